@@ -1,0 +1,5 @@
+"""The `cohost` command."""
+
+
+def main() -> None:
+    """Run the command."""

@@ -1,0 +1,56 @@
+"""The faults a user of lmi-cohost can meet.
+
+CohostError
+├── CatalogError      the YAML of the models is wrong
+├── ImageError        an image reference, its backend or its region does not fit
+├── RoutingError      a call names a model or a way of addressing that the endpoint does not have
+├── InvocationError   the endpoint answered with an error
+├── StackError        the stack is not there, or not in a state that the command needs
+└── LocalError        the AWS on this machine cannot start, stop or be reached
+
+Each message is one line that names the field, the value, what is allowed and the fix.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class CohostError(Exception):
+    """A fault that the user can mend; its text is the whole explanation."""
+
+
+class CatalogError(CohostError):
+    """A catalog file has faults; `faults` holds one line for each, in the order of the file."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(self.faults))
+
+
+class ImageError(CohostError):
+    """An image reference cannot be read, or does not fit the region or the task asked of it."""
+
+
+class RoutingError(CohostError):
+    """A call names a model, or a way of addressing one, that the endpoint does not have. No request was sent."""
+
+
+class InvocationError(CohostError):
+    """The endpoint answered a call with an error; `status` is the HTTP status where there was one."""
+
+    def __init__(self, message: str, *, status: int | None = None, code: str | None = None) -> None:
+        self.status = status
+        self.code = code
+        super().__init__(message)
+
+
+class StackError(CohostError):
+    """The stack, or an output of it, is not there."""
+
+
+class LocalError(CohostError):
+    """The AWS on this machine cannot start, stop or be reached."""

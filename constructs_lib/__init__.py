@@ -1,0 +1,1 @@
+"""CDK constructs of lmi-cohost, one responsibility each."""

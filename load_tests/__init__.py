@@ -1,0 +1,1 @@
+"""Locust load tests of the co-hosted encoders."""

@@ -1,0 +1,1 @@
+"""An AWS for one machine: an emulation to prove a deploy on before anything bills."""

@@ -1,0 +1,1 @@
+"""The stacks: wiring of constructs, grants between them, outputs."""
