@@ -1,0 +1,134 @@
+"""Model archives: tar.gz files whose bytes depend on nothing but their members' names and contents."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import re
+import secrets
+import struct
+import tarfile
+import zlib
+from typing import TYPE_CHECKING
+
+from .errors import ArtifactError
+from .properties import dumps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_MEMBER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+# Magic number, deflate, no flags, no time, no level, unknown system (RFC 1952). gzip.compress writes what its Python
+# version likes there.
+_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+
+
+def model_files(properties: Mapping[str, str], requirements: Sequence[str] = ()) -> dict[str, bytes]:
+    """The members of a model's archive: serving.properties and, where there are any, requirements.txt.
+
+    Raises:
+        ArtifactError: the properties cannot be written as Java properties.
+    """
+    files = {"serving.properties": dumps(properties).encode("ascii")}
+    if requirements:
+        files["requirements.txt"] = "".join(f"{line}\n" for line in requirements).encode()
+    return files
+
+
+def model_archive(properties: Mapping[str, str], requirements: Sequence[str] = ()) -> bytes:
+    """The archive of a model, as `pack` writes it.
+
+    Raises:
+        ArtifactError: the properties cannot be written as Java properties.
+    """
+    return pack(model_files(properties, requirements))
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """A tar.gz with these files at its root; equal files give equal bytes, whatever the machine, time or order.
+
+    The compressed bytes may differ between zlib versions; `content_digest` does not.
+
+    Raises:
+        ArtifactError: a name is not a plain file name.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(files):
+            tar.addfile(_member(name, len(files[name])), io.BytesIO(files[name]))
+    return _gzip(buffer.getvalue())
+
+
+def digest(data: bytes) -> str:
+    """The content digest (SHA-256, 64 hex digits) of an archive that `pack` wrote: over members, not over compression.
+
+    Raises:
+        ArtifactError: the bytes are no tar.gz of regular files.
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
+            files = {member.name: tar.extractfile(member) for member in tar}
+            return content_digest({name: file.read() for name, file in files.items() if file is not None})
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise ArtifactError(f"archive: cannot be read ({error}); write it with `cohost bundle`") from error
+
+
+def content_digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 (64 hex digits) over the names and contents of files; lengths are hashed too, so nothing can be shifted."""
+    state = hashlib.sha256()
+    for name in sorted(files):
+        for part in (name.encode(), files[name]):
+            state.update(struct.pack(">Q", len(part)))
+            state.update(part)
+    return state.hexdigest()
+
+
+def write_archive(path: Path, data: bytes) -> None:
+    """Writes a file whole or not at all: the old file, if any, stays until the new one is complete on the disk.
+
+    Missing parent folders are made.
+
+    Raises:
+        ArtifactError: the file cannot be written, for example because the disk is full; nothing half-written stays.
+    """
+    # The same folder, since os.replace is only atomic within one file system.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise ArtifactError(
+            f"{path}: cannot be written ({error.strerror or error}); {len(data)} bytes of free, writable space "
+            "are needed; make room or choose another folder"
+        ) from error
+    finally:
+        # Also after Ctrl-C. Gone already after success, and never there if the folder could not be made.
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    if not _MEMBER_NAME.fullmatch(name) or name in {".", ".."}:
+        raise ArtifactError(
+            f"archive member {name!a}: is not a plain file name; allowed are 1-100 of A-Z a-z 0-9 . _ - without "
+            "folders, because the server reads the archive's root; rename it"
+        )
+    member = tarfile.TarInfo(name)
+    member.size = size
+    member.mode = 0o644
+    member.mtime = member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def _gzip(data: bytes) -> bytes:
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    trailer = struct.pack("<LL", zlib.crc32(data), len(data) & 0xFFFFFFFF)
+    return _GZIP_HEADER + deflate.compress(data) + deflate.flush() + trailer

@@ -1,0 +1,121 @@
+"""The keys of serving.properties that DJL Serving 0.36.0 reads and encoders need, with type and range.
+
+Sources: DJL Serving 0.36.0, `configurations_model.md`, ModelInfo.java, PyModel.java and the properties of its Hugging
+Face handler. Keys of text generation (rolling batches, LoRA, key-value caches) are left out on purpose.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Java's Integer.parseInt takes no blanks and no underscores, Python's int does.
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_LARGEST_INT = 2**31 - 1
+_CLOSE = 0.8
+# A megabyte count becomes a Java int first.
+_MEGABYTES = (1, _LARGEST_INT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownKey:
+    """One key: integer within `minimum`..`maximum`, one of `choices`, or any text where neither is given.
+
+    `others` are texts allowed beside an integer, such as "max".
+    """
+
+    name: str
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def integer(self) -> bool:
+        """Whether the server reads the value with Integer.parseInt."""
+        return self.minimum is not None
+
+    @property
+    def allowed(self) -> str:
+        """What the value may be, in words."""
+        if self.minimum is not None:
+            return " or ".join([f"an integer {self.minimum}-{self.maximum}", *self.others])
+        return ", ".join(self.choices) if self.choices else "text"
+
+    def accepts(self, value: str) -> bool:
+        """Whether the server takes this value and does what it says."""
+        if self.minimum is None or self.maximum is None:
+            return value in self.choices if self.choices else bool(value)
+        if value in self.others:
+            return True
+        return bool(_INTEGER.fullmatch(value)) and self.minimum <= int(value) <= self.maximum
+
+
+TASKS = (
+    "text-classification",
+    "zero-shot-classification",
+    "feature-extraction",
+    "token-classification",
+    "question-answering",
+    "fill-mask",
+    "sentiment-analysis",
+    "ner",
+)
+"""Tasks of encoders among those of transformers' pipelines."""
+
+
+def _integers(bounds: tuple[int, int], *names: str, others: tuple[str, ...] = ()) -> list[KnownKey]:
+    return [KnownKey(name=name, minimum=bounds[0], maximum=bounds[1], others=others) for name in names]
+
+
+def _texts(*names: str, choices: tuple[str, ...] = ()) -> list[KnownKey]:
+    return [KnownKey(name=name, choices=choices) for name in names]
+
+
+_BOOLEAN = ("true", "false")
+
+_KEYS = [
+    *_texts("engine", choices=("Python", "MPI", "PyTorch", "OnnxRuntime", "TensorFlow", "XGBoost", "Rust")),
+    *_texts("option.model_id", "option.revision", "option.entryPoint", "option.handler", "option.env"),
+    *_texts("option.task", choices=TASKS),
+    *_texts("option.rolling_batch", choices=("disable",)),
+    *_texts("option.dtype", choices=("fp32", "fp16", "bf16", "int8")),
+    *_texts("option.quantize", "option.device_map", "option.pythonExecutable", "option.output_formatter"),
+    *_texts("option.modelName", "load_on_devices", "translatorFactory"),
+    *_texts("option.trust_remote_code", "option.low_cpu_mem_usage", "option.async_mode", choices=_BOOLEAN),
+    *_texts("option.load_in_8bit", "option.load_in_4bit", "option.parallel_loading", choices=_BOOLEAN),
+    *_texts("option.enable_venv", "option.mpi_mode", "log_request_metric", choices=_BOOLEAN),
+    # A minimum of 0 answers 503 for a minute after the workers are gone, so it is not what anybody means.
+    *_integers((1, 1024), "minWorkers", "gpu.minWorkers", "cpu.minWorkers"),
+    *_integers((1, 1024), "maxWorkers", "gpu.maxWorkers", "cpu.maxWorkers"),
+    *_integers(_MEGABYTES, "required_memory_mb", "gpu.required_memory_mb"),
+    *_integers(_MEGABYTES, "reserved_memory_mb", "gpu.reserved_memory_mb"),
+    *_integers((1, 65536), "batch_size", "max_dynamic_batch_size"),
+    *_integers((0, _LARGEST_INT), "max_batch_delay", "retry_threshold"),
+    *_integers((1, _LARGEST_INT), "max_idle_time", "job_queue_size", "metrics_aggregation"),
+    *_integers((1, 64), "option.tensor_parallel_degree", others=("max",)),
+    *_integers((1, 64), "option.pipeline_parallel_degree"),
+    *_integers((1, 86400), "option.predict_timeout", "option.model_loading_timeout"),
+    *_integers((1, _LARGEST_INT), "option.max_output_size"),
+]
+
+KNOWN_KEYS: Mapping[str, KnownKey] = {key.name: key for key in _KEYS}
+"""Every known key by its name."""
+
+
+def nearest(key: str) -> str | None:
+    """The known key that a wrong one was meant to be; None if none is close.
+
+    A known key with `option.` too many or missing counts as close: DJL Serving reads the two as different keys.
+    """
+    for candidate in (key.removeprefix("option."), f"option.{key}"):
+        if candidate in KNOWN_KEYS and candidate != key:
+            return candidate
+    by_lower = {known.lower(): known for known in KNOWN_KEYS}
+    close = difflib.get_close_matches(key.lower(), by_lower, n=1, cutoff=_CLOSE)
+    return by_lower[close[0]] if close else None

@@ -1,0 +1,151 @@
+"""Java properties text, written and read by the rules of java.util.Properties (Java SE 17 API, method `load`).
+
+DJL Serving 0.36.0 reads serving.properties through that method from a byte stream, which means ISO-8859-1:
+what is written here is ASCII, so the encoding cannot matter.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from .errors import ArtifactError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_BLANKS = " \t\f"
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+_LETTERS = {"\t": "t", "\n": "n", "\f": "f", "\r": "r"}
+_MEANINGS = {letter: character for character, letter in _LETTERS.items()}
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_LAST_ASCII = 0x7E
+_FIRST_ASTRAL = 0x10000
+
+
+def dumps(properties: Mapping[str, str]) -> str:
+    """Properties as text: one `key=value` line each, in the order given, ASCII, line ends "\\n".
+
+    Nothing is escaped that Java reads as it stands. A blank at the end of a value is written as an escape, so that
+    no editor can lose it and no reader overlook it.
+
+    Raises:
+        ArtifactError: a key is empty, or a text holds half of a surrogate pair, which is no character.
+    """
+    return "".join(f"{_written_key(key)}={_written_value(key, value)}\n" for key, value in properties.items())
+
+
+def loads(text: str) -> dict[str, str]:
+    """The properties in a text; of a key that stands twice the last value counts, as in Java.
+
+    Raises:
+        ArtifactError: a `\\u` is not followed by four hexadecimal digits.
+    """
+    return dict(entries(text))
+
+
+def entries(text: str) -> list[tuple[str, str]]:
+    """Each (key, value) line of a text in its order, repeated keys included.
+
+    Raises:
+        ArtifactError: as `loads`.
+    """
+    return [_entry(line) for line in _logical_lines(text)]
+
+
+def _written_key(key: str) -> str:
+    if not key:
+        raise ArtifactError("property key: is empty; a key has at least one character; name it or remove the line")
+    written = "".join(f"\\{c}" if c in " =:" else _written_character(key, c) for c in key)
+    # A line that starts so would be a comment.
+    return f"\\{written}" if written[0] in "#!" else written
+
+
+def _written_value(key: str, value: str) -> str:
+    body = value.strip(" ")
+    if not body:
+        return "\\u0020" * len(value)
+    leading = len(value) - len(value.lstrip(" "))
+    trailing = len(value) - leading - len(body)
+    return "\\ " * leading + "".join(_written_character(key, c) for c in body) + "\\u0020" * trailing
+
+
+def _written_character(key: str, character: str) -> str:
+    if character == "\\":
+        return "\\\\"
+    if character in _LETTERS:
+        return f"\\{_LETTERS[character]}"
+    code = ord(character)
+    if " " <= character <= chr(_LAST_ASCII):
+        return character
+    if code < _FIRST_ASTRAL:
+        return _written_unit(key, code)
+    offset = code - _FIRST_ASTRAL
+    return f"\\u{0xD800 + (offset >> 10):04X}\\u{0xDC00 + (offset & 0x3FF):04X}"
+
+
+def _written_unit(key: str, code: int) -> str:
+    if 0xD800 <= code <= 0xDFFF:  # noqa: PLR2004 - the surrogates of Unicode
+        raise ArtifactError(
+            f"property {key!a}: holds U+{code:04X}, half of a surrogate pair; allowed is text; remove that character"
+        )
+    return f"\\u{code:04X}"
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """The lines that hold a property: comments and empty lines left out, continued lines joined."""
+    line = ""
+    continued = False
+    # Java notices the end of the text before it joins lines: a backslash right before it continues nothing.
+    for natural in _LINE_ENDS.split(text[:-1] if text.endswith(("\n", "\r")) else text):
+        piece = natural.lstrip(_BLANKS)
+        # Java looks for a comment sign wherever nothing of the line has been kept so far, also after a lone backslash.
+        if not line and (not piece or piece[0] in "#!"):
+            continued = False
+            continue
+        continued = _ends_in_odd_backslashes(piece)
+        line += piece[:-1] if continued else piece
+        if not continued:
+            yield line
+            line = ""
+    if continued:
+        yield line
+
+
+def _ends_in_odd_backslashes(piece: str) -> bool:
+    return (len(piece) - len(piece.rstrip("\\"))) % 2 == 1
+
+
+def _entry(line: str) -> tuple[str, str]:
+    end = _key_end(line)
+    rest = line[end:].lstrip(_BLANKS)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANKS)
+    return _read(line[:end]), _read(rest)
+
+
+def _key_end(line: str) -> int:
+    escaped = False
+    for position, character in enumerate(line):
+        if not escaped and (character in "=:" or character in _BLANKS):
+            return position
+        escaped = character == "\\" and not escaped
+    return len(line)
+
+
+def _read(text: str) -> str:
+    characters = _ESCAPE.sub(_meaning, text)
+    # Java's characters are UTF-16 units: two escapes can make up one character.
+    return characters.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def _meaning(escape: re.Match[str]) -> str:
+    digits, character = escape.groups()
+    if digits is not None:
+        return chr(int(digits, 16))
+    if character == "u":
+        raise ArtifactError(
+            f"property text: {escape.string!a} holds \\u without four hexadecimal digits; Java refuses the file; "
+            "write \\\\u for a backslash and u, or complete the digits"
+        )
+    return _MEANINGS.get(character, character)
