@@ -112,6 +112,21 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImageUri:
+    """The parts of an image URI in a private registry of Amazon ECR; `reference` is ":tag" or "@digest"."""
+
+    account: str
+    region: str
+    suffix: str
+    repository: str
+    reference: str
+
+    def __str__(self) -> str:
+        """The URI as a container definition takes it."""
+        return f"{self.account}.dkr.ecr.{self.region}.{self.suffix}/{self.repository}{self.reference}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Kind:
     """One flavour of a repository: how its tags look and what its images hold."""
 
@@ -168,6 +183,11 @@ _KINDS: Final = (
     ),
 )
 
+_ECR_URI: Final = re.compile(
+    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z]+(?:-[a-z]+)+-\d)\.(?P<suffix>[a-z]+(?:[.-][a-z]+)+)"
+    r"/(?P<repository>[a-z0-9]+(?:[._/-][a-z0-9]+)*)(?P<reference>:[\w][\w.-]{0,127}|@sha256:[0-9a-f]{64})"
+)
+
 _EXAMPLES: Final = "djl-inference:0.36.0-lmi26.0.0-cu130 or djl-inference:0.36.0-cpu-full"
 
 
@@ -219,14 +239,43 @@ def registry_account(region: str) -> str:
     return account
 
 
+def locate_image(reference: str, region: str) -> ImageUri:
+    """Where the AWS image of that reference lies for a region.
+
+    Raises:
+        ImageError: the reference cannot be read, or the region has no known account.
+    """
+    image = parse_image(reference)
+    return ImageUri(
+        account=registry_account(region),
+        region=region,
+        suffix=url_suffix(region),
+        repository=image.repository,
+        reference=f":{image.tag}",
+    )
+
+
 def image_uri(reference: str, region: str) -> str:
     """The full URI of an image: "<account>.dkr.ecr.<region>.<suffix>/<repository>:<tag>".
 
     Raises:
         ImageError: the reference cannot be read, or the region has no known account.
     """
-    image = parse_image(reference)
-    return f"{registry_account(region)}.dkr.ecr.{region}.{url_suffix(region)}/{image.repository}:{image.tag}"
+    return str(locate_image(reference, region))
+
+
+def parse_image_uri(uri: str) -> ImageUri:
+    """Read a full image URI, with a tag or a digest.
+
+    Raises:
+        ImageError: the URI is not one of a private Amazon ECR registry, from which alone SageMaker pulls without a VPC.
+    """
+    if (match := _ECR_URI.fullmatch(uri)) is None:
+        raise ImageError(
+            f"image_uri: {uri!r} is not an image in Amazon ECR; "
+            "allowed: <account>.dkr.ecr.<region>.<suffix>/<repository>:<tag>; fix: push the image to ECR and name it so"
+        )
+    return ImageUri(**match.groupdict())
 
 
 def url_suffix(region: str) -> str:

@@ -10,6 +10,7 @@ from cohost.images import (
     default_inference_ami_version,
     image_uri,
     parse_image,
+    parse_image_uri,
     registry_account,
     url_suffix,
 )
@@ -106,6 +107,36 @@ def test_region_of_no_known_area_still_names_some() -> None:
     """A region unlike any other still gets an answer with regions to choose from."""
     with pytest.raises(ImageError, match=r"region: 'moon-1' .* us-east-1"):
         image_uri(LMI, "moon-1")
+
+
+@pytest.mark.parametrize("reference", [":mine-1", f"@sha256:{'0' * 64}"])
+def test_uri_of_ones_own_image_is_read(reference: str) -> None:
+    """An override says which account, region and repository the role has to pull from."""
+    uri = f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/lmi{reference}"
+    parsed = parse_image_uri(uri)
+    assert (parsed.account, parsed.region, parsed.repository) == ("123456789012", "eu-west-1", "team/lmi")
+    assert str(parsed) == uri
+
+
+def test_located_uri_is_read_back() -> None:
+    """A URI made here is one that is understood here."""
+    uri = image_uri(LMI, "cn-north-1")
+    assert str(parse_image_uri(uri)) == uri
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "public.ecr.aws/deep-learning-containers/djl:1",
+        "docker.io/deepjavalibrary/djl-serving:0.36.0",
+        "123456789012.dkr.ecr.eu-west-1.amazonaws.com/lmi",
+        "123.dkr.ecr.eu-west-1.amazonaws.com/lmi:1",
+    ],
+)
+def test_image_outside_ecr_is_refused(uri: str) -> None:
+    """SageMaker pulls from private ECR registries; another address, or one without a tag, is told at once."""
+    with pytest.raises(ImageError, match=r"image_uri: '.*' is not an image in Amazon ECR; allowed: .*; fix: "):
+        parse_image_uri(uri)
 
 
 def test_faults_are_the_users_to_mend() -> None:
