@@ -1,5 +1,243 @@
-"""The `cohost` command."""
+"""The `cohost` command: each subcommand parses its arguments, calls one function of the core, and prints.
+
+Exit codes: 0 success; 1 a fault, told in one line on stderr; 2 wrong usage; 130 stopped with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import boto3
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.progress import track
+from rich.text import Text
+
+from cohost import console
+from cohost.artifacts.archive import pack, write_archive
+from cohost.artifacts.errors import ArtifactError
+from cohost.artifacts.properties import dumps
+from cohost.artifacts.store import ModelStore
+from cohost.artifacts.verify import verify as verify_archive
+from cohost.catalog import ModelEntry
+from cohost.cli_local import demo, local_app
+from cohost.cli_options import (
+    DEFAULT_CATALOG,
+    CatalogOption,
+    JsonOption,
+    StackOption,
+    entry_of,
+    load_with_warnings,
+)
+from cohost.client import CohostClient
+from cohost.deployment import DEFAULT_STACK, read_deployment
+from cohost.errors import CohostError, InvocationError
+from cohost.images import parse_image
+from cohost.render import files_of, properties_of
+from cohost.routing import ARCHIVE_SUFFIX
+from cohost.status import read_status
+
+EXIT_FAULT = 1
+
+app = typer.Typer(
+    help="Several encoder models on one SageMaker endpoint.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+app.add_typer(local_app, name="local")
+app.command()(demo)
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command; known faults end it with one line on stderr and the documented exit code."""
+    try:
+        app()
+    except (CohostError, ArtifactError) as error:
+        console.print_fault(str(error))
+        sys.exit(EXIT_FAULT)
+    except (ClientError, BotoCoreError) as error:
+        console.print_fault(f"{error}; fix: check credentials, region and rights (AWS_PROFILE, AWS_REGION)")
+        sys.exit(EXIT_FAULT)
+
+
+@app.command()
+def models(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
+    """List the models of the catalog.
+
+    Example: cohost models --catalog model_configs/offline.yaml
+    """
+    loaded = load_with_warnings(catalog)
+    if as_json:
+        console.print_json(
+            {name: entry.model_dump(mode="json", by_alias=True) for name, entry in loaded.models.items()}
+        )
+        return
+    columns = ("model", "model id", "revision", "task", "workers", "required MiB", "handler")
+    console.print_table(f"{len(loaded.models)} models of {catalog}", columns, map(_row, loaded.models.items()))
+
+
+@app.command()
+def render(
+    name: Annotated[str, typer.Argument(help="A model of the catalog.")],
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the serving.properties of a model.
+
+    Example: cohost render mdeberta
+    """
+    properties = properties_of(entry_of(load_with_warnings(catalog), name))
+    if as_json:
+        console.print_json(properties)
+    else:
+        console.out.print(Text(dumps(properties)), end="", soft_wrap=True)
+
+
+@app.command()
+def bundle(
+    out: Annotated[Path, typer.Option("--out", help="The folder to write the archives to.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Models of the catalog; all when left out.")] = None,
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    as_json: JsonOption = False,
+) -> None:
+    """Write archives as the deploy would publish them.
+
+    Example: cohost bundle mdeberta --out dist
+    """
+    loaded = load_with_warnings(catalog)
+    image = parse_image(loaded.endpoint.image)
+    entries = {name: entry_of(loaded, name) for name in names or loaded.models}
+    written = []
+    for name, entry in track(entries.items(), "Bundling", console=console.err, transient=True):
+        path = out / f"{name}{ARCHIVE_SUFFIX}"
+        write_archive(path, pack(files_of(entry, image)))
+        written.append(str(path))
+    if as_json:
+        console.print_json(written)
+    else:
+        console.out.print(Text("\n".join(written)), soft_wrap=True)
+
+
+@app.command()
+def verify(
+    archives: Annotated[list[Path], typer.Argument(help="Archives (tar.gz) of any origin.")],
+    as_json: JsonOption = False,
+) -> None:
+    """List every fault of an archive, each with its fix.
+
+    Ends with exit code 1 when an archive has an error; warnings alone leave it 0.
+
+    Example: cohost verify dist/mdeberta.tar.gz
+    """
+    found = {str(path): verify_archive(path) for path in archives}
+    if as_json:
+        console.print_json({path: [asdict(fault) for fault in faults] for path, faults in found.items()})
+    else:
+        for path, faults in found.items():
+            rows = [(fault.severity, fault.code, fault.message, fault.fix) for fault in faults]
+            if rows:
+                console.print_table(path, ("severity", "code", "what is wrong", "fix"), rows)
+            else:
+                console.out.print(Text(f"{path}: no fault"), soft_wrap=True)
+    if any(fault.severity == "error" for faults in found.values() for fault in faults):
+        raise typer.Exit(EXIT_FAULT)
+
+
+@app.command()
+def push(
+    name: Annotated[str, typer.Argument(help="A model of the catalog.")],
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    stack: StackOption = DEFAULT_STACK,
+    as_json: JsonOption = False,
+) -> None:
+    """Add one model to the live generation: one upload, nothing else changes.
+
+    Example: cohost push mdeberta
+    """
+    loaded = load_with_warnings(catalog)
+    files = files_of(entry_of(loaded, name), parse_image(loaded.endpoint.image))
+    session = boto3.Session()
+    deployment = read_deployment(session.client("cloudformation"), stack)
+    store = ModelStore(session.client("s3", region_name=deployment.region), deployment.bucket, deployment.prefix)
+    digest = store.add(deployment.generation, name, files)
+    if as_json:
+        console.print_json({"model": name, "generation": deployment.generation, "digest": digest})
+    else:
+        console.out.print(
+            Text(f"{name} is in generation {deployment.generation} (content {digest[:12]})"), soft_wrap=True
+        )
+
+
+@app.command()
+def invoke(
+    texts: Annotated[list[str], typer.Argument(help="One text or more.")],
+    model: Annotated[str, typer.Option("--model", help="The model's name in the catalog.")],
+    pair: Annotated[
+        list[str] | None, typer.Option("--pair", help="The second text of a pair, one for each text.")
+    ] = None,
+    labels: Annotated[str | None, typer.Option("--labels", help="Labels of zero-shot-classification: a,b,c.")] = None,
+    parameters: Annotated[str, typer.Option("--parameters", help="The task's parameters as a JSON object.")] = "{}",
+    stack: StackOption = DEFAULT_STACK,
+    as_json: JsonOption = False,
+) -> None:
+    """Call a model.
+
+    Example: cohost invoke --model mdeberta "A man sleeps." --pair "A man is awake."
+    """
+    inputs = _inputs(texts, pair or [])
+    given = _parameters(parameters, labels)
+    client = CohostClient.from_stack(stack)
+    with console.err.status(f"Calling {model} (a first call loads the model)"):
+        answer = client.invoke(model, inputs, given)
+    if as_json:
+        console.print_json(answer)
+    else:
+        console.print_answer(texts, answer)
+
+
+@app.command()
+def status(stack: StackOption = DEFAULT_STACK, as_json: JsonOption = False) -> None:
+    """Show endpoint, generation, archives and how many models are loaded.
+
+    Example: cohost status --json
+    """
+    session = boto3.Session()
+    found = read_status(read_deployment(session.client("cloudformation"), stack), session)
+    if as_json:
+        console.print_json(asdict(found))
+    else:
+        console.print_status(found)
+
+
+def _row(item: tuple[str, ModelEntry]) -> tuple[object, ...]:
+    name, entry = item
+    workers = f"{entry.gpu.min_workers}-{entry.gpu.max_workers}"
+    revision = entry.revision[:12] if entry.revision else None
+    return name, entry.model_id, revision, entry.task, workers, entry.required_memory_mb, entry.handler
+
+
+def _inputs(texts: list[str], pairs: list[str]) -> object:
+    if pairs and len(pairs) != len(texts):
+        raise InvocationError(
+            f"--pair: {len(pairs)} given for {len(texts)} texts; allowed: one --pair for each text; fix: repeat --pair"
+        )
+    items: list[object] = (
+        [{"text": a, "text_pair": b} for a, b in zip(texts, pairs, strict=True)] if pairs else [*texts]
+    )
+    return items[0] if len(items) == 1 else items
+
+
+def _parameters(text: str, labels: str | None) -> dict[str, Any]:
+    try:
+        parameters = json.loads(text)
+    except ValueError as error:
+        raise InvocationError(
+            f"--parameters: {text!r} is no JSON ({error}); fix: e.g. '{{\"top_k\": null}}'"
+        ) from error
+    if not isinstance(parameters, dict):
+        raise InvocationError(f"--parameters: {text!r} is no JSON object; fix: e.g. '{{\"top_k\": null}}'")
+    if labels is not None:
+        parameters["candidate_labels"] = [label.strip() for label in labels.split(",") if label.strip()]
+    return parameters

@@ -1,0 +1,81 @@
+# Every target sets up what it needs on a machine that has python >= 3.11, node >= 20 and make.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+UV ?= $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+CDK := node_modules/.bin/cdk
+BIN := $(CURDIR)/.venv/bin
+
+# The interpreter is the machine's own: a download of another would surprise on a machine without a network.
+export UV_PYTHON_DOWNLOADS := never
+export PATH := $(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
+export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
+export CDK_DISABLE_CLI_TELEMETRY := 1
+
+.PHONY: help setup demo test test-fast check synth lock format bench clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.ready $(CDK) ## Install the locked Python and Node packages into this folder
+
+demo: setup ## Deploy, call, change and remove the encoders on this machine, no account needed
+	cohost demo
+
+test: setup ## Run every test; no network, account or GPU
+	python -m pytest
+
+test-fast: setup ## Run the tests that start no server and no cdk
+	python -m pytest tests/unit
+
+check: setup ## Lint, type-check, lint the synthesised templates; changes no file
+	ruff check .
+	ruff format --check .
+	mypy
+	mypy app.py
+	for catalog in encoders offline; do \
+	  $(CDK) synth LmiCohostStack --quiet --output "cdk.out/$$catalog" --context "catalog=model_configs/$$catalog.yaml" && \
+	  cfn-lint --regions us-east-1 --template "cdk.out/$$catalog/LmiCohostStack.template.json" || exit 1; \
+	done
+
+synth: setup ## Write the CloudFormation template to cdk.out
+	$(CDK) synth LmiCohostStack --quiet
+
+lock: .uv-there ## Refresh uv.lock, requirements*.txt and package-lock.json after a change of versions
+	$(UV) lock
+	$(UV) export --frozen --quiet --no-emit-project --no-header --no-annotate --output-file requirements.txt
+	$(UV) export --frozen --quiet --no-emit-project --no-header --no-annotate --all-groups --output-file requirements-all.txt
+	npm install --package-lock-only --omit-lockfile-registry-resolved
+
+format: setup ## Rewrite the code in the project's format
+	ruff check --fix .
+	ruff format .
+
+bench: setup ## Time the bundling of 100 and 1,000 models
+	python benchmarks/bundle.py
+
+clean: ## Remove what was built and installed here
+	rm -rf .venv .uv node_modules cdk.out .cohost .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+.PHONY: .python-there .node-there .uv-there
+.python-there:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "error: $(PYTHON) is missing or older than 3.11; fix: install Python 3.11 to 3.13, or name one: make PYTHON=python3.12" >&2; exit 1; }
+
+.node-there:
+	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null || \
+	  { echo "error: node is missing or older than 20; fix: install Node.js 20 or newer, which the cdk command runs on" >&2; exit 1; }
+
+.uv-there: .python-there
+	@[ -x "$$(command -v $(UV))" ] || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet uv==$(UV_VERSION); }
+
+.venv/.ready: pyproject.toml uv.lock | .uv-there
+	$(UV) sync --frozen --all-groups --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	ln -sf ../../node_modules/.bin/cdk .venv/bin/cdk
+	@touch $@
+
+$(CDK): package.json package-lock.json | .node-there
+	npm ci --no-audit --no-fund
+	@touch $@

@@ -1,0 +1,205 @@
+"""The catalog: a YAML file that names the endpoint and the models on it, read once into frozen objects.
+
+Keys carry the names that AWS (`initial_instance_count`, `inference_ami_version`) and DJL Serving (`required_memory_mb`,
+`gpu.minWorkers`) use. Each field's description is what an error message states as allowed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from cohost import catalog_rules as rules
+from cohost.catalog_faults import Fault, faults_of
+from cohost.errors import CatalogError
+from cohost.yaml_source import YamlSource, read_yaml
+
+Task = Literal["text-classification", "zero-shot-classification", "feature-extraction"]
+Seconds = Annotated[int, Field(ge=60, le=3600, description="60 to 3600 seconds")]
+Megabytes = Annotated[int, Field(ge=1, le=4_000_000, description="a number of mebibytes of 1 or more")]
+Workers = Annotated[int, Field(ge=1, le=64, description="1 to 64 workers")]
+
+
+class Settings(BaseModel):
+    """What all parts of a catalog share: immutable, and a key that nobody reads is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Endpoint(Settings):
+    """The SageMaker endpoint and the instances behind it.
+
+    Limits of name, time-outs and environment are SageMaker's (API reference: CreateEndpoint, ProductionVariant,
+    ContainerDefinition).
+    """
+
+    name: Annotated[str, AfterValidator(rules.check_endpoint_name)] = Field(description=rules.SAGEMAKER_NAME)
+    instance_type: str = Field(
+        pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", description="a SageMaker instance type such as ml.g5.xlarge"
+    )
+    initial_instance_count: int = Field(
+        default=1, ge=1, le=100, description="1 to 100 instances; multi-model endpoints cannot start at 0"
+    )
+    topology: Literal["multi-model"] = Field(default="multi-model", description="multi-model")
+    image: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$",
+        description="repository:tag of an AWS deep learning container, such as djl-inference:0.36.0-lmi26.0.0-cu130",
+    )
+    image_uri: str | None = Field(
+        default=None,
+        pattern=r"^[^\s/]+/[^\s]+$",
+        max_length=255,
+        description="a whole image URI of at most 255 characters, used instead of the one that `image` and region give",
+    )
+    inference_ami_version: str = Field(
+        default="default",
+        pattern=r"^[a-z0-9.-]+$",
+        description="default (chosen by the image's CUDA version), none (left out), or SageMaker's name of an AMI",
+    )
+    model_data_download_timeout_in_seconds: Seconds = 1200
+    container_startup_health_check_timeout_in_seconds: Seconds = 600
+    model_cache_setting: Literal["Enabled", "Disabled"] = Field(default="Enabled", description="Enabled or Disabled")
+    environment: Annotated[dict[str, str], AfterValidator(rules.check_environment)] = Field(
+        default_factory=dict, description="text values by environment variable, no secrets, each 1024 bytes at most"
+    )
+
+
+class Storage(Settings):
+    """Where the archives lie in the stack's bucket, and what becomes of them when the stack goes."""
+
+    prefix: Annotated[str, AfterValidator(rules.check_prefix)] = Field(
+        default="encoder-serving/lmi/04-lmi/", description="an S3 prefix that ends with / and does not start with it"
+    )
+    on_destroy: Literal["delete", "keep"] = Field(
+        default="delete", description="delete (the bucket goes with the stack) or keep"
+    )
+
+
+class DeviceSettings(Settings):
+    """Workers and memory on one kind of device: the keys under `gpu.` or `cpu.` of serving.properties.
+
+    Both bounds are always written, because DJL Serving's documents and code disagree on the default.
+    """
+
+    min_workers: Workers = Field(default=1, alias="minWorkers", description="1 to 64 workers")
+    max_workers: Workers = Field(default=1, alias="maxWorkers", description="1 to 64 workers")
+    required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> DeviceSettings:
+        if self.min_workers > self.max_workers:
+            msg = (
+                f"minWorkers {self.min_workers} is over maxWorkers {self.max_workers}; "
+                "allowed: minWorkers up to maxWorkers; fix: raise maxWorkers or lower minWorkers"
+            )
+            raise ValueError(msg)
+        return self
+
+
+class ModelEntry(Settings):
+    """One model: where its weights come from, what it does, and how DJL Serving runs it."""
+
+    model_id: Annotated[str, AfterValidator(rules.check_model_id)] = Field(description=rules.MODEL_ID)
+    revision: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{40}$",
+        description="the 40 hexadecimal digits of a commit in the model's repository (a branch name can move)",
+    )
+    task: Task = Field(description="text-classification, zero-shot-classification or feature-extraction")
+    handler: Literal["stock"] = Field(default="stock", description="stock")
+    required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
+    reserved_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
+    gpu: DeviceSettings = Field(
+        default_factory=DeviceSettings, description="minWorkers, maxWorkers, required_memory_mb"
+    )
+    cpu: DeviceSettings | None = Field(default=None, description="minWorkers, maxWorkers, required_memory_mb")
+    batch_size: int | None = Field(default=None, ge=1, le=1024, description="1 to 1024 requests")
+    max_batch_delay: int | None = Field(default=None, ge=0, le=60_000, description="0 to 60000 milliseconds")
+    max_idle_time: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")
+    job_queue_size: int | None = Field(default=None, ge=1, le=1_000_000, description="1 to 1000000 requests")
+    dtype: Literal["fp32", "fp16", "bf16"] | None = Field(default=None, description="fp32, fp16 or bf16")
+    trust_remote_code: bool | None = Field(default=None, description="true or false")
+    tensor_parallel_degree: int = Field(default=1, ge=1, le=16, description="1 to 16 GPUs for one worker")
+    properties: Annotated[dict[str, str], AfterValidator(rules.check_properties)] = Field(
+        default_factory=dict, description="text values by DJL Serving key, for keys that the catalog has no field for"
+    )
+
+    @model_validator(mode="after")
+    def _revision_belongs_to_a_hub(self) -> ModelEntry:
+        if self.revision is not None and self.model_id.startswith("s3://"):
+            msg = (
+                f"revision {self.revision!r} cannot go with weights from {self.model_id!r}; allowed: a revision with a "
+                "Hub id only; fix: leave revision out and put the weights under a prefix of their own"
+            )
+            raise ValueError(msg)
+        return self
+
+
+class Catalog(Settings):
+    """One endpoint and its models, in the order of the file."""
+
+    endpoint: Endpoint
+    storage: Storage = Field(default_factory=Storage, description="prefix, on_destroy")
+    tags: Annotated[dict[str, str], AfterValidator(rules.check_tags)] = Field(
+        default_factory=dict, description="text values by tag key, at most 50, no key that starts with aws:"
+    )
+    models: dict[str, ModelEntry] = Field(min_length=1, description="at least one model by name")
+    _source: Path | None = PrivateAttr(default=None)
+
+    @property
+    def source(self) -> Path | None:
+        """The file this catalog was read from; None for one made in memory."""
+        return self._source
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One line for each setting that is taken as it stands although nothing here knows what it does."""
+        return tuple(
+            warning for name, entry in self.models.items() for warning in rules.warnings_of(name, entry.properties)
+        )
+
+
+def load_catalog(path: Path) -> Catalog:
+    """Read and check a catalog file.
+
+    Raises:
+        CatalogError: the file cannot be read, is no YAML, or has faults; all faults of the file come together, each as
+            `file:line: field: what is wrong; allowed: …; fix: …`.
+    """
+    source = _read(path)
+    faults = [Fault(line=line, location=location, text=text) for line, location, text in source.faults]
+    if source.data is None:
+        source.data = {}
+    if isinstance(source.data, dict):
+        faults += [
+            Fault(line=source.line_of(("models", name)), location=("models", name), text=text)
+            for name, text in rules.check_model_names(source.data.get("models"))
+        ]
+    catalog: Catalog | None = None
+    try:
+        catalog = Catalog.model_validate(source.data)
+    except ValidationError as error:
+        faults += faults_of(error, Catalog, source)
+    if faults or catalog is None:
+        raise CatalogError([fault.render(path) for fault in sorted(faults, key=lambda fault: fault.line)])
+    catalog._source = path  # noqa: SLF001 - the one place that may say where a catalog came from
+    return catalog
+
+
+def _read(path: Path) -> YamlSource:
+    try:
+        return read_yaml(path)
+    except OSError as error:
+        example = "model_configs/encoders.yaml"
+        msg = f"{path}: cannot be read ({error.strerror}); fix: name a catalog that exists, such as {example}"
+    except UnicodeDecodeError as error:
+        msg = f"{path}: byte {error.start} is not UTF-8; fix: save the file as UTF-8"
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        msg = f"{path}:{line}: not readable as YAML: {what}; fix: check indentation, quotes and colons on that line"
+    raise CatalogError([msg])

@@ -1,0 +1,176 @@
+"""Rules of the catalog that span more than one value or rest on a service's limits.
+
+Each check returns its value unchanged or raises ValueError with `what is wrong; allowed: …; fix: …`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from cohost.artifacts.known_keys import KNOWN_KEYS, nearest
+
+SAGEMAKER_NAME = "1 to 63 letters, digits and single hyphens, starting and ending with a letter or digit"
+MODEL_ID = "a Hub id such as org/name, or s3://bucket/prefix/"
+
+_SAGEMAKER_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+_S3_PREFIX = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[\x21-\x7e]+/")
+_ENVIRONMENT_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_SECRET_WORDS = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY", re.IGNORECASE)
+_PREFIX_CHARACTERS = re.compile(r"[A-Za-z0-9!_.*'()/-]+")
+_TAG_CHARACTERS = re.compile(r"[\w\s.:/=+@-]*")
+
+ENVIRONMENT_VALUE_BYTES = 1024
+ENVIRONMENT_BYTES = 32 * 1024
+TAG_KEY_CHARACTERS = 128
+TAG_VALUE_CHARACTERS = 256
+TAGS = 50
+PREFIX_CHARACTERS = 512
+"""An S3 key holds 1024 bytes; generation, name and `.tar.gz` come behind the prefix."""
+
+FIELDS_OF_KEYS: Mapping[str, str] = {
+    "engine": "always Python",
+    "option.model_id": "model_id",
+    "option.task": "task",
+    "option.revision": "revision",
+    "option.rolling_batch": "always disable for encoders",
+    "option.dtype": "dtype",
+    "option.trust_remote_code": "trust_remote_code",
+    "option.tensor_parallel_degree": "tensor_parallel_degree",
+    "gpu.minWorkers": "gpu.minWorkers",
+    "gpu.maxWorkers": "gpu.maxWorkers",
+    "gpu.required_memory_mb": "gpu.required_memory_mb",
+    "cpu.minWorkers": "cpu.minWorkers",
+    "cpu.maxWorkers": "cpu.maxWorkers",
+    "cpu.required_memory_mb": "cpu.required_memory_mb",
+    "required_memory_mb": "required_memory_mb",
+    "reserved_memory_mb": "reserved_memory_mb",
+    "batch_size": "batch_size",
+    "max_batch_delay": "max_batch_delay",
+    "max_idle_time": "max_idle_time",
+    "job_queue_size": "job_queue_size",
+}
+"""DJL Serving keys that the catalog writes itself, and the field that decides each."""
+
+
+def check_endpoint_name(name: str) -> str:
+    """An endpoint's name as SageMaker takes it (API reference: CreateEndpoint)."""
+    if not _SAGEMAKER_NAME.fullmatch(name):
+        _refuse(repr(name), SAGEMAKER_NAME, "rename the endpoint")
+    return name
+
+
+def check_model_id(model_id: str) -> str:
+    """A model id that the container can fetch weights by."""
+    if not (_HUB_ID.fullmatch(model_id) or _S3_PREFIX.fullmatch(model_id)):
+        hint = "end the s3:// address with /" if model_id.startswith("s3://") else "copy the id from the model's page"
+        _refuse(repr(model_id), MODEL_ID, hint)
+    return model_id
+
+
+def check_prefix(prefix: str) -> str:
+    """A prefix that SageMaker can put a TargetModel behind."""
+    allowed = (
+        f"at most {PREFIX_CHARACTERS} letters, digits and !_.*'()-, parts set apart by single /, with / at the end only"
+    )
+    if not prefix.endswith("/"):
+        _refuse(repr(prefix), "a prefix that ends with /", f"write {prefix + '/'!r}")
+    parts = prefix[:-1].split("/")
+    if not _PREFIX_CHARACTERS.fullmatch(prefix) or len(prefix) > PREFIX_CHARACTERS or {"", ".", ".."} & set(parts):
+        _refuse(repr(prefix), allowed, "take out what is not allowed")
+    return prefix
+
+
+def check_environment(environment: dict[str, str]) -> dict[str, str]:
+    """A container environment within SageMaker's limits, and without secrets: describe-model shows it to everybody."""
+    for name, value in environment.items():
+        if not _ENVIRONMENT_NAME.fullmatch(name):
+            _refuse(f"the variable {name!r}", "letters, digits and _, not starting with a digit", "rename it")
+        if _SECRET_WORDS.search(name):
+            _refuse(
+                f"the variable {name!r}",
+                "no secrets, because everybody who may describe the model reads them",
+                "copy gated weights to s3:// and name that as model_id",
+            )
+        if max(len(name.encode()), len(value.encode())) > ENVIRONMENT_VALUE_BYTES:
+            _refuse(
+                f"the variable {name!r} of {len(value.encode())} bytes",
+                f"{ENVIRONMENT_VALUE_BYTES} bytes",
+                "shorten it",
+            )
+    total = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())
+    if total > ENVIRONMENT_BYTES:
+        _refuse(f"an environment of {total} bytes", f"{ENVIRONMENT_BYTES} bytes in all", "take variables out")
+    return environment
+
+
+def check_tags(tags: dict[str, str]) -> dict[str, str]:
+    """Tags that every tagged service of the stack accepts (AWS tagging reference)."""
+    if len(tags) > TAGS:
+        _refuse(f"{len(tags)} tags", f"at most {TAGS}", "take tags out")
+    for key, value in tags.items():
+        if not key or key.lower().startswith("aws:") or len(key) > TAG_KEY_CHARACTERS:
+            _refuse(
+                f"the tag key {key!r}", f"1 to {TAG_KEY_CHARACTERS} characters, not starting with aws:", "rename it"
+            )
+        if len(value) > TAG_VALUE_CHARACTERS or not _TAG_CHARACTERS.fullmatch(key + value):
+            _refuse(
+                f"the tag {key!r}: {value!r}",
+                f"letters, digits, blanks and _.:/=+-@, {TAG_VALUE_CHARACTERS} characters a value",
+                "reword it",
+            )
+    return tags
+
+
+def check_properties(properties: dict[str, str]) -> dict[str, str]:
+    """Keys and values of the escape hatch: nothing the catalog decides itself, nothing misspelt, nothing CDK loses."""
+    faults = [fault for key, value in properties.items() for fault in _property_faults(key, value)]
+    if faults:
+        raise ValueError(" | ".join(faults))
+    return properties
+
+
+def _property_faults(key: str, value: str) -> Iterator[str]:
+    if key in FIELDS_OF_KEYS:
+        yield f"{key!r} has a field of its own; allowed there: {FIELDS_OF_KEYS[key]}; fix: use that field"
+    elif key not in KNOWN_KEYS and (close := nearest(key)):
+        yield f"{key!r} is unknown; allowed: the keys of DJL Serving; fix: did you mean {close!r}?"
+    if value != value.strip():
+        yield f"{key!r}: {value!r} has a blank at an end, which Java keeps as part of the value; fix: remove it"
+    if not (key + value).isascii() or not (key + value).isprintable():
+        yield (
+            f"{key!r}: {value!r} has characters outside printable ASCII; allowed: printable ASCII, since `cdk diff` "
+            "leaves out changes in other text; fix: write it in ASCII"
+        )
+
+
+def warnings_of(name: str, properties: Mapping[str, str]) -> list[str]:
+    """One line for each key of the escape hatch that nothing here knows."""
+    return [
+        f"models.{name}.properties.{key}: unknown to this version; written as it stands"
+        for key in properties
+        if key not in KNOWN_KEYS
+    ]
+
+
+def check_model_names(models: object) -> Iterator[tuple[str, str]]:
+    """Yield (name, fault) for names that S3, SageMaker or DJL would refuse, or that would be one to any of them."""
+    seen: dict[str, str] = {}
+    for name in models if isinstance(models, Mapping) else ():
+        if not _SAGEMAKER_NAME.fullmatch(name):
+            yield name, f"the model name {name!r} is not allowed; allowed: {SAGEMAKER_NAME}; fix: rename the model"
+            continue
+        cleaned = name.replace("-", "").casefold()
+        if cleaned in seen:
+            fault = (
+                f"the model names {seen[cleaned]!r} and {name!r} differ in case or hyphens only; allowed: names that "
+                "differ in letters or digits; fix: rename one"
+            )
+            yield name, fault
+        seen.setdefault(cleaned, name)
+
+
+def _refuse(what: str, allowed: str, fix: str) -> None:
+    msg = f"{what} is not allowed; allowed: {allowed}; fix: {fix}"
+    raise ValueError(msg)

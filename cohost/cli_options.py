@@ -1,0 +1,51 @@
+"""Options and look-ups that several subcommands share."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cohost import console
+from cohost.catalog import Catalog, ModelEntry, load_catalog
+from cohost.errors import CatalogError
+
+CatalogOption = Annotated[
+    Path, typer.Option("--catalog", envvar="COHOST_CATALOG", help="The YAML file that says what is deployed.")
+]
+StackOption = Annotated[str, typer.Option("--stack", envvar="COHOST_STACK", help="The CloudFormation stack.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+StateOption = Annotated[
+    Path,
+    typer.Option("--state", envvar="COHOST_STATE", help="The folder for logs, fetched archives and the process id."),
+]
+DEFAULT_CATALOG = Path("model_configs/encoders.yaml")
+OFFLINE_CATALOG = Path("model_configs/offline.yaml")
+
+
+def load_with_warnings(path: Path) -> Catalog:
+    """Load a catalog and print its warnings to stderr.
+
+    Raises:
+        CatalogError: the file has faults.
+    """
+    loaded = load_catalog(path)
+    for warning in loaded.warnings:
+        console.print_warning(warning)
+    return loaded
+
+
+def entry_of(catalog: Catalog, name: str) -> ModelEntry:
+    """A model of the catalog by its name.
+
+    Raises:
+        CatalogError: there is no such model.
+    """
+    if name not in catalog.models:
+        hint = difflib.get_close_matches(name, catalog.models, n=1)
+        fix = f"did you mean {hint[0]!r}?" if hint else "name one of these, or add it to the catalog"
+        allowed = ", ".join(catalog.models)
+        raise CatalogError([f"{catalog.source}: model {name!r} is not in the catalog; allowed: {allowed}; fix: {fix}"])
+    return catalog.models[name]

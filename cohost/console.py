@@ -1,0 +1,85 @@
+"""What the command prints: tables for people, JSON for scripts, faults in one line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cohost.status import Status
+
+out = Console(highlight=False)
+"""Results. Anything a script may read goes here and nothing else does."""
+
+err = Console(stderr=True, highlight=False)
+"""Progress, warnings and faults."""
+
+
+def print_json(content: object) -> None:
+    """Print one JSON document, indented, in the characters that the data has."""
+    out.print(Text(json.dumps(content, indent=2, ensure_ascii=False)), soft_wrap=True)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows under a title; values are shown as text, never read as markup."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("-" if value is None else str(value)) for value in row))
+    out.print(table)
+
+
+def print_fault(message: str) -> None:
+    """Print a fault to stderr, each line marked as an error."""
+    for line in message.splitlines():
+        err.print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)
+
+
+def print_warning(message: str) -> None:
+    """Print a warning to stderr."""
+    err.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
+
+
+def print_status(status: Status) -> None:
+    """Print a deployment's state: the endpoint first, then one line for each archive."""
+    err_note = f" ({status.failure_reason})" if status.failure_reason else ""
+    facts = (
+        ("endpoint", f"{status.endpoint_name}: {status.endpoint_status}{err_note}"),
+        ("instances", f"{status.instance_count} x {status.instance_type}"),
+        ("generation", status.generation),
+        ("archives at", status.model_data_url),
+        ("models loaded now", "not reported yet" if status.loaded_models is None else status.loaded_models),
+    )
+    print_table(status.stack_name, ("", ""), facts)
+    rows = [(n, d[:12], "push" if n in status.not_in_outputs else "deploy") for n, d in status.archives.items()]
+    print_table("Archives in the live generation", ("model", "content", "published by"), rows)
+
+
+def print_answer(texts: Sequence[str], answer: object) -> None:
+    """Print one line for each text: its labels with scores, or the size of its embedding."""
+    items = answer if isinstance(answer, list) else [answer]
+    if len(items) != len(texts):
+        print_json(answer)
+        return
+    print_table("Answer", ("text", "result"), [(text, _summary(item)) for text, item in zip(texts, items, strict=True)])
+
+
+def _summary(item: object) -> str:
+    match item:
+        case {"label": label, "score": float(score)}:
+            return f"{label} {score:.4f}"
+        case {"labels": list(labels), "scores": list(scores)}:
+            return ", ".join(f"{label} {score:.4f}" for label, score in zip(labels, scores, strict=True))
+        case [{"label": _}, *_]:
+            return ", ".join(map(_summary, item))
+        case [[[float(), *_] as token, *_] as tokens]:
+            return f"{len(tokens)} tokens x {len(token)} dimensions, first {token[0]:.4f}"
+        case _:
+            return json.dumps(item, ensure_ascii=False)

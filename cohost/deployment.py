@@ -1,0 +1,86 @@
+"""What a deployed stack says of itself: its outputs, read once into a typed object."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cohost.errors import StackError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mypy_boto3_cloudformation import CloudFormationClient
+
+DEFAULT_STACK = "LmiCohostStack"
+
+_OUTPUTS = ("EndpointName", "BucketName", "Prefix", "Generation", "ModelDataUrl", "Region", "Topology", "Models")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """One deployed endpoint. `models` maps each model's name to its TargetModel, as of the last deploy."""
+
+    stack_name: str
+    endpoint_name: str
+    bucket: str
+    prefix: str
+    generation: str
+    model_data_url: str
+    region: str
+    topology: str
+    models: Mapping[str, str]
+
+    @classmethod
+    def from_outputs(cls, stack_name: str, outputs: Mapping[str, str]) -> Deployment:
+        """Read a stack's outputs.
+
+        Raises:
+            StackError: an output is missing, so the stack is not one of ours or was deployed by another version.
+        """
+        if missing := [name for name in _OUTPUTS if name not in outputs]:
+            msg = (
+                f"stack {stack_name!r} has no output {', '.join(missing)}; allowed: a stack deployed by this version; "
+                f"fix: run `cdk deploy {stack_name}`, or name the right one with --stack"
+            )
+            raise StackError(msg)
+        return cls(
+            stack_name=stack_name,
+            endpoint_name=outputs["EndpointName"],
+            bucket=outputs["BucketName"],
+            prefix=outputs["Prefix"],
+            generation=outputs["Generation"],
+            model_data_url=outputs["ModelDataUrl"],
+            region=outputs["Region"],
+            topology=outputs["Topology"],
+            models=json.loads(outputs["Models"]),
+        )
+
+
+def read_deployment(cloudformation: CloudFormationClient, stack_name: str = DEFAULT_STACK) -> Deployment:
+    """Ask CloudFormation for a stack's outputs.
+
+    Raises:
+        StackError: there is no such stack, it is on its way to be created or deleted, or CloudFormation cannot be
+            reached with the credentials at hand.
+    """
+    try:
+        stack = cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
+    except ClientError as error:
+        reason = error.response["Error"].get("Message", str(error))
+        msg = f"stack {stack_name!r}: {reason}; fix: run `cdk deploy {stack_name}`, or check account and region"
+        raise StackError(msg) from error
+    except BotoCoreError as error:
+        msg = f"stack {stack_name!r} cannot be looked up: {error}; fix: set credentials and a region, e.g. AWS_PROFILE"
+        raise StackError(msg) from error
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+    if not outputs:
+        msg = (
+            f"stack {stack_name!r} is in {stack['StackStatus']} and has no outputs; fix: wait until its deploy has "
+            f"ended, or run `cdk deploy {stack_name}` again"
+        )
+        raise StackError(msg)
+    return Deployment.from_outputs(stack_name, outputs)

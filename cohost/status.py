@@ -1,0 +1,102 @@
+"""What is deployed and how it is: the endpoint, its generation, the archives in it, and how many are loaded."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from cohost.artifacts.store import ModelStore
+from cohost.errors import StackError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import boto3
+
+    from cohost.deployment import Deployment
+
+METRIC_PERIOD_S = 60
+METRIC_WINDOW = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """The state of one deployment.
+
+    `archives` maps each model in the live generation to its content digest (SHA-256, hex). `loaded_models` is
+    SageMaker's count over all instances, at most some minutes old; None when it has reported none yet. SageMaker does
+    not tell which models those are.
+    """
+
+    stack_name: str
+    endpoint_name: str
+    endpoint_status: str
+    failure_reason: str | None
+    instance_type: str | None
+    instance_count: int | None
+    generation: str
+    model_data_url: str
+    archives: Mapping[str, str]
+    not_in_outputs: tuple[str, ...]
+    loaded_models: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The status as JSON data."""
+        return asdict(self)
+
+
+def read_status(deployment: Deployment, session: boto3.Session) -> Status:
+    """Ask SageMaker, S3 and CloudWatch about a deployment.
+
+    Raises:
+        StackError: the endpoint of the stack is gone.
+    """
+    region = deployment.region
+    sagemaker = session.client("sagemaker", region_name=region)
+    try:
+        endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
+    except ClientError as error:
+        msg = (
+            f"endpoint {deployment.endpoint_name!r}: {error.response['Error'].get('Message', error)}; fix: it was "
+            f"deleted outside CloudFormation; run `cdk destroy {deployment.stack_name}` and deploy again"
+        )
+        raise StackError(msg) from error
+    config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+    store = ModelStore(session.client("s3", region_name=region), deployment.bucket, deployment.prefix)
+    archives = store.models(deployment.generation)
+    variants = endpoint.get("ProductionVariants", [])
+    return Status(
+        stack_name=deployment.stack_name,
+        endpoint_name=deployment.endpoint_name,
+        endpoint_status=endpoint["EndpointStatus"],
+        failure_reason=endpoint.get("FailureReason"),
+        instance_type=config["ProductionVariants"][0].get("InstanceType"),
+        instance_count=variants[0].get("CurrentInstanceCount") if variants else None,
+        generation=deployment.generation,
+        model_data_url=deployment.model_data_url,
+        archives=archives,
+        not_in_outputs=tuple(sorted(set(archives) - set(deployment.models))),
+        loaded_models=_loaded_models(session, deployment, config["ProductionVariants"][0]["VariantName"]),
+    )
+
+
+def _loaded_models(session: boto3.Session, deployment: Deployment, variant: str) -> int | None:
+    """The latest LoadedModelCount (AWS guide: CloudWatch metrics for multi-model endpoint deployments)."""
+    now = datetime.now(UTC)
+    answer = session.client("cloudwatch", region_name=deployment.region).get_metric_statistics(
+        Namespace="/aws/sagemaker/Endpoints",
+        MetricName="LoadedModelCount",
+        Dimensions=[
+            {"Name": "EndpointName", "Value": deployment.endpoint_name},
+            {"Name": "VariantName", "Value": variant},
+        ],
+        StartTime=now - METRIC_WINDOW,
+        EndTime=now + timedelta(seconds=METRIC_PERIOD_S),
+        Period=METRIC_PERIOD_S,
+        Statistics=["Maximum"],
+    )
+    points = sorted(answer["Datapoints"], key=lambda point: point["Timestamp"])
+    return int(points[-1]["Maximum"]) if points else None

@@ -1,0 +1,119 @@
+"""YAML read with the line of every value, duplicate keys refused.
+
+PyYAML's own loader keeps the last of two equal keys and forgets where values stood; a catalog of co-hosted models must
+do neither: a model defined twice is a mistake, and a fault is found fastest by its line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MERGE_TAG = "tag:yaml.org,2002:merge"
+
+Location = tuple[str | int, ...]
+
+
+@dataclass(kw_only=True)
+class YamlSource:
+    """The content of one YAML file: plain data, the line of each value, and the faults met while reading.
+
+    `lines` maps the path of a value, as a tuple of keys and indices, to its line, counted from 1. `faults` holds
+    (line, path, text) for what YAML itself would have let pass.
+    """
+
+    data: Any = None
+    lines: dict[Location, int] = field(default_factory=dict)
+    faults: list[tuple[int, Location, str]] = field(default_factory=list)
+
+    def line_of(self, location: Location) -> int:
+        """The line of a value, or of the nearest value around it; 1 for what is not in the file at all."""
+        while location and location not in self.lines:
+            location = location[:-1]
+        return self.lines.get(location, 1)
+
+
+def read_yaml(path: Path) -> YamlSource:
+    """Read a file of one YAML document.
+
+    Raises:
+        OSError: the file cannot be read.
+        UnicodeDecodeError: the file is not UTF-8.
+        yaml.YAMLError: the text is no YAML, or holds more than one document.
+    """
+    source = YamlSource()
+    loader = yaml.CSafeLoader(path.read_text(encoding="utf-8"))
+    try:
+        node = loader.get_single_node()
+        if node is not None:
+            source.data = _Builder(loader, source).build(node, ())
+    finally:
+        loader.dispose()
+    return source
+
+
+class _Builder:
+    """Turns YAML nodes into plain data and notes where each value stands."""
+
+    def __init__(self, loader: yaml.CSafeLoader, source: YamlSource) -> None:
+        self._loader = loader
+        self._source = source
+        self._open: list[yaml.Node] = []
+
+    def build(self, node: yaml.Node, location: Location) -> Any:  # noqa: ANN401 - YAML holds anything
+        self._source.lines.setdefault(location, node.start_mark.line + 1)
+        if node in self._open:
+            self._fault(node, location, "refers to itself; fix: write the value out instead of the alias")
+            return None
+        self._open.append(node)
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(node, location)
+            if isinstance(node, yaml.SequenceNode):
+                return [self.build(item, (*location, index)) for index, item in enumerate(node.value)]
+            return self._loader.construct_object(node)
+        finally:
+            self._open.pop()
+
+    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
+        repeated = self._refuse_duplicates(node, location)
+        if any(key.tag == MERGE_TAG for key, _ in node.value):
+            # Puts what is merged in before the mapping's own keys, so that these win below.
+            self._loader.flatten_mapping(node)
+        built: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = None if key_node in repeated else self._key(key_node, location)
+            if key is not None:
+                self._source.lines[(*location, key)] = key_node.start_mark.line + 1
+                built[key] = self.build(value_node, (*location, key))
+        return built
+
+    def _key(self, node: yaml.Node, location: Location) -> str | None:
+        key = self._loader.construct_object(node) if isinstance(node, yaml.ScalarNode) else None
+        if isinstance(key, str):
+            return key
+        text = repr(node.value) if isinstance(node, yaml.ScalarNode) else "a list or mapping"
+        self._fault(node, location, f"the key {text} is not text to YAML; fix: put the key in quotes")
+        return None
+
+    def _refuse_duplicates(self, node: yaml.MappingNode, location: Location) -> list[yaml.Node]:
+        """Note a fault for each key that stands a second time; the first is the one that is looked at further."""
+        first: dict[str, int] = {}
+        repeated: list[yaml.Node] = []
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == MERGE_TAG:
+                continue
+            if key_node.value in first:
+                text = f"the key stands twice, first on line {first[key_node.value]}; fix: keep one of the two"
+                self._fault(key_node, (*location, key_node.value), text)
+                repeated.append(key_node)
+            first.setdefault(key_node.value, key_node.start_mark.line + 1)
+        return repeated
+
+    def _fault(self, node: yaml.Node, location: Location, text: str) -> None:
+        self._source.faults.append((node.start_mark.line + 1, location, text))

@@ -1,0 +1,98 @@
+"""The real `cdk` command, run against the AWS on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cohost.errors import LocalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROJECT = Path(__file__).resolve().parents[2]
+STACK = "LmiCohostStack"
+_SHOWN_LINES = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cdk:
+    """The pinned `cdk` command with an environment that points at an emulation.
+
+    `out` is the folder for what is synthesised and for the log of every command.
+    """
+
+    environment: Mapping[str, str]
+    out: Path
+
+    def run(self, *arguments: str, catalog: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run one cdk command for a catalog and wait for it; both output streams come back as `stdout`.
+
+        Raises:
+            LocalError: cdk or node is missing, or the command failed while `check` is on; the end of its output is in
+                the message's following lines.
+        """
+        self.out.mkdir(parents=True, exist_ok=True)
+        command = [_program(), *arguments, "--ci", "--context", f"catalog={catalog.resolve()}"]
+        command += ["--output", str(self.out / "cdk.out")]
+        done = subprocess.run(  # noqa: S603 - the pinned cdk, no shell
+            command,
+            cwd=PROJECT,
+            env={**_without_aws(os.environ), **self.environment, "PATH": _path()},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        with (self.out / "cdk.log").open("a") as log:
+            log.write(f"$ cdk {' '.join(arguments)}\n{done.stdout}\n")
+        if check and done.returncode != 0:
+            tail = "\n".join(done.stdout.strip().splitlines()[-_SHOWN_LINES:])
+            msg = f"`cdk {' '.join(arguments)}` ended with {done.returncode}; fix: see {self.out / 'cdk.log'}\n{tail}"
+            raise LocalError(msg)
+        return done
+
+    def bootstrap(self, catalog: Path) -> None:
+        """Prepare account and region for deploys."""
+        self.run("bootstrap", catalog=catalog)
+
+    def deploy(self, catalog: Path) -> None:
+        """Create or update the stack without asking."""
+        self.run("deploy", STACK, "--require-approval", "never", catalog=catalog)
+
+    def diff(self, catalog: Path) -> str:
+        """What a deploy of the catalog would change, as cdk prints it."""
+        return self.run("diff", STACK, catalog=catalog).stdout
+
+    def destroy(self, catalog: Path) -> None:
+        """Remove the stack without asking."""
+        self.run("destroy", STACK, "--force", catalog=catalog)
+
+
+def _program() -> str:
+    pinned = PROJECT / "node_modules" / ".bin" / "cdk"
+    if shutil.which("node") is None:
+        msg = (
+            "node is not on PATH; allowed: Node.js 20 or newer, which cdk runs on; fix: install it and run `make setup`"
+        )
+        raise LocalError(msg)
+    if not pinned.exists():
+        msg = f"{pinned} is missing; allowed: the cdk that package.json pins; fix: run `make setup`"
+        raise LocalError(msg)
+    return str(pinned)
+
+
+def _path() -> str:
+    """The search path on which `python3`, as cdk.json says it, is the interpreter that runs this."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def _without_aws(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what would lead to a real account: profiles, session tokens, endpoints."""
+    return {name: value for name, value in environment.items() if not name.startswith(("AWS_", "CDK_"))}

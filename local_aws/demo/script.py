@@ -1,0 +1,179 @@
+"""The steps of the demo. Each one does a thing that a user does, looks at the outcome, and says what it saw."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import yaml
+
+from cohost.client import CohostClient
+from cohost.deployment import Deployment, read_deployment
+from cohost.errors import CohostError
+from local_aws.demo.leftovers import find_leftovers
+from local_aws.demo.similarity import cosine, mean_pooled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from local_aws.demo.cdk import Cdk
+
+ENGLISH = "The train to Busan leaves at nine."
+KOREAN = "부산행 기차는 아홉 시에 떠납니다."
+PAIR = ("She has lived in Seoul for ten years.", "She moved to Seoul last week.")
+RELATED = ("The cat is asleep on the sofa.", "A kitten naps on the couch.")
+UNRELATED = ("The cat is asleep on the sofa.", "The central bank raised its interest rate.")
+
+ADDED_MODEL = "minilm-nli"
+ADDED_ENTRY = {
+    "model_id": "lmi-cohost/tiny-minilm-nli",
+    "task": "zero-shot-classification",
+    "required_memory_mb": 1024,
+    "cpu": {"minWorkers": 1, "maxWorkers": 1},
+}
+CHANGED_MODEL = "mdeberta"
+CHANGED_KEY = "job_queue_size"
+CHANGED_VALUE = 200
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class DemoError(CohostError):
+    """A step saw something else than it must."""
+
+
+@dataclass(kw_only=True)
+class Script:
+    """The demo's steps in order, over one emulation; `offline` is the catalog to start from.
+
+    Each step returns a line that says what was seen, and raises DemoError when that is not what must be.
+    """
+
+    cdk: Cdk
+    offline: Path
+    work: Path
+    catalog: dict[str, Any] = field(init=False)
+    deployment: Deployment = field(init=False)
+    untouched: tuple[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start from the offline catalog."""
+        self.catalog = yaml.safe_load(self.offline.read_text())
+
+    @property
+    def file(self) -> Path:
+        """The working copy of the catalog, which the steps edit as a user would."""
+        path = self.work / "catalog.yaml"
+        path.write_text(yaml.safe_dump(self.catalog, sort_keys=False, allow_unicode=True))
+        return path
+
+    def bootstrap(self) -> str:
+        """Prepare the account."""
+        self.cdk.bootstrap(self.file)
+        return "CDKToolkit is there"
+
+    def deploy(self) -> str:
+        """Create the stack."""
+        self.cdk.deploy(self.file)
+        self.deployment = self._read()
+        return f"endpoint {self.deployment.endpoint_name} in service, generation {self.deployment.generation}"
+
+    def invoke(self) -> str:
+        """Call every model with English and Korean text."""
+        client = CohostClient.from_stack(session=boto3.Session())
+        seen = []
+        for name, entry in self.catalog["models"].items():
+            inputs: object = [ENGLISH, KOREAN]
+            if entry["task"] == "text-classification":
+                inputs = [ENGLISH, KOREAN, {"text": PAIR[0], "text_pair": PAIR[1]}]
+            answer = client.invoke(name, inputs)
+            if not isinstance(answer, list) or len(answer) != len(inputs):  # type: ignore[arg-type]
+                msg = f"model {name!r} answered {len(answer)} items for {len(inputs)} texts"  # type: ignore[arg-type]
+                raise DemoError(msg)
+            seen.append(f"{name} {len(answer)} answers")
+        return ", ".join(seen)
+
+    def compare(self) -> str:
+        """Show that MiniLM's embeddings mean something."""
+        client = CohostClient.from_stack(session=boto3.Session())
+        texts = sorted({*RELATED, *UNRELATED})
+        vectors = {text: mean_pooled(client.invoke("minilm", text)[0][0]) for text in texts}
+        related = cosine(*(vectors[text] for text in RELATED))
+        unrelated = cosine(*(vectors[text] for text in UNRELATED))
+        if related <= unrelated:
+            msg = f"related sentences are less similar ({related:.3f}) than unrelated ones ({unrelated:.3f})"
+            raise DemoError(msg)
+        return f"cat/kitten {related:.3f}, cat/interest rate {unrelated:.3f}"
+
+    def diff(self) -> str:
+        """Show what a changed setting looks like before it is deployed."""
+        before = copy.deepcopy(self.catalog)
+        self.catalog["models"][CHANGED_MODEL][CHANGED_KEY] = CHANGED_VALUE
+        text = _ANSI.sub("", self.cdk.diff(self.file))
+        self.catalog = before
+        lines = [line.strip() for line in text.splitlines() if CHANGED_KEY in line]
+        if CHANGED_MODEL not in text or not lines:
+            msg = f"`cdk diff` names neither {CHANGED_MODEL} nor {CHANGED_KEY}:\n{text}"
+            raise DemoError(msg)
+        return f"{CHANGED_MODEL}: {lines[0].lstrip('├└─ ')}"
+
+    def add(self) -> str:
+        """Add a model; SageMaker's model and endpoint config must stay the same."""
+        before = self._resources()
+        self.catalog["models"][ADDED_MODEL] = ADDED_ENTRY
+        self.cdk.deploy(self.file)
+        generation, self.deployment = self.deployment.generation, self._read()
+        if self._resources() != before or self.deployment.generation != generation:
+            msg = f"adding {ADDED_MODEL!r} replaced the endpoint's model or config"
+            raise DemoError(msg)
+        client = CohostClient.from_stack(session=boto3.Session())
+        answer = client.invoke(ADDED_MODEL, KOREAN, {"candidate_labels": ["여행", "요리"]})
+        return f"{ADDED_MODEL} answers ({answer[0]['labels'][0]}); model and config untouched"
+
+    def roll(self) -> str:
+        """Change a model; a new generation must take over and the old one's archives must go."""
+        old = self.deployment
+        self.catalog["models"][CHANGED_MODEL][CHANGED_KEY] = CHANGED_VALUE
+        self.cdk.deploy(self.file)
+        self.deployment = self._read()
+        left = self._keys(old)
+        if self.deployment.generation == old.generation or left:
+            msg = f"generation {old.generation} was to be replaced; live: {self.deployment.generation}, left: {left}"
+            raise DemoError(msg)
+        self.invoke()
+        return f"generation {old.generation} → {self.deployment.generation}, old archives gone, all models answer"
+
+    def destroy(self) -> str:
+        """Remove the stack; nothing may be left."""
+        self.cdk.destroy(self.file)
+        left = find_leftovers(boto3.Session())
+        if left:
+            msg = f"left after destroy: {left}"
+            raise DemoError(msg)
+        return "no stack, endpoint, model, config, bucket, object, function, role or log group left"
+
+    def _read(self) -> Deployment:
+        return read_deployment(boto3.client("cloudformation"))
+
+    def _resources(self) -> tuple[str, str]:
+        sagemaker = boto3.client("sagemaker")
+        endpoint = sagemaker.describe_endpoint(EndpointName=self.deployment.endpoint_name)
+        config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+        return endpoint["EndpointConfigName"], config["ProductionVariants"][0]["ModelName"]
+
+    def _keys(self, deployment: Deployment) -> list[str]:
+        page = boto3.client("s3").list_objects_v2(
+            Bucket=deployment.bucket, Prefix=f"{deployment.prefix}{deployment.generation}/"
+        )
+        return [item["Key"] for item in page.get("Contents", [])]
+
+
+def point_at(environment: dict[str, str]) -> None:
+    """Make this process's boto3 talk to the emulation, as a user's shell does after `eval "$(cohost local up)"`."""
+    for name in [name for name in os.environ if name.startswith("AWS_") and name != "AWS_CA_BUNDLE"]:
+        del os.environ[name]
+    os.environ.update(environment)

@@ -1,0 +1,124 @@
+"""Catalog entries as serving.properties and requirements."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from cohost.artifacts.known_keys import KNOWN_KEYS
+from cohost.artifacts.properties import dumps
+from cohost.catalog import ModelEntry, load_catalog
+from cohost.images import parse_image
+from cohost.render import CPU_FULL_REQUIREMENTS, files_of, properties_of
+
+ROOT = Path(__file__).parents[2]
+LMI = parse_image("djl-inference:0.36.0-lmi26.0.0-cu130")
+CPU_FULL = parse_image("djl-inference:0.36.0-cpu-full")
+
+
+def entry(**settings: object) -> ModelEntry:
+    """An entry with the least that it needs, and these settings."""
+    return ModelEntry.model_validate({"model_id": "org/nli", "task": "text-classification", **settings})
+
+
+def test_mdeberta_is_written_as_agreed() -> None:
+    """The file that the product deploys, line by line."""
+    mdeberta = load_catalog(ROOT / "model_configs" / "encoders.yaml").models["mdeberta"]
+
+    assert dumps(properties_of(mdeberta)) == (
+        "engine=Python\n"
+        "option.model_id=MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7\n"
+        "option.task=text-classification\n"
+        "option.rolling_batch=disable\n"
+        "gpu.minWorkers=1\n"
+        "gpu.maxWorkers=1\n"
+        "required_memory_mb=2048\n"
+        "option.revision=b5113eb38ab63efdd7f280f8c144ea8b13f978ce\n"
+        "option.tensor_parallel_degree=1\n"
+    )
+
+
+def test_every_setting_reaches_the_file() -> None:
+    """No field of an entry is one that nobody reads."""
+    everything = entry(
+        required_memory_mb=1,
+        reserved_memory_mb=2,
+        gpu={"minWorkers": 1, "maxWorkers": 3, "required_memory_mb": 4},
+        cpu={"minWorkers": 5, "maxWorkers": 6},
+        batch_size=7,
+        max_batch_delay=8,
+        max_idle_time=60,
+        job_queue_size=9,
+        dtype="fp16",
+        trust_remote_code=False,
+        tensor_parallel_degree=2,
+        properties={"option.predict_timeout": "30"},
+    )
+
+    assert properties_of(everything) == {
+        "engine": "Python",
+        "option.model_id": "org/nli",
+        "option.task": "text-classification",
+        "option.rolling_batch": "disable",
+        "gpu.minWorkers": "1",
+        "gpu.maxWorkers": "3",
+        "required_memory_mb": "1",
+        "option.tensor_parallel_degree": "2",
+        "gpu.required_memory_mb": "4",
+        "reserved_memory_mb": "2",
+        "batch_size": "7",
+        "max_batch_delay": "8",
+        "max_idle_time": "60",
+        "job_queue_size": "9",
+        "option.dtype": "fp16",
+        "option.trust_remote_code": "false",
+        "cpu.minWorkers": "5",
+        "cpu.maxWorkers": "6",
+        "option.predict_timeout": "30",
+    }
+
+
+def test_written_keys_and_values_are_ones_the_server_knows() -> None:
+    """What the catalog allows is what the server accepts."""
+    for key, value in properties_of(entry(dtype="bf16", batch_size=1024, max_batch_delay=0)).items():
+        assert KNOWN_KEYS[key].accepts(value), (key, value)
+
+
+def test_lmi_image_needs_no_requirements() -> None:
+    """The lmi image brings transformers and torch; installing them again would cost minutes at each load."""
+    assert list(files_of(entry(), LMI)) == ["serving.properties"]
+
+
+def test_cpu_full_image_gets_requirements() -> None:
+    """The cpu-full image has no Python packages, so the archive asks for them, each pinned."""
+    lines = files_of(entry(), CPU_FULL)["requirements.txt"].decode().splitlines()
+
+    assert [line.split("==")[0] for line in lines] == [
+        "transformers",
+        "torch",
+        "sentencepiece",
+        "protobuf",
+        "peft",
+        "accelerate",
+    ]
+
+
+def test_requirements_agree_with_the_lock() -> None:
+    """A model runs on the versions that it was proved with on this machine."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    locked = {package["name"]: package["version"] for package in packages}
+    asked = dict(line.split("==") for line in CPU_FULL_REQUIREMENTS)
+
+    assert {name: version for name, version in asked.items() if name in locked} == {
+        name: locked[name] for name in ("transformers", "torch", "sentencepiece", "protobuf")
+    }
+
+
+def test_requirements_file_is_the_lock_s() -> None:
+    """A user with plain pip gets the versions that uv.lock pins."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    locked = {package["name"]: package["version"] for package in packages}
+    for file in ("requirements.txt", "requirements-all.txt"):
+        pins = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / file).read_text(), re.MULTILINE))
+        assert pins.items() <= locked.items(), file
