@@ -1,0 +1,47 @@
+"""The CDK application: one stack for one catalog, and the checks that every synth runs.
+
+The catalog is context `catalog` (`cdk synth -c catalog=FILE`), else the environment's COHOST_CATALOG, else the
+product's own. The region is the one of the caller's AWS configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import aws_cdk as cdk
+from cdk_nag import AwsSolutionsChecks
+
+from cohost.catalog import load_catalog
+from cohost.errors import CohostError
+from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
+
+DEFAULT_CATALOG = "model_configs/encoders.yaml"
+
+
+def main() -> int:
+    """Write the cloud assembly; a fault of the user's is told on stderr, line by line, and gives 1."""
+    app = cdk.App()
+    try:
+        catalog = load_catalog(_catalog_file(app))
+        LmiCohostStack(app, STACK_ID, catalog=catalog, env=cdk.Environment(region=_region()))
+    except CohostError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - what the cdk command shows of us
+        return 1
+    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    app.synth()
+    return 0
+
+
+def _catalog_file(app: cdk.App) -> Path:
+    context: str | None = app.node.try_get_context("catalog")
+    return Path(context or os.environ.get("COHOST_CATALOG") or DEFAULT_CATALOG)
+
+
+def _region() -> str:
+    return os.environ.get("CDK_DEFAULT_REGION") or os.environ.get("AWS_REGION") or "us-east-1"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""How a construct accepts a finding of cdk-nag: by id, with a true reason, on itself alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+
+if TYPE_CHECKING:
+    from constructs import IConstruct
+
+
+def acknowledge(construct: IConstruct, rule: str, *, reason: str, finding: str | None = None) -> None:
+    """Accept a rule on a construct and what lies below it; `finding` narrows it to one finding of that rule.
+
+    A finding in IAM policies is written "Resource::<LogicalId.Arn>/path/*" or "Action::service:verb*".
+    """
+    rule_id = rule if finding is None else f"{rule}[{finding}]"
+    cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=rule_id, reason=reason))
+
+
+def arn_finding(resource: IConstruct, path: str) -> str:
+    """The finding that cdk-nag makes of a wildcard behind the ARN of a resource of the same stack."""
+    element = resource.node.default_child
+    if not isinstance(element, cdk.CfnElement):
+        raise TypeError(f"{resource.node.path} is no single resource, so it has no ARN to name in a finding")
+    return f"Resource::<{cdk.Stack.of(resource).get_logical_id(element)}.Arn>/{path}"

@@ -1,0 +1,80 @@
+"""The role that a model's container runs with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from constructs_lib.acknowledgements import acknowledge
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_logs as logs
+    from constructs import IConstruct
+
+    from cohost.images import ImageUri
+
+
+class ExecutionRole(Construct):
+    """A role with what SageMaker needs to start the container and no more (AWS: CreateModel API, role permissions).
+
+    It may pull one image repository, write one log group and put metrics into SageMaker's namespaces. Reading the
+    archives is granted by the model store that holds them. Whatever uses the role has to wait for its rights, which are
+    a resource of their own: `policy`.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        image: the image whose repository the role may pull, also from another account.
+        log_group: the group that the endpoint's containers write to.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, image: ImageUri, log_group: logs.ILogGroup) -> None:
+        super().__init__(scope, construct_id)
+        self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com"))
+        self._grant_pull(image)
+        log_group.grant(self.role, "logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams")
+        self.role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["cloudwatch:PutMetricData"],
+                resources=["*"],
+                conditions={"StringLike": {"cloudwatch:namespace": ["AWS/SageMaker", "/aws/sagemaker/*"]}},
+            )
+        )
+        acknowledge(
+            self.role,
+            "AwsSolutions-IAM5",
+            finding="Resource::*",
+            reason=(
+                "ecr:GetAuthorizationToken and cloudwatch:PutMetricData take no resource; "
+                "the latter is limited to SageMaker's namespaces by a condition."
+            ),
+        )
+
+    @property
+    def role_arn(self) -> str:
+        """The ARN to give to SageMaker."""
+        return self.role.role_arn
+
+    @property
+    def policy(self) -> IConstruct:
+        """The rights of the role, also those granted later."""
+        return self.role.node.find_child("DefaultPolicy")
+
+    def _grant_pull(self, image: ImageUri) -> None:
+        repository_arn = cdk.Stack.of(self).format_arn(
+            service="ecr",
+            account=image.account,
+            region=image.region,
+            resource="repository",
+            resource_name=image.repository,
+        )
+        self.role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+                resources=[repository_arn],
+            )
+        )
+        self.role.add_to_policy(iam.PolicyStatement(actions=["ecr:GetAuthorizationToken"], resources=["*"]))

@@ -1,0 +1,174 @@
+"""The model archives of an endpoint, published by the custom resource `Custom::LmiModelStore`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+import cohost.artifacts
+from constructs_lib.acknowledgements import acknowledge, arn_finding
+from constructs_lib.store_event import event_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from constructs_lib.model_bucket import ModelBucket
+
+RESOURCE_TYPE: Final = "Custom::LmiModelStore"
+
+FUNCTION_TIMEOUT: Final = cdk.Duration.minutes(15)
+# A function that dies cannot answer; without this, CloudFormation would wait for an hour.
+SERVICE_TIMEOUT: Final = cdk.Duration.minutes(16)
+
+# The folder `artifacts` and of it the sources alone, so that compiled files never change the asset.
+_ASSET_ROOT: Final = Path(cohost.artifacts.__file__).parent.parent
+_ASSET_EXCLUDES: Final = ("*", "!artifacts", "!artifacts/*.py")
+
+
+class ModelStore(Construct):
+    """Publishes one archive a model under a prefix of a bucket, and says under which address.
+
+    A model added or removed leaves the address as it is; a changed one gives a new address, and with it a new
+    SageMaker Model and endpoint configuration.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        bucket: where the archives go.
+        prefix: the part of every key before the generation; ends with "/".
+        models: the properties of each model's serving.properties, by model name.
+        requirements: the lines of a requirements.txt beside them, by model name. A model left out has none.
+        keep_on_destroy: True leaves the published archives in the bucket when the stack goes, False removes them.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        bucket: ModelBucket,
+        prefix: str,
+        models: Mapping[str, Mapping[str, str]],
+        requirements: Mapping[str, tuple[str, ...]],
+        keep_on_destroy: bool,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._bucket = bucket
+        self._prefix = prefix
+        required = {name: "\n".join(lines) for name, lines in requirements.items() if lines}
+        if fault := event_fault(models, required):
+            cdk.Annotations.of(self).add_error(fault)
+        function = self._function()
+        self._resource = cdk.CustomResource(
+            self,
+            "Archives",
+            resource_type=RESOURCE_TYPE,
+            service_token=function.function_arn,
+            service_timeout=SERVICE_TIMEOUT,
+            properties={
+                "Bucket": bucket.bucket_name,
+                "Prefix": prefix,
+                "Models": {name: dict(properties) for name, properties in models.items()},
+                **({"Requirements": required} if required else {}),
+            },
+        )
+        if keep_on_destroy:
+            self._keep_archives()
+
+    @property
+    def model_data_url(self) -> str:
+        """The address that SageMaker loads archives from: "s3://<bucket>/<prefix><generation>/"."""
+        return self._resource.get_att_string("ModelDataUrl")
+
+    @property
+    def generation(self) -> str:
+        """The id of the published generation."""
+        return self._resource.get_att_string("Generation")
+
+    def grant_read(self, grantee: iam.IRole) -> None:
+        """Allow reading archives and listing their keys, below the store's prefix only."""
+        iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[self._objects_arn()])
+        self._grant_list(grantee)
+        acknowledge(
+            grantee,
+            "AwsSolutions-IAM5",
+            finding=arn_finding(self._bucket.bucket, f"{self._prefix}*"),
+            reason="Archives of models to come are read too; the wildcard stays below the store's own prefix.",
+        )
+
+    def _grant_list(self, grantee: iam.IGrantable) -> None:
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["s3:ListBucket"],
+            resource_arns=[self._bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": f"{self._prefix}*"}},
+        )
+
+    def _objects_arn(self) -> str:
+        return f"{self._bucket.bucket_arn}/{self._prefix}*"
+
+    def _function(self) -> lambda_.Function:
+        log_group = logs.LogGroup(
+            self, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY
+        )
+        function = lambda_.Function(
+            self,
+            "Function",
+            description="Publishes model archives below a prefix and removes those that it published",
+            code=lambda_.Code.from_asset(
+                str(_ASSET_ROOT), exclude=list(_ASSET_EXCLUDES), ignore_mode=cdk.IgnoreMode.GIT
+            ),
+            handler="artifacts.index.on_event",
+            runtime=lambda_.Runtime.PYTHON_3_13,
+            architecture=lambda_.Architecture.ARM_64,
+            timeout=FUNCTION_TIMEOUT,
+            memory_size=512,
+            log_group=log_group,
+            role=self._role(log_group),
+        )
+        acknowledge(
+            function,
+            "AwsSolutions-L1",
+            reason="The handler is tested on Python 3.11 to 3.13; it moves to a newer runtime when its tests do.",
+        )
+        _accept_lint(
+            function, "W3005", reason="The CDK lets every function depend on its role, which it refers to too."
+        )
+        return function
+
+    def _role(self, log_group: logs.LogGroup) -> iam.Role:
+        """A role that may write its own log and handle objects below the prefix; no managed policy."""
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        log_group.grant_write(role)
+        iam.Grant.add_to_principal(
+            grantee=role,
+            actions=["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
+            resource_arns=[self._objects_arn()],
+        )
+        self._grant_list(role)
+        acknowledge(
+            role,
+            "AwsSolutions-IAM5",
+            finding=arn_finding(self._bucket.bucket, f"{self._prefix}*"),
+            reason="Keys carry generation and model names; the wildcard stays below the store's own prefix.",
+        )
+        return role
+
+    def _keep_archives(self) -> None:
+        """Leave the archives when the stack goes, while a generation that is replaced still goes."""
+        resource = self._resource.node.default_child
+        if isinstance(resource, cdk.CfnResource):
+            resource.apply_removal_policy(cdk.RemovalPolicy.RETAIN, apply_to_update_replace_policy=False)
+
+
+def _accept_lint(construct: Construct, rule: str, *, reason: str) -> None:
+    """Accept a finding of cfn-lint on the one resource of a construct."""
+    resource = construct.node.default_child
+    if isinstance(resource, cdk.CfnResource):
+        resource.add_metadata("cfn-lint", {"config": {"ignore_checks": [rule]}, "reason": reason})

@@ -1,0 +1,140 @@
+"""The stack of one catalog: bucket, archives, endpoint, and the outputs that callers find it by."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+import aws_cdk as cdk
+
+from cohost.images import default_inference_ami_version, locate_image, parse_image, parse_image_uri
+from cohost.render import properties_of, requirements_for
+from constructs_lib.fit import misfits
+from constructs_lib.model_bucket import ModelBucket
+from constructs_lib.model_store import ModelStore
+from constructs_lib.multi_model_endpoint import MultiModelEndpoint
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from cohost.catalog import Catalog, Endpoint, ModelEntry
+    from cohost.images import Image, ImageUri
+
+STACK_ID: Final = "LmiCohostStack"
+
+
+class LmiCohostStack(cdk.Stack):
+    """Several encoder models on one multi-model endpoint, as one catalog states them.
+
+    Raises:
+        ImageError: the catalog's image cannot be read, or the region has no known registry for it.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
+        super().__init__(
+            scope,
+            construct_id,
+            description="lmi-cohost: several encoder models on one SageMaker endpoint",
+            tags=catalog.tags,
+            **kwargs,
+        )
+        # Stack tags reach what CloudFormation can tag; these stand in the template, where a review sees them.
+        for key, value in catalog.tags.items():
+            cdk.Tags.of(self).add(key, value)
+        image = parse_image(catalog.endpoint.image)
+        uri = _image_uri(catalog.endpoint, self.region)
+        keep = catalog.storage.on_destroy == "keep"
+        bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=keep)
+        store = ModelStore(
+            self,
+            "ModelStore",
+            bucket=bucket,
+            prefix=catalog.storage.prefix,
+            models={name: properties_of(entry) for name, entry in catalog.models.items()},
+            requirements={name: requirements_for(entry, image) for name, entry in catalog.models.items()},
+            keep_on_destroy=keep,
+        )
+        self.endpoint = _endpoint(self, catalog.endpoint, store=store, image=image, uri=uri)
+        self._annotate(catalog, image, uri)
+        self._add_outputs(catalog, bucket, store)
+
+    def _annotate(self, catalog: Catalog, image: Image, uri: ImageUri) -> None:
+        annotations = cdk.Annotations.of(self)
+        for misfit in misfits(catalog.endpoint, image, uri, self.region):
+            if misfit.level == "error":
+                annotations.add_error(misfit.message)
+            else:
+                annotations.add_warning_v2(f"lmi-cohost:{misfit.name}", misfit.message)
+        for warning in catalog.warnings:
+            annotations.add_warning_v2(f"lmi-cohost:{warning.partition(':')[0]}", warning)
+
+    def _add_outputs(self, catalog: Catalog, bucket: ModelBucket, store: ModelStore) -> None:
+        target_models = {name: f"{name}.tar.gz" for name in catalog.models}
+        outputs = {
+            "EndpointName": self.endpoint.endpoint_name,
+            "BucketName": bucket.bucket_name,
+            "Prefix": catalog.storage.prefix,
+            "Generation": store.generation,
+            "ModelDataUrl": store.model_data_url,
+            "Region": self.region,
+            "Topology": catalog.endpoint.topology,
+            "Models": json.dumps(target_models),
+            "ExampleCall": _example_call(catalog, self.region),
+        }
+        for name, value in outputs.items():
+            cdk.CfnOutput(self, name, value=value)
+
+
+def _image_uri(endpoint: Endpoint, region: str) -> ImageUri:
+    if endpoint.image_uri is not None:
+        return parse_image_uri(endpoint.image_uri)
+    return locate_image(endpoint.image, region)
+
+
+def _endpoint(
+    stack: cdk.Stack, endpoint: Endpoint, *, store: ModelStore, image: Image, uri: ImageUri
+) -> MultiModelEndpoint:
+    return MultiModelEndpoint(
+        stack,
+        "Endpoint",
+        endpoint_name=endpoint.name,
+        store=store,
+        image=uri,
+        instance_type=endpoint.instance_type,
+        initial_instance_count=endpoint.initial_instance_count,
+        inference_ami_version=_inference_ami_version(endpoint, image),
+        model_data_download_timeout_in_seconds=endpoint.model_data_download_timeout_in_seconds,
+        container_startup_health_check_timeout_in_seconds=endpoint.container_startup_health_check_timeout_in_seconds,
+        model_cache_setting=endpoint.model_cache_setting,
+        environment=endpoint.environment,
+    )
+
+
+def _inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
+    match endpoint.inference_ami_version:
+        case "default":
+            return default_inference_ami_version(image)
+        case "none":
+            return None
+        case verbatim:
+            return verbatim
+
+
+def _example_call(catalog: Catalog, region: str) -> str:
+    name, entry = next(iter(catalog.models.items()))
+    return shlex.join(
+        [
+            *("aws", "sagemaker-runtime", "invoke-endpoint", "--region", region),
+            *("--endpoint-name", catalog.endpoint.name, "--target-model", f"{name}.tar.gz"),
+            *("--content-type", "application/json", "--cli-binary-format", "raw-in-base64-out"),
+            *("--body", json.dumps(_example_body(entry)), "/dev/stdout"),
+        ]
+    )
+
+
+def _example_body(entry: ModelEntry) -> dict[str, object]:
+    body: dict[str, object] = {"inputs": "The delivery came two days early."}
+    if entry.task == "zero-shot-classification":
+        body["parameters"] = {"candidate_labels": ["shipping", "billing"]}
+    return body
