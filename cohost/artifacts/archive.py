@@ -77,7 +77,7 @@ def digest(data: bytes) -> str:
 
 
 def content_digest(files: Mapping[str, bytes]) -> str:
-    """SHA-256 (64 hex digits) over the names and contents of files; lengths are hashed too, so nothing can be shifted."""
+    """SHA-256 (64 hex digits) over the names and contents of files, with their lengths, so that nothing can shift."""
     state = hashlib.sha256()
     for name in sorted(files):
         for part in (name.encode(), files[name]):

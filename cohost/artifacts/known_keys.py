@@ -22,6 +22,15 @@ _CLOSE = 0.8
 _MEGABYTES = (1, _LARGEST_INT)
 
 
+BOOLEAN = ("true", "false")
+"""The choices of a switch; Boolean.parseBoolean takes capitals too, and anything else as false without a word."""
+
+
+def is_integer(value: str) -> bool:
+    """Whether Java's Integer.parseInt takes this text, its range aside."""
+    return bool(_INTEGER.fullmatch(value))
+
+
 @dataclass(frozen=True, kw_only=True)
 class KnownKey:
     """One key: integer within `minimum`..`maximum`, one of `choices`, or any text where neither is given.
@@ -50,10 +59,15 @@ class KnownKey:
     def accepts(self, value: str) -> bool:
         """Whether the server takes this value and does what it says."""
         if self.minimum is None or self.maximum is None:
-            return value in self.choices if self.choices else bool(value)
+            return self._accepts_text(value)
         if value in self.others:
             return True
-        return bool(_INTEGER.fullmatch(value)) and self.minimum <= int(value) <= self.maximum
+        return is_integer(value) and self.minimum <= int(value) <= self.maximum
+
+    def _accepts_text(self, value: str) -> bool:
+        if self.choices == BOOLEAN:
+            return value.lower() in BOOLEAN
+        return value in self.choices if self.choices else bool(value)
 
 
 TASKS = (
@@ -77,19 +91,17 @@ def _texts(*names: str, choices: tuple[str, ...] = ()) -> list[KnownKey]:
     return [KnownKey(name=name, choices=choices) for name in names]
 
 
-_BOOLEAN = ("true", "false")
-
 _KEYS = [
     *_texts("engine", choices=("Python", "MPI", "PyTorch", "OnnxRuntime", "TensorFlow", "XGBoost", "Rust")),
     *_texts("option.model_id", "option.revision", "option.entryPoint", "option.handler", "option.env"),
     *_texts("option.task", choices=TASKS),
     *_texts("option.rolling_batch", choices=("disable",)),
-    *_texts("option.dtype", choices=("fp32", "fp16", "bf16", "int8")),
+    *_texts("option.dtype", choices=("auto", "fp32", "fp16", "bf16", "int8")),
     *_texts("option.quantize", "option.device_map", "option.pythonExecutable", "option.output_formatter"),
     *_texts("option.modelName", "load_on_devices", "translatorFactory"),
-    *_texts("option.trust_remote_code", "option.low_cpu_mem_usage", "option.async_mode", choices=_BOOLEAN),
-    *_texts("option.load_in_8bit", "option.load_in_4bit", "option.parallel_loading", choices=_BOOLEAN),
-    *_texts("option.enable_venv", "option.mpi_mode", "log_request_metric", choices=_BOOLEAN),
+    *_texts("option.trust_remote_code", "option.low_cpu_mem_usage", "option.async_mode", choices=BOOLEAN),
+    *_texts("option.load_in_8bit", "option.load_in_4bit", "option.parallel_loading", choices=BOOLEAN),
+    *_texts("option.enable_venv", "option.mpi_mode", "log_request_metric", choices=BOOLEAN),
     # A minimum of 0 answers 503 for a minute after the workers are gone, so it is not what anybody means.
     *_integers((1, 1024), "minWorkers", "gpu.minWorkers", "cpu.minWorkers"),
     *_integers((1, 1024), "maxWorkers", "gpu.maxWorkers", "cpu.maxWorkers"),

@@ -24,7 +24,7 @@ _FIRST_ASTRAL = 0x10000
 
 
 def dumps(properties: Mapping[str, str]) -> str:
-    """Properties as text: one `key=value` line each, in the order given, ASCII, line ends "\\n".
+    """Properties as text: one `key=value` line each, in the order given, in ASCII, each ended by a line feed.
 
     Nothing is escaped that Java reads as it stands. A blank at the end of a value is written as an escape, so that
     no editor can lose it and no reader overlook it.
@@ -39,7 +39,7 @@ def loads(text: str) -> dict[str, str]:
     """The properties in a text; of a key that stands twice the last value counts, as in Java.
 
     Raises:
-        ArtifactError: a `\\u` is not followed by four hexadecimal digits.
+        ArtifactError: a Unicode escape is not followed by four hexadecimal digits.
     """
     return dict(entries(text))
 

@@ -1,0 +1,158 @@
+"""The Lambda function behind `Custom::LmiModelStore`; its handler is `artifacts.index.on_event`.
+
+Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
+models that need some, `Requirements`, {name: lines}. Its physical id is the S3 URI of the generation that holds the
+models, its attributes are `ModelDataUrl` (the same URI) and `Generation`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from .bucket import MissingBucketError
+from .deadline import Deadline
+from .errors import ArtifactError
+from .publisher import Publisher
+from .reply import Reply
+from .request import models_of, names_in, place_of
+from .store import ModelStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mypy_boto3_s3 import S3Client
+
+    from .deadline import LambdaContext
+
+    Event = Mapping[str, Any]
+
+_log = logging.getLogger(__package__)
+# Lambda's root logger lets warnings and worse through.
+_log.setLevel(logging.INFO)
+
+
+@functools.cache
+def s3_client() -> S3Client:
+    """The S3 client of this process; it waits out throttling and gives up on a dead connection in seconds."""
+    return boto3.client(
+        "s3",
+        config=Config(retries={"mode": "standard", "max_attempts": 8}, connect_timeout=5, read_timeout=20),
+    )
+
+
+def on_event(event: Event, context: LambdaContext) -> None:
+    """Does what CloudFormation asks and sends exactly one answer, within the time that the function has.
+
+    The work is done in a thread of its own. If it hangs, this thread answers and returns: a run that Lambda had to end
+    would be repeated by Lambda, after CloudFormation has already rolled back.
+
+    Raises:
+        OSError: the answer could not be delivered; Lambda then repeats the event, which does no harm.
+    """
+    reply = Reply(event)
+    deadline = Deadline(context)
+    work: Future[None] = Future()
+    threading.Thread(target=_run, args=(work, event, reply, deadline), daemon=True).start()
+    wait([work], timeout=deadline.seconds_to_answer)
+    if not work.done():
+        reply.fail("time limit: a call to S3 did not return in time; run the deployment again")
+        return
+    work.result()
+
+
+def _run(work: Future[None], event: Event, reply: Reply, deadline: Deadline) -> None:
+    try:
+        _answer(event, reply, deadline)
+    except BaseException as error:  # noqa: BLE001 - on_event raises it
+        work.set_exception(error)
+    else:
+        work.set_result(None)
+
+
+def _answer(event: Event, reply: Reply, deadline: Deadline) -> None:
+    try:
+        physical_id, data = _handle(event, reply, deadline)
+    except Exception as error:  # noqa: BLE001 - whatever it is: without an answer CloudFormation waits for an hour
+        _log.exception("%s failed", event.get("RequestType"))
+        reply.fail(_reason(error))
+    else:
+        reply.succeed(physical_id, data)
+
+
+def _handle(event: Event, reply: Reply, deadline: Deadline) -> tuple[str, dict[str, str]]:
+    match event.get("RequestType"):
+        case "Create":
+            return _create(event, deadline)
+        case "Update":
+            return _update(event, deadline)
+        case "Delete":
+            _delete(event, deadline)
+            return reply.physical_id, {}
+        case other:
+            raise ArtifactError(f"RequestType: is {other!a}; allowed are Create, Update, Delete; send one of these")
+
+
+def _create(event: Event, deadline: Deadline) -> tuple[str, dict[str, str]]:
+    properties = event.get("ResourceProperties", {})
+    store = _store(properties, deadline)
+    return _outcome(store, _publisher(store, deadline).create(models_of(properties)))
+
+
+def _update(event: Event, deadline: Deadline) -> tuple[str, dict[str, str]]:
+    properties = event.get("ResourceProperties", {})
+    store = _store(properties, deadline)
+    generation = _publisher(store, deadline).update(
+        models_of(properties),
+        current=store.generation_at(event.get("PhysicalResourceId", "")),
+        previous=names_in(event.get("OldResourceProperties")),
+    )
+    return _outcome(store, generation)
+
+
+def _delete(event: Event, deadline: Deadline) -> None:
+    try:
+        store = _store(event.get("ResourceProperties", {}), deadline)
+    except ArtifactError as error:
+        # Such a resource was never made, so there is nothing to delete.
+        _log.warning("nothing to delete: %s", error)
+        return
+    publisher = _publisher(store, deadline)
+    try:
+        publisher.sweep()
+        generation = store.generation_at(event.get("PhysicalResourceId", ""))
+        if generation is None:
+            _log.info("nothing to delete: %s is no generation here", event.get("PhysicalResourceId"))
+            return
+        publisher.delete(generation)
+    except MissingBucketError as error:
+        _log.info("nothing to delete: %s", error)
+
+
+def _store(properties: Mapping[str, Any], deadline: Deadline) -> ModelStore:
+    place = place_of(properties)
+    return ModelStore(s3_client(), place.bucket, place.prefix, checkpoint=deadline.check)
+
+
+def _publisher(store: ModelStore, deadline: Deadline) -> Publisher:
+    return Publisher(store, before_undo=deadline.allow_undo)
+
+
+def _outcome(store: ModelStore, generation: str) -> tuple[str, dict[str, str]]:
+    uri = store.uri(generation)
+    return uri, {"ModelDataUrl": uri, "Generation": generation}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ArtifactError):
+        return str(error)
+    if isinstance(error, ClientError):
+        return f"{error.operation_name}: {error}"
+    return f"{type(error).__name__}: {error}; this is a fault of the handler, see the function's log"

@@ -1,0 +1,183 @@
+"""What is in a tar.gz that anybody may have made: nothing is extracted, little is kept, and all is bounded."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zlib
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING, Literal
+
+from .fault import Fault
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Kind = Literal["file", "folder", "link", "special"]
+
+MEMBERS = 10_000
+"""No model has more files; a tar with more is refused."""
+TEXT_BYTES = 4 * 1024 * 1024
+"""Files that are read whole are at most this long."""
+PLAIN_BYTES = 256 * 1024 * 1024
+RATIO = 100
+"""Decompressed bytes may be at most PLAIN_BYTES + RATIO x the file's size. Weights hardly compress at all."""
+
+_READ_AT_ONCE = 64 * 1024
+_HEAD_BYTES = 64
+_BLOCK = 512
+_GZIP = b"\x1f\x8b"
+_TAR_MAGIC = (257, b"ustar")
+_TEXTS = {"serving.properties", "config.json", "requirements.txt", "model.safetensors.index.json"}
+_TEXTS_DEPTH = 2
+_TEXTS_KEPT = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One entry: name as `tar` would make it (without "./"), kind, bytes, the first of them, and a text's whole."""
+
+    name: str
+    kind: Kind
+    size: int
+    head: bytes = b""
+    text: bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """The entries of an archive as far as they could be read, and the fault that ended the reading, if one did."""
+
+    members: tuple[Member, ...]
+    fault: Fault | None
+
+
+class _HostileError(Exception):
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        super().__init__(fault.message)
+
+
+_DAMAGED = Fault("damaged", "the archive is damaged: a header or a checksum is wrong", "copy or pack it again")
+_TRUNCATED = Fault("truncated", "the archive ends before its last file does", "copy it again; check the disk's room")
+_TOO_BIG = Fault(
+    "size-bomb", "the archive unpacks to far more than a model's size", "pack the model's own files, without padding"
+)
+_TOO_MANY = Fault("too-many-members", f"the archive holds over {MEMBERS} entries", "pack the model's own files only")
+
+
+def take_inventory(path: Path) -> Inventory:
+    """The entries of an archive; never raises for what the file holds, and reads it once from front to back."""
+    members: list[Member] = []
+    fault: Fault | None = None
+    try:
+        with path.open("rb") as raw:
+            _check_start(raw.read(_BLOCK))
+            raw.seek(0)
+            _walk(raw, path.stat().st_size, members)
+    except _HostileError as error:
+        fault = error.fault
+    except EOFError:
+        fault = _TRUNCATED
+    except (tarfile.TarError, zlib.error, gzip.BadGzipFile, ValueError, RecursionError):
+        fault = _DAMAGED if members else Fault("not-tar", "the gzip file holds no tar", "pack it with `tar -czf`")
+    except OSError as error:
+        fault = Fault("unreadable", f"the file cannot be read ({error.strerror or error})", "name a readable .tar.gz")
+    return Inventory(members=tuple(members), fault=fault)
+
+
+def _check_start(start: bytes) -> None:
+    if not start:
+        raise _HostileError(Fault("empty", "the file is empty", "pack it again, or copy it again"))
+    if start.startswith(_GZIP):
+        return
+    position, magic = _TAR_MAGIC
+    if start[position : position + len(magic)] == magic:
+        what = "is a tar without compression"
+    elif start.startswith(b"PK"):
+        what = "is a zip"
+    else:
+        what = "is no gzip file"
+    raise _HostileError(
+        Fault("not-gzip", f"the file {what}; SageMaker extracts tar.gz only", "pack it with `tar -czf`")
+    )
+
+
+def _walk(raw: IO[bytes], compressed: int, members: list[Member]) -> None:
+    with gzip.GzipFile(fileobj=raw) as stream:
+        guard = _Guard(stream, PLAIN_BYTES + RATIO * compressed)
+        kept = 0
+        with tarfile.open(fileobj=guard, mode="r:") as tar:  # type: ignore[call-overload]
+            while (member := tar.next()) is not None:
+                if len(members) == MEMBERS:
+                    raise _HostileError(_TOO_MANY)
+                members.append(_member(tar, member, keep_text=kept < _TEXTS_KEPT))
+                kept += members[-1].text is not None
+                # tarfile remembers every member with all its headers.
+                tar.members.clear()
+        guard.finish()
+
+
+def _member(tar: tarfile.TarFile, info: tarfile.TarInfo, *, keep_text: bool) -> Member:
+    name = info.name if info.name.startswith("/") else str(PurePosixPath(info.name))
+    kind = _kind(info)
+    file = tar.extractfile(info) if kind == "file" else None
+    if file is None:
+        return Member(name=name, kind=kind, size=info.size)
+    if not (keep_text and _is_text(name)) or info.size > TEXT_BYTES:
+        return Member(name=name, kind=kind, size=info.size, head=file.read(_HEAD_BYTES))
+    text = b"".join(iter(lambda: file.read(_BLOCK * 16), b""))
+    return Member(name=name, kind=kind, size=info.size, head=text[:_HEAD_BYTES], text=text)
+
+
+def _is_text(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.name in _TEXTS and len(path.parts) <= _TEXTS_DEPTH
+
+
+def _kind(info: tarfile.TarInfo) -> Kind:
+    if info.issym() or info.islnk():
+        return "link"
+    if info.isdir():
+        return "folder"
+    return "file" if info.isreg() and not info.issparse() else "special"
+
+
+class _Guard:
+    """The decompressed stream as tarfile may have it: forward, in small pieces, up to a limit."""
+
+    def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._last = b""
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def seek(self, position: int) -> int:
+        # Sizes below zero would send tarfile round in circles.
+        if position < self._stream.tell():
+            raise _HostileError(_DAMAGED)
+        self._check(position)
+        return self._stream.seek(position)
+
+    def read(self, size: int) -> bytes:
+        # Only headers that claim to be huge are read in one piece that large.
+        if not 0 <= size <= _READ_AT_ONCE:
+            raise _HostileError(_DAMAGED)
+        self._check(self._stream.tell() + size)
+        self._last = self._stream.read(size)
+        return self._last
+
+    def finish(self) -> None:
+        """Reads to the end, where gzip keeps its checksum, after seeing that tarfile stopped at a proper end."""
+        # tarfile takes any bad header but the first for the end of the archive.
+        if self._last.strip(b"\0"):
+            raise _HostileError(_DAMAGED if len(self._last) == _BLOCK else _TRUNCATED)
+        while self.read(_READ_AT_ONCE):
+            pass
+
+    def _check(self, position: int) -> None:
+        if position > self._limit:
+            raise _HostileError(_TOO_BIG)

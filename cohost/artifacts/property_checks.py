@@ -1,0 +1,197 @@
+"""Does a serving.properties mean what its writer meant?"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from .errors import ArtifactError
+from .fault import Fault, shown
+from .known_keys import KNOWN_KEYS, TASKS, KnownKey, is_integer, nearest
+from .properties import entries
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+_BLANKS = " \t\f\r\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+_FETCHED = ("s3://", "djl://")
+_VALUE_CODES = {"engine": "unknown-engine", "option.task": "unknown-task"}
+
+
+def parse(data: bytes) -> tuple[dict[str, str], list[Fault]]:
+    """The properties in a file as Java reads it, values without blanks at the ends, and the faults of the text."""
+    faults = list(_check_encoding(data))
+    try:
+        lines = entries(data.decode("latin-1"))
+    except ArtifactError as error:
+        return {}, [*faults, Fault("properties-malformed", str(error), "write the file with `cohost render`")]
+    faults += _check_lines(lines)
+    return {key: value.strip(_BLANKS) for key, value in lines}, faults
+
+
+def check_properties(properties: Mapping[str, str], files: Collection[str]) -> Iterator[Fault]:
+    """The faults of properties whose archive holds these regular files; values are stripped."""
+    own_code = any(name.endswith(".py") for name in files)
+    for key, value in properties.items():
+        known = KNOWN_KEYS.get(key)
+        if known is None:
+            yield _unknown_key(key, own_code=own_code)
+        elif key != "option.rolling_batch" and not known.accepts(value):
+            yield _bad_value(known, value)
+    yield from _check_engine(properties)
+    for scope in ("", "gpu.", "cpu."):
+        yield from _check_workers(properties, scope)
+    yield from _check_devices(properties)
+    yield from _check_model_id(properties.get("option.model_id"), files)
+    yield from _check_entry_point(properties.get("option.entryPoint"), files)
+
+
+def _check_encoding(data: bytes) -> Iterator[Fault]:
+    if data.startswith(_BYTE_ORDER_MARK):
+        yield Fault(
+            "byte-order-mark",
+            "serving.properties starts with a byte order mark, which becomes part of the first key",
+            "save it as UTF-8 without BOM",
+        )
+    elif not data.isascii():
+        yield Fault(
+            "properties-encoding",
+            "serving.properties holds bytes outside ASCII; Java reads them as ISO-8859-1, so UTF-8 text is changed",
+            "write such characters as \\uXXXX",
+        )
+
+
+def _check_lines(lines: list[tuple[str, str]]) -> Iterator[Fault]:
+    for key, value in lines:
+        if value != value.strip(_BLANKS):
+            yield Fault(
+                "trailing-blank",
+                f"{key!a}: the value {value!a} has a blank at an end, and Java keeps it as part of the value",
+                "remove the blank",
+            )
+    if repeated := [key for key, times in Counter(key for key, _ in lines).items() if times > 1]:
+        yield Fault("repeated-key", f"keys written more than once: {shown(repeated)}; the last one counts", "keep one")
+
+
+def _unknown_key(key: str, *, own_code: bool) -> Fault:
+    close = nearest(key)
+    if close in {f"option.{key}", key.removeprefix("option.")}:
+        return Fault("misplaced-key", f"{key!a} is not read; the key is {close!a}", f"write {close}")
+    if close is not None and not (own_code and key.startswith("option.")):
+        return Fault("unknown-key", f"{key!a} is not read; the nearest known key is {close!a}", f"write {close}")
+    return Fault(
+        "unknown-key",
+        f"{key!a} is none of the keys that the server reads for an encoder; it is handed on as it stands",
+        "remove it unless the handler in the archive reads it",
+        "warning",
+    )
+
+
+def _bad_value(known: KnownKey, value: str) -> Fault:
+    message = f"{known.name}: {value!a} is not allowed; allowed: {known.allowed}"
+    if known.name.endswith("minWorkers") and value == "0":
+        return Fault(
+            "min-workers-zero",
+            f"{known.name}: 0 lets all workers end, and the next call is refused with 503 for about a minute",
+            "write 1",
+            "warning",
+        )
+    if known.integer:
+        code = "out-of-range" if is_integer(value) else "not-an-integer"
+        return Fault(code, message, f"write {known.allowed}")
+    close = difflib.get_close_matches(value, known.choices, n=1)
+    return Fault(
+        _VALUE_CODES.get(known.name, "bad-value"), message, f"write {close[0]}" if close else "write one of these"
+    )
+
+
+def _check_engine(properties: Mapping[str, str]) -> Iterator[Fault]:
+    if "engine" not in properties:
+        yield Fault("no-engine", "engine is not written, so the server guesses it", "write engine=Python", "warning")
+    task, rolling = properties.get("option.task"), properties.get("option.rolling_batch")
+    if task is not None and task not in TASKS:
+        return
+    if rolling is None:
+        yield Fault(
+            "no-rolling-batch",
+            "option.rolling_batch is not written; its default depends on the image",
+            "write option.rolling_batch=disable",
+            "warning",
+        )
+    elif rolling != "disable":
+        yield Fault(
+            "rolling-batch",
+            f"option.rolling_batch: {rolling!a} is a way of generating text; encoders take 'disable' only",
+            "write option.rolling_batch=disable",
+        )
+
+
+def _check_workers(properties: Mapping[str, str], scope: str) -> Iterator[Fault]:
+    low, high = f"{scope}minWorkers", f"{scope}maxWorkers"
+    written = [key for key in (low, high) if key in properties]
+    if len(written) == 1:
+        missing = high if written == [low] else low
+        yield Fault(
+            "workers-half-written",
+            f"{written[0]} is written and {missing} is not; its default differs between versions of the server",
+            f"write {missing} too",
+            "warning",
+        )
+    elif len(written) > 1 and _more(properties[low], properties[high]):
+        yield Fault(
+            "min-over-max",
+            f"{low}={properties[low]} is more than {high}={properties[high]}; the server refuses that",
+            f"raise {high} or lower {low}",
+        )
+
+
+def _more(low: str, high: str) -> bool:
+    return is_integer(low) and is_integer(high) and int(low) > int(high)
+
+
+def _check_devices(properties: Mapping[str, str]) -> Iterator[Fault]:
+    if not any(key.endswith(("minWorkers", "maxWorkers")) for key in properties):
+        yield Fault(
+            "no-workers",
+            "the number of workers is not written; its default differs between versions of the server",
+            "write gpu.minWorkers and gpu.maxWorkers",
+            "warning",
+        )
+    cpu_only = any(key.startswith("cpu.") for key in properties) and not any(
+        key.startswith("gpu.") for key in properties
+    )
+    if "option.tensor_parallel_degree" not in properties and not cpu_only:
+        yield Fault(
+            "no-tensor-parallel-degree",
+            "option.tensor_parallel_degree is not written, so one worker takes all GPUs of the machine",
+            "write option.tensor_parallel_degree=1",
+            "warning",
+        )
+
+
+def _check_model_id(model_id: str | None, files: Collection[str]) -> Iterator[Fault]:
+    if model_id is None or model_id.startswith(_FETCHED) or model_id.rstrip("/") in {"", "."}:
+        return
+    inside = model_id.removeprefix("./").rstrip("/")
+    if any(name == inside or name.startswith(f"{inside}/") for name in files) or _HUB_ID.fullmatch(model_id):
+        return
+    yield Fault(
+        "model-id-path",
+        f"option.model_id: {model_id!a} is neither a Hub id nor s3://…, and no such folder is in the archive",
+        "write a Hub id or an s3:// prefix, or pack the weights at the root and remove option.model_id",
+    )
+
+
+def _check_entry_point(entry_point: str | None, files: Collection[str]) -> Iterator[Fault]:
+    if entry_point is None or entry_point.startswith(("djl_python.", "http://", "https://")):
+        return
+    if not {entry_point, f"{entry_point}.py"} & set(files):
+        yield Fault(
+            "entry-point-missing",
+            f"option.entryPoint: {entry_point!a} is not in the archive, so the worker ends at its start",
+            f"pack {entry_point}, or remove the key for the server's own handler",
+        )

@@ -1,0 +1,76 @@
+"""The answer that CloudFormation waits for (AWS: custom resource response objects)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_log = logging.getLogger(__name__)
+
+_BYTES = 4096
+_REASON_CHARACTERS = 2000
+_PAUSES_SECONDS = (0.5, 1.0, 0.0)
+_TIMEOUT_SECONDS = 3
+
+
+class Reply:
+    """The one answer to one event: whoever comes first sends it, later ones are dropped.
+
+    `physical_id` is what a failed answer names: the id that the resource has, or, if the resource was never made,
+    one that no later deletion will find anything under.
+    """
+
+    def __init__(self, event: Mapping[str, Any]) -> None:
+        self._url: str = event["ResponseURL"]
+        self._ids = {key: event.get(key, "") for key in ("StackId", "RequestId", "LogicalResourceId")}
+        self.physical_id: str = event.get("PhysicalResourceId") or f"cohost-failed-create-{event.get('RequestId', '')}"
+        self._lock = threading.Lock()
+        self._sent = False
+
+    def succeed(self, physical_id: str, data: Mapping[str, str]) -> None:
+        """Tells CloudFormation that the resource is as wanted, under this physical id and with these attributes."""
+        self._send({"Status": "SUCCESS", "PhysicalResourceId": physical_id, "Data": dict(data)})
+
+    def fail(self, reason: str) -> None:
+        """Tells CloudFormation that the request failed, and why; a reason that is too long is cut."""
+        line = " ".join(reason.split())[:_REASON_CHARACTERS] or "unknown"
+        answer = {"Status": "FAILED", "PhysicalResourceId": self.physical_id, "Reason": line}
+        # Counted in bytes of JSON, where one character outside ASCII takes 6 or 12.
+        while len(self._body(answer)) >= _BYTES and answer["Reason"]:
+            answer["Reason"] = answer["Reason"][: len(answer["Reason"]) * 3 // 4]
+        self._send(answer)
+
+    def _body(self, answer: Mapping[str, object]) -> bytes:
+        return json.dumps({**answer, **self._ids}).encode()
+
+    def _send(self, answer: Mapping[str, object]) -> None:
+        # Held while sending: a watchdog must neither overtake an answer under way nor be taken for one that arrived.
+        with self._lock:
+            if self._sent:
+                _log.warning("an answer was sent already; dropped: %s", answer["Status"])
+                return
+            _log.info("answering %s %s", answer["Status"], answer.get("Reason", answer["PhysicalResourceId"]))
+            _put(self._url, self._body(answer))
+            self._sent = True
+
+
+def _put(url: str, body: bytes) -> None:
+    # The URL is signed for an empty content type.
+    request = urllib.request.Request(url, data=body, method="PUT", headers={"Content-Type": ""})  # noqa: S310
+    for attempt, pause in enumerate(_PAUSES_SECONDS, start=1):
+        try:
+            # CloudFormation gives the address, in an event that only it may send.
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS):  # noqa: S310
+                return
+        except OSError as error:
+            if attempt == len(_PAUSES_SECONDS):
+                raise
+            _log.warning("answer not taken (%s), attempt %d", error, attempt)
+            time.sleep(pause)

@@ -1,0 +1,106 @@
+"""CloudFormation's event, checked and turned into what the publisher needs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .archive import model_files
+from .errors import ArtifactError
+from .generation import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PREFIX = re.compile(r"(?!.*(?:^|/)\.{1,2}/)(?:[^/\s]+/)+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the store is; the prefix ends with "/"."""
+
+    bucket: str
+    prefix: str
+
+
+def place_of(properties: Mapping[str, Any]) -> Place:
+    """The store's place in a resource's properties.
+
+    Raises:
+        ArtifactError: Bucket or Prefix is missing or not usable.
+    """
+    _raise(_place_faults(properties))
+    return Place(bucket=properties["Bucket"], prefix=properties["Prefix"])
+
+
+def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
+    """The files of each model's archive, by model name.
+
+    Raises:
+        ArtifactError: models, their properties or requirements are not as they must be; names all faults.
+    """
+    _raise(_model_faults(properties))
+    requirements = properties.get("Requirements", {})
+    return {
+        name: model_files(settings, requirements.get(name, "").splitlines())
+        for name, settings in properties["Models"].items()
+    }
+
+
+def names_in(properties: object) -> frozenset[str]:
+    """The model names in a resource's former properties, which are taken as they are."""
+    models = properties.get("Models") if isinstance(properties, dict) else None
+    return frozenset(models) if isinstance(models, dict) else frozenset()
+
+
+def _raise(faults: Iterator[str]) -> None:
+    if text := " | ".join(faults):
+        raise ArtifactError(text)
+
+
+def _place_faults(properties: Mapping[str, Any]) -> Iterator[str]:
+    bucket, prefix = properties.get("Bucket"), properties.get("Prefix")
+    if not isinstance(bucket, str) or not bucket:
+        yield f"Bucket: is {bucket!a}; allowed is the name of a bucket; set it"
+    if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
+        yield (
+            f"Prefix: is {prefix!a}; allowed are folder names each followed by one '/', such as 'encoders/', without "
+            "'/' in front, blanks, '.' or '..'; write it so"
+        )
+
+
+def _model_faults(properties: Mapping[str, Any]) -> Iterator[str]:
+    models, requirements = properties.get("Models"), properties.get("Requirements", {})
+    if not isinstance(models, dict) or not models:
+        yield f"Models: is {_short(models)}; allowed is a map of at least one model's properties by name; name a model"
+        models = {}
+    for name, settings in models.items():
+        yield from _settings_faults(name, settings)
+    if not isinstance(requirements, dict):
+        yield f"Requirements: is {_short(requirements)}; allowed is a map of text by model name; leave it out"
+        return
+    for name, text in requirements.items():
+        if name not in models:
+            yield f"Requirements.{name}: there is no such model; allowed are the names in Models; remove it"
+        elif not isinstance(text, str):
+            yield f"Requirements.{name}: is {_short(text)}; allowed is text, one requirement a line; write text"
+
+
+def _settings_faults(name: str, settings: object) -> Iterator[str]:
+    try:
+        check_name(name)
+    except ArtifactError as error:
+        yield f"Models: {error}"
+    if not isinstance(settings, dict) or not settings:
+        yield f"Models.{name}: is {_short(settings)}; allowed is a map of properties; give it at least `engine`"
+        return
+    for key, value in settings.items():
+        # CloudFormation hands over numbers and booleans as text, so anything else was a list or a map in the template.
+        if not isinstance(value, str):
+            yield f"Models.{name}.{key}: is {_short(value)}; allowed is text; write it as text"
+
+
+def _short(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - enough to recognise it

@@ -1,0 +1,140 @@
+"""The models published in S3, generation by generation."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from .archive import content_digest, pack
+from .bucket import Bucket
+from .errors import ArtifactError
+from .generation import FOREIGN, Generation, check_name, is_generation_id
+from .layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mypy_boto3_s3 import S3Client
+
+_log = logging.getLogger(__name__)
+
+
+class ModelStore:
+    """The generations below one prefix of a bucket; the prefix ends with "/".
+
+    `checkpoint` is called before each request to S3 and may raise, so that a caller's time limit is kept.
+    All methods raise ArtifactError when S3 refuses; MissingBucketError when there is no such bucket.
+    """
+
+    def __init__(
+        self, s3_client: S3Client, bucket: str, prefix: str, *, checkpoint: Callable[[], None] = lambda: None
+    ) -> None:
+        self._layout = Layout(bucket=bucket, prefix=prefix)
+        self._bucket = Bucket(s3_client, bucket, checkpoint)
+
+    def uri(self, generation: str) -> str:
+        """The generation's S3 URI: SageMaker's ModelDataUrl."""
+        return self._layout.uri(generation)
+
+    def generation_at(self, uri: str) -> str | None:
+        """The generation that a URI stands for; None if it does not lie in this store."""
+        return self._layout.generation_at(uri)
+
+    def generations(self) -> tuple[str, ...]:
+        """The ids of all generations that left a trace, sorted."""
+        found = {
+            *self._bucket.folders(self._layout.prefix),
+            *self._bucket.folders(self._layout.tombstones()),
+        }
+        return tuple(sorted(filter(is_generation_id, found)))
+
+    def models(self, generation: str) -> dict[str, str]:
+        """The content digest of each model published in a generation, by name; objects of others are left out."""
+        return {name: digest for name, digest in self.read(generation).models.items() if digest != FOREIGN}
+
+    def read(self, generation: str) -> Generation:
+        """What lies in a generation; empty if there is none of that id."""
+        named = {
+            key: name
+            for key in self._bucket.keys(self._layout.archives(generation))
+            if (name := self._layout.name_at(generation, key)) is not None
+        }
+        removed: dict[str, set[str]] = {}
+        for key in self._bucket.keys(self._layout.tombstones(generation)):
+            if (pair := self._layout.removed_at(generation, key)) is not None:
+                removed.setdefault(pair[0], set()).add(pair[1])
+        digests = self._bucket.digests(list(named))
+        return Generation(
+            id=generation, models={named[key]: digest for key, digest in digests.items()}, removed=removed
+        )
+
+    def add(self, generation: str, name: str, files: Mapping[str, bytes]) -> str:
+        """Publishes one more model into an existing generation and returns its content digest.
+
+        A model that is there with the same content is left as it is.
+
+        Raises:
+            ArtifactError: there is no such generation, or the name has or had other content in it, which the endpoint
+                may still have loaded.
+        """
+        digest = content_digest(files)
+        found = self.read(generation)
+        if found.empty:
+            raise ArtifactError(f"{self.uri(generation)}: there is no such generation; run `cdk deploy` first")
+        if not found.agrees({check_name(name): digest}):
+            raise ArtifactError(
+                f"model {name!r}: other content is or was published as {self.uri(generation)}{name}.tar.gz, and a "
+                "loaded archive is never read again; run `cdk deploy`, which publishes a new generation"
+            )
+        if name not in found.models:
+            self.put(generation, name, files)
+        return digest
+
+    def put(self, generation: str, name: str, files: Mapping[str, bytes]) -> None:
+        """Writes the archive of one model where nothing lies yet; repeating it with the same files is no fault."""
+        self._bucket.put_archive(self._layout.archive(generation, name), pack(files), content_digest(files))
+        _log.info("wrote %s%s.tar.gz", self.uri(generation), name)
+
+    def remove(self, generation: str, models: Mapping[str, str]) -> None:
+        """Takes models (digest by name) out of a generation and notes what they were."""
+        # First the notes: if only one of the two steps gets done, the name must not come back with other content.
+        for name, digest in models.items():
+            self._bucket.put_mark(self._layout.tombstone(generation, name, digest))
+        self._delete([self._layout.archive(generation, name) for name in models])
+
+    def take_back(self, generation: str, models: Mapping[str, str]) -> None:
+        """Removes those of the models that lie there with just that digest: the undoing of `put`."""
+        keys = {self._layout.archive(generation, name): name for name in models}
+        found = {keys[key]: digest for key, digest in self._bucket.digests(list(keys)).items()}
+        self.remove(generation, {name: digest for name, digest in found.items() if digest == models[name]})
+
+    def begin(self, generation: str) -> None:
+        """Marks a new generation as unfinished before anything of it is written."""
+        self._bucket.put_mark(self._layout.unfinished(generation))
+
+    def finish(self, generation: str) -> None:
+        """Takes the mark away: the generation is whole."""
+        self._bucket.delete([self._layout.unfinished(generation)])
+
+    def unfinished(self) -> tuple[str, ...]:
+        """The generations that were begun and never finished, sorted."""
+        prefix = self._layout.unfinished()
+        return tuple(sorted(filter(is_generation_id, (key[len(prefix) :] for key in self._bucket.keys(prefix)))))
+
+    def delete(self, generation: str) -> None:
+        """Deletes all of a generation that was written here; what others put there stays and is logged."""
+        keys = self._bucket.keys(self._layout.archives(generation))
+        digests = self._bucket.digests([key for key in keys if self._layout.name_at(generation, key)])
+        ours = [key for key in keys if digests.get(key, FOREIGN) != FOREIGN]
+        marks = self._bucket.keys(self._layout.tombstones(generation))
+        self._delete(ours)
+        self._bucket.delete([key for key in marks if self._layout.removed_at(generation, key)])
+        self.finish(generation)
+        for key in keys:
+            if key not in ours:
+                _log.warning("left s3://%s/%s where it is: not written by lmi-cohost", self._layout.bucket, key)
+
+    def _delete(self, keys: list[str]) -> None:
+        self._bucket.delete(keys)
+        for key in keys:
+            _log.info("deleted s3://%s/%s", self._layout.bucket, key)

@@ -1,0 +1,111 @@
+"""Everything that is wrong with a model archive, before an endpoint finds out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from .fault import Fault, shown
+from .inventory import TEXT_BYTES, Member, take_inventory
+from .model_checks import check_model
+from .property_checks import check_properties, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["Fault", "verify"]
+
+_PROPERTIES = "serving.properties"
+_PACK = "pack it with `tar -czf model.tar.gz -C folder .`"
+
+
+def verify(path: Path) -> list[Fault]:
+    """Every fault of a foreign archive; none means that a multi-model endpoint can load it.
+
+    The file may be hostile: nothing is extracted, memory and time are bounded, names are printed escaped. Weights
+    are not read into memory.
+    """
+    inventory = take_inventory(path)
+    faults = [inventory.fault] if inventory.fault else []
+    if not inventory.members:
+        return faults or [Fault("no-files", "the archive holds nothing", _PACK)]
+    faults += _check_members(inventory.members)
+    root, layout_faults = _find_root(inventory.members)
+    faults += layout_faults
+    files = {
+        member.name.removeprefix(root): member
+        for member in inventory.members
+        if member.kind == "file" and member.name.startswith(root)
+    }
+    return [*faults, *_check_contents(files)]
+
+
+def _check_members(members: Sequence[Member]) -> Iterator[Fault]:
+    absolute = [member.name for member in members if member.name.startswith("/")]
+    if absolute:
+        yield Fault("absolute-path", f"absolute paths: {shown(absolute)}; they are not extracted", _PACK)
+    outside = [member.name for member in members if ".." in member.name.split("/")]
+    if outside:
+        yield Fault("parent-path", f"paths with '..': {shown(outside)}; they are not extracted", _PACK)
+    links = [member.name for member in members if member.kind == "link"]
+    if links:
+        yield Fault(
+            "link",
+            f"links instead of files: {shown(links)}; SageMaker refuses them, or their targets are not there",
+            "pack with `tar -h`, which follows links; a Hub cache is made of links",
+        )
+    special = [member.name for member in members if member.kind == "special"]
+    if special:
+        yield Fault("special-file", f"devices, pipes or sparse files: {shown(special)}", "pack regular files only")
+    counts = Counter(member.name for member in members if member.kind != "folder")
+    if repeated := [name for name, times in counts.items() if times > 1]:
+        yield Fault(
+            "duplicate-member", f"packed more than once: {shown(repeated)}; the last one counts", "pack it anew"
+        )
+    if odd := [member.name for member in members if "\\" in member.name or not member.name.isprintable()]:
+        yield Fault("bad-name", f"names with backslashes or unprintable characters: {shown(odd)}", "rename the files")
+
+
+def _find_root(members: Sequence[Member]) -> tuple[str, list[Fault]]:
+    """The prefix below which a model lies, and what is wrong with that; "" is the archive's root."""
+    homes = sorted(
+        {
+            member.name.removesuffix(_PROPERTIES)
+            for member in members
+            if f"/{member.name}".endswith(f"/{_PROPERTIES}") and not member.name.startswith(("/", "../"))
+        },
+        key=lambda home: (home.count("/"), home),
+    )
+    if not homes:
+        message = "there is no serving.properties"
+        return "", [Fault("no-serving-properties", message, "write one (`cohost render` shows how) and pack it again")]
+    if homes[0] == "":
+        return "", []
+    if len(homes) > 1:
+        message = f"{len(homes)} folders hold a serving.properties ({shown(homes)}); an archive is one model"
+        return homes[0], [Fault("nested", message, "pack each folder by itself, its files at the root")]
+    folder = homes[0].rstrip("/")
+    fix = f"pack it with `tar -czf model.tar.gz -C {folder} .`" if folder.isalnum() else _PACK
+    return homes[0], [Fault("nested", f"the files lie in the folder {folder!a} instead of at the root", fix)]
+
+
+def _check_contents(files: Mapping[str, Member]) -> Iterator[Fault]:
+    properties: dict[str, str] = {}
+    written = files.get(_PROPERTIES)
+    if written is not None and written.size > TEXT_BYTES:
+        yield Fault("properties-malformed", f"serving.properties is over {TEXT_BYTES} bytes long", "write a new one")
+    elif written is not None and written.text is not None:
+        properties, faults = parse(written.text)
+        yield from faults
+        yield from check_properties(properties, files)
+    yield from check_model(files, properties)
+    requirements = files.get("requirements.txt")
+    if requirements is not None and requirements.size <= TEXT_BYTES:
+        yield from _check_requirements(requirements.text or b"")
+
+
+def _check_requirements(text: bytes) -> Iterator[Fault]:
+    lines = [line.strip() for line in text.splitlines()]
+    if not any(line and not line.startswith(b"#") for line in lines):
+        yield Fault("requirements-empty", "requirements.txt asks for nothing", "fill it or leave it out", "warning")
