@@ -74,7 +74,7 @@ def models(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False
             {name: entry.model_dump(mode="json", by_alias=True) for name, entry in loaded.models.items()}
         )
         return
-    columns = ("model", "model id", "revision", "task", "workers", "required MiB", "handler")
+    columns = ("model", "model id", "revision", "task", "MiB")
     console.print_table(f"{len(loaded.models)} models of {catalog}", columns, map(_row, loaded.models.items()))
 
 
@@ -213,9 +213,7 @@ def status(stack: StackOption = DEFAULT_STACK, as_json: JsonOption = False) -> N
 
 def _row(item: tuple[str, ModelEntry]) -> tuple[object, ...]:
     name, entry = item
-    workers = f"{entry.gpu.min_workers}-{entry.gpu.max_workers}"
-    revision = entry.revision[:12] if entry.revision else None
-    return name, entry.model_id, revision, entry.task, workers, entry.required_memory_mb, entry.handler
+    return name, entry.model_id, entry.revision[:8] if entry.revision else None, entry.task, entry.required_memory_mb
 
 
 def _inputs(texts: list[str], pairs: list[str]) -> object:

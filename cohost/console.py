@@ -29,8 +29,9 @@ def print_json(content: object) -> None:
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows under a title; values are shown as text, never read as markup."""
     table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        # The first column names what the row is about, so it is never broken.
+        table.add_column(column, overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(Text("-" if value is None else str(value)) for value in row))
     out.print(table)

@@ -1,0 +1,172 @@
+"""The `cohost` command: what it prints, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from cohost import cli, local
+from cohost.artifacts.archive import pack
+from cohost.artifacts.properties import loads
+from cohost.catalog import DeviceSettings, Endpoint, ModelEntry, Storage
+from cohost.errors import CatalogError, InvocationError
+
+if TYPE_CHECKING:
+    from click import Command, Result
+
+ROOT = Path(__file__).parents[2]
+ENCODERS = str(ROOT / "model_configs" / "encoders.yaml")
+
+
+def run(*arguments: str) -> Result:
+    """Run the command in this process; an unexpected exception fails the test."""
+    return CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+
+
+def commands() -> dict[str, Command]:
+    """Every subcommand by its full name."""
+    root = typer.main.get_command(cli.app)
+    found = {}
+    for name, command in root.commands.items():  # type: ignore[attr-defined]
+        found |= {f"{name} {sub}": c for sub, c in getattr(command, "commands", {}).items()} or {name: command}
+    return found
+
+
+def test_every_command_has_help_with_an_example_and_stands_in_the_readme() -> None:
+    """A user finds each command by --help and by the README."""
+    readme = (ROOT / "README.md").read_text()
+    for name, command in commands().items():
+        assert "Example: cohost" in (command.help or "").replace('eval "$(', ""), name
+        assert f"`cohost {name}" in readme, name
+
+
+def test_every_key_of_the_catalog_is_documented() -> None:
+    """docs/catalog.md names each key that the catalog takes."""
+    text = (ROOT / "docs" / "catalog.md").read_text()
+    for settings in (Endpoint, Storage, ModelEntry, DeviceSettings):
+        for name, info in settings.model_fields.items():
+            assert f"`{info.alias or name}`" in text, f"{settings.__name__}.{name}"
+
+
+def test_models_lists_the_catalog() -> None:
+    """A person sees all models at once."""
+    result = run("models", "--catalog", ENCODERS)
+
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in ("mdeberta", "minilm", "xlmr-large"))
+
+
+def test_models_as_json_is_data() -> None:
+    """A script reads every setting by DJL's and AWS's names."""
+    data = json.loads(run("models", "--catalog", ENCODERS, "--json").stdout)
+
+    assert data["mdeberta"]["gpu"] == {"minWorkers": 1, "maxWorkers": 1, "required_memory_mb": None}
+
+
+def test_render_prints_the_file_that_is_deployed() -> None:
+    """What is printed can be read back by Java's rules."""
+    properties = loads(run("render", "mdeberta", "--catalog", ENCODERS).stdout)
+
+    assert properties["option.model_id"] == "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"
+    assert properties == json.loads(run("render", "mdeberta", "--catalog", ENCODERS, "--json").stdout)
+
+
+def test_render_of_an_unknown_model_names_the_nearest() -> None:
+    """A misspelt name is told with the right one."""
+    with pytest.raises(CatalogError, match="did you mean 'mdeberta'"):
+        run("render", "mdebert", "--catalog", ENCODERS)
+
+
+def test_bundle_writes_the_same_bytes_twice(tmp_path: Path) -> None:
+    """An archive depends on its entry alone."""
+    for out in ("a", "b"):
+        assert run("bundle", "--out", str(tmp_path / out), "--catalog", ENCODERS).exit_code == 0
+
+    first, second = ({path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("a", "b"))
+    assert sorted(first) == ["mdeberta.tar.gz", "minilm.tar.gz", "xlmr-large.tar.gz"]
+    assert first == second
+
+
+def test_bundle_of_an_unknown_model_writes_nothing(tmp_path: Path) -> None:
+    """A wrong name among right ones leaves nothing half-done."""
+    with pytest.raises(CatalogError):
+        run("bundle", "mdeberta", "nope", "--out", str(tmp_path / "out"), "--catalog", ENCODERS)
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_verify_finds_our_own_archives_right(tmp_path: Path) -> None:
+    """What we bundle passes our own check."""
+    run("bundle", "--out", str(tmp_path), "--catalog", ENCODERS)
+
+    result = run("verify", *map(str, tmp_path.iterdir()))
+
+    assert result.exit_code == 0
+    assert result.stdout.count("no fault") == 3
+
+
+def test_verify_ends_with_1_on_a_foreign_archive_with_errors(tmp_path: Path) -> None:
+    """A pipeline stops at an archive that the server would refuse."""
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(pack({"serving.properties": b"engine=Python \n"}))
+
+    result = run("verify", str(path), "--json")
+
+    assert result.exit_code == 1
+    assert any(fault["severity"] == "error" for fault in json.loads(result.stdout)[str(path)])
+
+
+def test_pairs_must_match_the_texts() -> None:
+    """A forgotten second text is told before anything is called."""
+    with pytest.raises(InvocationError, match="1 given for 2 texts"):
+        run("invoke", "--model", "nli", "a", "b", "--pair", "c")
+
+
+@pytest.mark.parametrize("text", ["{", "[1]"])
+def test_parameters_must_be_a_json_object(text: str) -> None:
+    """Parameters that the handler could not read are told before anything is called."""
+    with pytest.raises(InvocationError, match="--parameters"):
+        run("invoke", "--model", "nli", "a", "--parameters", text)
+
+
+def test_down_without_a_server_is_no_fault(tmp_path: Path) -> None:
+    """Cleaning up twice is fine."""
+    assert run("local", "down", "--state", str(tmp_path)).exit_code == 0
+
+
+def test_up_prints_what_a_shell_can_evaluate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only export lines go to stdout, so that `eval "$(cohost local up)"` works."""
+    server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path)
+    monkeypatch.setattr(local, "start", lambda **_: server)
+
+    result = run("local", "up", "--catalog", ENCODERS)
+
+    assert re.fullmatch(r"(export [A-Z_0-9]+=\S+\n)+", result.stdout)
+    assert "export AWS_ENDPOINT_URL=http://127.0.0.1:4599" in result.stdout
+
+
+def test_fault_is_one_line_and_exit_code_1() -> None:
+    """A user sees what is wrong, not where in our code it was found."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cohost", "models", "--catalog", "nowhere.yaml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: nowhere.yaml: cannot be read")
+    assert done.stderr.count("\n") == 1
+
+
+def test_wrong_usage_is_exit_code_2() -> None:
+    """An option that is not there is wrong usage."""
+    assert CliRunner().invoke(cli.app, ["models", "--nope"]).exit_code == 2
