@@ -1,0 +1,107 @@
+"""The EndpointConfig operations of the control plane (AWS API reference: CreateEndpointConfig and its like).
+
+Deleting a configuration in use is not refused: the service allows it, and then refuses the next UpdateEndpoint of
+the endpoint, because it cannot find the old configuration (hashicorp/terraform-provider-aws#40048).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from local_aws.sagemaker.container_rules import check_role
+from local_aws.sagemaker.faults import ValidationException, unsupported
+from local_aws.sagemaker.listing import page
+from local_aws.sagemaker.registry import Collection, Resource, tags_of
+
+if TYPE_CHECKING:
+    from local_aws.sagemaker.front import Front
+
+_KEPT = ("ProductionVariants", "KmsKeyId", "ExecutionRoleArn", "VpcConfig", "EnableNetworkIsolation")
+_UNSUPPORTED = (
+    "AsyncInferenceConfig",
+    "CrossRegionTrafficConfig",
+    "DataCaptureConfig",
+    "ExplainerConfig",
+    "MetricsConfig",
+    "ShadowProductionVariants",
+)
+_UNSUPPORTED_OF_VARIANT = (
+    "AcceleratorPartitionLayouts",
+    "AcceleratorType",
+    "CapacityReservationConfig",
+    "CoreDumpConfig",
+    "InstancePools",
+    "ServerlessConfig",
+)
+
+
+class EndpointConfigs:
+    """Creates, describes, lists and deletes endpoint configurations."""
+
+    def __init__(self, collection: Collection[Resource], models: Collection[Resource], front: Front) -> None:
+        self._configs = collection
+        self._models = models
+        self._front = front
+
+    async def create(self, request: dict[str, Any]) -> dict[str, Any]:
+        """CreateEndpointConfig."""
+        name = request["EndpointConfigName"]
+        self._configs.check_free(name)
+        for member in _UNSUPPORTED:
+            if request.get(member):
+                raise unsupported(member)
+        for variant in request["ProductionVariants"]:
+            self._check_variant(variant)
+        _check_variant_names(request["ProductionVariants"])
+        if (role := request.get("ExecutionRoleArn")) is not None:
+            await check_role(role, self._front)
+        definition = {key: request[key] for key in _KEPT if request.get(key) is not None}
+        definition["ProductionVariants"] = [{"InitialVariantWeight": 1.0, **v} for v in request["ProductionVariants"]]
+        config = Resource(name=name, arn=self._configs.arn(name), definition=definition, tags=tags_of(request))
+        self._configs.add(config)
+        return {"EndpointConfigArn": config.arn}
+
+    async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        """DescribeEndpointConfig."""
+        config = self._configs.get(request["EndpointConfigName"])
+        return {
+            "EnableNetworkIsolation": False,
+            **config.definition,
+            "EndpointConfigName": config.name,
+            "EndpointConfigArn": config.arn,
+            "CreationTime": config.created,
+        }
+
+    async def list(self, request: dict[str, Any]) -> dict[str, Any]:
+        """ListEndpointConfigs."""
+        configs, more = page(self._configs, request)
+        summaries = [
+            {"EndpointConfigName": config.name, "EndpointConfigArn": config.arn, "CreationTime": config.created}
+            for config in configs
+        ]
+        return {"EndpointConfigs": summaries, **more}
+
+    async def delete(self, request: dict[str, Any]) -> None:
+        """DeleteEndpointConfig."""
+        self._configs.remove(request["EndpointConfigName"])
+
+    def _check_variant(self, variant: dict[str, Any]) -> None:
+        for member in _UNSUPPORTED_OF_VARIANT:
+            if variant.get(member):
+                raise unsupported(f"{member} of a production variant")
+        name = variant["VariantName"]
+        if variant.get("ModelName") is None:
+            raise unsupported(f"Production variant {name} without a ModelName, which is for inference components,")
+        self._models.get(variant["ModelName"])
+        if variant.get("ManagedInstanceScaling"):
+            # Quoted in hashicorp/terraform-provider-aws#45926.
+            raise ValidationException("ManagedInstanceScaling is only supported for inference component endpoints.")
+        for member in ("InstanceType", "InitialInstanceCount"):
+            if variant.get(member) is None:
+                raise ValidationException(f"{member} must be specified for production variant {name}")
+
+
+def _check_variant_names(variants: list[dict[str, Any]]) -> None:
+    names = [variant["VariantName"] for variant in variants]
+    if len(set(names)) < len(names):
+        raise ValidationException(f"Production variant names must be unique within an endpoint: {', '.join(names)}")

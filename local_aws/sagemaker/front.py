@@ -1,0 +1,92 @@
+"""boto3 clients of the other embedded services, and the threads that their calls run in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+
+import boto3
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_iam import IAMClient
+    from mypy_boto3_logs import CloudWatchLogsClient
+    from mypy_boto3_s3 import S3Client
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = 16
+_ENDPOINT_TIMEOUTS_S = 10
+
+
+class Front:
+    """The front door as the SageMaker part sees it: one client a service, blocking calls in threads of its own.
+
+    The threads are not the event loop's default ones: the other services may be served from those in this very
+    process, and calls waiting for answers would then keep the answers from being made.
+    """
+
+    def __init__(self, endpoint_url: Callable[[], str], region: str) -> None:
+        self._endpoint_url = endpoint_url
+        self._session = boto3.Session(
+            aws_access_key_id="test",
+            aws_secret_access_key="test",  # noqa: S106 - the emulation takes any
+            region_name=region,
+        )
+        self._lock = threading.Lock()
+        self._clients: dict[str, Any] = {}
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sagemaker-aws")
+
+    def s3(self) -> S3Client:
+        """The client of the embedded S3. Call it inside `run`: the first call builds it."""
+        client: S3Client = self._client("s3")
+        return client
+
+    def iam(self) -> IAMClient:
+        """The client of the embedded IAM; as `s3`."""
+        client: IAMClient = self._client("iam")
+        return client
+
+    def logs(self) -> CloudWatchLogsClient:
+        """The client of the embedded CloudWatch Logs; as `s3`."""
+        client: CloudWatchLogsClient = self._client("logs")
+        return client
+
+    def cloudwatch(self) -> CloudWatchClient:
+        """The client of the embedded CloudWatch; as `s3`."""
+        client: CloudWatchClient = self._client("cloudwatch")
+        return client
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking function in one of the threads."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    def close(self) -> None:
+        """Let the threads end; a call that still runs is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _client(self, service: Literal["s3", "iam", "logs", "cloudwatch"]) -> Any:  # noqa: ANN401 - one type a service
+        # Building clients of one session is not safe in several threads; using them is (boto3: "Clients").
+        with self._lock:
+            if service not in self._clients:
+                self._clients[service] = self._session.client(
+                    service, endpoint_url=self._endpoint_url(), config=_CONFIG
+                )
+            return self._clients[service]
+
+
+_CONFIG = Config(
+    connect_timeout=_ENDPOINT_TIMEOUTS_S,
+    read_timeout=_ENDPOINT_TIMEOUTS_S * 6,
+    retries={"total_max_attempts": 2, "mode": "standard"},
+    max_pool_connections=_THREADS,
+    s3={"addressing_style": "path"},
+)

@@ -1,0 +1,238 @@
+"""One instance of an endpoint: a server container, the models in it, and who starts it again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx
+
+from local_aws.sagemaker.account import log_group
+from local_aws.sagemaker.container import ContainerApi
+from local_aws.sagemaker.faults import ValidationError
+from local_aws.sagemaker.metrics import INSTANCE_METRICS
+from local_aws.sagemaker.model_cache import ModelCache
+from local_aws.sagemaker.model_disk import ModelDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from local_aws.sagemaker.container import ContainerProcess, StartContainer
+    from local_aws.sagemaker.front import Front
+    from local_aws.sagemaker.log_shipping import LogShipper
+    from local_aws.sagemaker.metrics import Metrics
+    from local_aws.sagemaker.plan import VariantPlan
+    from local_aws.sagemaker.settings import Settings
+
+_logger = logging.getLogger(__name__)
+
+_RESTART_PAUSE_S = 1.0
+_SINGLE_MODEL = "model"
+
+
+class StartFailed(Exception):  # noqa: N818 - says what happened
+    """An instance did not come up; the text is what DescribeEndpoint gives as FailureReason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """What instances are made with and report to."""
+
+    front: Front
+    http: httpx.AsyncClient
+    start_container: StartContainer
+    hub_roots: Sequence[Path]
+    state_dir: Path
+    settings: Settings
+    metrics: Metrics
+    logs: LogShipper
+
+
+class Instance:
+    """One container and its models. `in_flight` counts the calls that it works on."""
+
+    def __init__(self, endpoint_name: str, plan: VariantPlan, host: Host) -> None:
+        self.instance_id = f"i-{secrets.token_hex(8)}f"
+        self.in_flight = 0
+        self.restarts = 0
+        self.cache: ModelCache | None = None
+        self.log_file = host.state_dir / "logs" / endpoint_name / f"{self.instance_id}.log"
+        self._plan = plan
+        self._host = host
+        self._group = log_group(endpoint_name)
+        self._meter = host.metrics.meter(endpoint_name, plan.name)
+        self._folder = host.state_dir / "endpoints" / endpoint_name / self.instance_id
+        self._disk = ModelDisk(host.front, self._folder / "models")
+        self._container: ContainerProcess | None = None
+        self._api: ContainerApi | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._suspicion = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can take calls."""
+        return self._container is not None and self._container.alive
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the container, None while there is none."""
+        return None if self._container is None else self._container.pid
+
+    @property
+    def model_count(self) -> int:
+        """How many models are loaded or being loaded."""
+        return 0 if self.cache is None else len(self.cache.models)
+
+    def holds(self, target: str | None) -> bool:
+        """Whether it has a model loaded or is loading it."""
+        return self.cache is not None and target is not None and self.cache.holds(target)
+
+    async def start(self) -> None:
+        """Start the container and, from then on, start it again whenever it dies.
+
+        Raises:
+            StartFailed: the archive of a single model could not be had, or the container does not answer pings.
+        """
+        (self._folder / "models").mkdir(parents=True, exist_ok=True)
+        self._host.logs.attach(self._group, f"{self._plan.name}/{self.instance_id}", self.log_file)
+        await self._fetch_single_model()
+        try:
+            await self._launch()
+        except Exception as fault:
+            _logger.exception("the container of %s did not start", self.instance_id)
+            raise StartFailed(
+                f"The primary container for production variant {self._plan.name} did not pass the ping health check. "
+                "Please check CloudWatch logs for this endpoint."
+            ) from fault
+        self._supervisor = asyncio.create_task(self._supervise())
+
+    async def stop(self) -> None:
+        """End the container, send the rest of its log and remove what it had on disk."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._supervisor
+        await self._end_container()
+        await self._host.logs.detach(self.log_file)
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """The container's answer to a call.
+
+        Raises:
+            httpx.TransportError: the container cannot be reached, or did not answer.
+            ModelNotReadyException, ValidationError, LoadRefused: as `ModelCache.acquire`.
+        """
+        self.in_flight += 1
+        try:
+            if self._api is None:
+                raise httpx.ConnectError(f"{self.instance_id} has no container")
+            if self.cache is None or target is None:
+                return await self._api.invoke(None, body, headers)
+            return await self._invoke_model(self._api, self.cache, target, body, headers)
+        except httpx.TransportError:
+            self._suspicion.set()
+            raise
+        finally:
+            self.in_flight -= 1
+            if self.in_flight == 0:
+                self._idle.set()
+
+    async def drained(self) -> None:
+        """Wait until no call is in flight; the caller has seen to it that no more come."""
+        while self.in_flight:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def report(self) -> None:
+        """Record the metrics that an instance gives from time to time."""
+        if self.cache is not None:
+            self._meter.count("LoadedModelCount", self.cache.loaded_count, namespace=INSTANCE_METRICS)
+
+    @staticmethod
+    async def _invoke_model(
+        api: ContainerApi, cache: ModelCache, target: str, body: bytes, headers: Mapping[str, str]
+    ) -> httpx.Response:
+        model = await cache.acquire(target)
+        try:
+            answer = await api.invoke(model.model_id, body, headers)
+            while answer.status_code == httpx.codes.INSUFFICIENT_STORAGE and await cache.make_room_beside(model):
+                answer = await api.invoke(model.model_id, body, headers)
+            return answer
+        finally:
+            cache.release(model)
+
+    async def _fetch_single_model(self) -> None:
+        if self._plan.multi_model or self._plan.model_data is None:
+            return
+        try:
+            await self._disk.fetch(self._plan.model_data, _SINGLE_MODEL)
+        except ValidationError as fault:
+            raise StartFailed(fault.message) from fault
+
+    async def _launch(self) -> None:
+        host, plan = self._host, self._plan
+        single = not plan.multi_model and plan.model_data is not None
+        self._container = await host.start_container(
+            model_store=self._folder / "models" / (_SINGLE_MODEL if single else ""),
+            multi_model=plan.multi_model,
+            hub_roots=host.hub_roots,
+            log_file=self.log_file,
+            environment=plan.environment,
+            memory_mb=plan.memory_mb,
+            start_timeout_s=plan.startup_timeout_s,
+        )
+        self._api = ContainerApi(self._container.url, host.http, host.settings.invocation_timeout_s)
+        if plan.multi_model and plan.model_data is not None:
+            self.cache = ModelCache(
+                api=self._api,
+                disk=self._disk,
+                prefix=plan.model_data,
+                settings=host.settings,
+                meter=self._meter,
+                keep=plan.cache_models,
+            )
+
+    async def _end_container(self) -> None:
+        if self.cache is not None:
+            self.cache.close()
+        container, self._container, self._api = self._container, None, None
+        if container is not None:
+            await container.stop()
+
+    async def _supervise(self) -> None:
+        failures = 0
+        next_ping = time.monotonic() + self._host.settings.ping_interval_s
+        while True:
+            await self._pause(self._host.settings.alive_interval_s)
+            if not self.ready or failures >= self._host.settings.ping_failures:
+                await self._replace_container()
+                failures = 0
+            elif time.monotonic() >= next_ping and self._api is not None:
+                failures = 0 if await self._api.ping() else failures + 1
+                next_ping = time.monotonic() + self._host.settings.ping_interval_s
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not longer than until a call could not reach the container."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._suspicion.wait(), seconds)
+        self._suspicion.clear()
+
+    async def _replace_container(self) -> None:
+        _logger.warning("the container of %s died or stopped answering; starting another one", self.instance_id)
+        try:
+            await self._end_container()
+            await self._launch()
+        except Exception:
+            _logger.exception("the container of %s did not start again", self.instance_id)
+            await asyncio.sleep(_RESTART_PAUSE_S)
+        else:
+            self.restarts += 1

@@ -1,0 +1,86 @@
+"""The storage volume of an instance: archives fetched from S3 and unpacked, each once.
+
+An unpacked archive stays until the instance ends or its load failed, so an object that is overwritten or deleted in
+S3 changes nothing on the instances that have it (AWS: "Add or Remove Models", "Set … model caching behavior").
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from local_aws.sagemaker.faults import ValidationError
+from local_aws.sagemaker.unpack import ArchiveFault, unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from local_aws.sagemaker.container_rules import S3Location
+    from local_aws.sagemaker.front import Front
+
+_MISSING = {"404", "NoSuchKey", "NoSuchBucket"}
+
+
+class ModelDisk:
+    """Fetches objects into `folder`, which is the instance's own."""
+
+    def __init__(self, front: Front, folder: Path) -> None:
+        self._front = front
+        self._folder = folder
+
+    def holds(self, name: str) -> bool:
+        """Whether the archive is unpacked under that name already."""
+        return (self._folder / name).is_dir()
+
+    async def fetch(self, source: S3Location, name: str) -> Path:
+        """The folder of the unpacked archive; fetches it unless it is there.
+
+        Raises:
+            ValidationError: there is no such object, or it is not an archive that can be unpacked.
+        """
+        folder = self._folder / name
+        if not self.holds(name):
+            await self._front.run(self._fetch, source, folder)
+        return folder
+
+    async def discard(self, name: str) -> None:
+        """Remove an unpacked archive, so that the next fetch reads S3 again."""
+        await self._front.run(shutil.rmtree, self._folder / name, ignore_errors=True)
+
+    def _fetch(self, source: S3Location, folder: Path) -> None:
+        # A folder of its own until it is whole: a fetch that fails, or is given up, leaves nothing half unpacked.
+        scratch = self._folder / f".{folder.name}-{uuid.uuid4().hex}"
+        scratch.mkdir(parents=True)
+        try:
+            self._download(source, scratch / "archive")
+            unpack(scratch / "archive", scratch / "model")
+            (scratch / "model").replace(folder)
+        except ArchiveFault as fault:
+            raise _refusal(
+                "extract", source, f"the object is a gzip-compressed tar of plain files ({fault})"
+            ) from fault
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _download(self, source: S3Location, path: Path) -> None:
+        try:
+            body = self._front.s3().get_object(Bucket=source.bucket, Key=source.key)["Body"]
+        except ClientError as fault:
+            if fault.response["Error"]["Code"] not in _MISSING:
+                raise
+            raise _refusal(
+                "download",
+                source,
+                "there is an object located at the URL and that the role passed to CreateModel has permissions to "
+                "download the model",
+            ) from fault
+        with body, path.open("wb") as out:
+            shutil.copyfileobj(body, out)
+
+
+def _refusal(what: str, source: S3Location, wish: str) -> ValidationError:
+    message = f"Failed to {what} model data(bucket: {source.bucket}, key: {source.key}). Please ensure that {wish}."
+    return ValidationError(message, ErrorCode="MODEL_DATA_DOWNLOAD_FAILED")

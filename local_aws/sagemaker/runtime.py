@@ -1,0 +1,145 @@
+"""InvokeEndpoint (AWS API reference: InvokeEndpoint of Amazon SageMaker AI Runtime).
+
+Texts and codes: aws/amazon-sagemaker-examples#293 (endpoint not found), aws/sagemaker-python-sdk#2955 (ModelError's
+message), aws/sagemaker-tensorflow-serving-container#109 (ModelError's members).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx
+from starlette.responses import Response
+
+from local_aws.sagemaker.account import log_group
+from local_aws.sagemaker.faults import InternalFailure, ModelError, ServiceFault, ValidationError
+from local_aws.sagemaker.model_cache import LoadRefused
+from local_aws.sagemaker.runtime_request import (
+    CUSTOM_ATTRIBUTES,
+    TARGET_VARIANT,
+    check_headers,
+    passed_on,
+    read_body,
+    target_model,
+)
+from local_aws.sagemaker.wire import request_id, runtime_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+
+    from local_aws.sagemaker.account import Account
+    from local_aws.sagemaker.endpoint import Endpoint
+    from local_aws.sagemaker.fleet import Variant
+    from local_aws.sagemaker.metrics import Metrics
+    from local_aws.sagemaker.registry import Collection
+
+_logger = logging.getLogger(__name__)
+
+_SERVING = {"InService", "Updating", "RollingBack"}
+_FIRST_SERVER_ERROR = 500
+_TIMED_OUT = (
+    "Your invocation timed out while waiting for a response from container primary. Review the latency metrics for "
+    "each container in Amazon CloudWatch, resolve the issue, and try again."
+)
+_CONNECTION_LOST = "Container primary closed the connection before it answered; it is started again if it died."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call, checked: which endpoint and variant, which model (None for a single-model endpoint), and its body."""
+
+    endpoint: Endpoint
+    variant: Variant
+    target: str | None
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Runtime:
+    """Answers calls of endpoints."""
+
+    def __init__(self, account: Account, endpoints: Collection[Endpoint], metrics: Metrics) -> None:
+        self._account = account
+        self._endpoints = endpoints
+        self._metrics = metrics
+
+    async def invoke(self, request: Request) -> Response:
+        """The answer to `POST /endpoints/{name}/invocations`, whatever happens."""
+        started = time.perf_counter()
+        identity = request_id()
+        try:
+            call = await self._read(request, identity)
+            return await self._invoke(call, started, identity)
+        except ServiceFault as fault:
+            return runtime_fault(fault, identity)
+        except Exception:
+            _logger.exception("a call ended with a fault of the emulation")
+            return runtime_fault(InternalFailure("The emulation failed; its log has the reason."), identity)
+
+    async def _read(self, request: Request, identity: str) -> Call:
+        name, headers = request.path_params["name"], request.headers
+        body = await read_body(request)
+        check_headers(headers)
+        endpoint = self._endpoints.find(name)
+        if endpoint is None or endpoint.fleet is None or endpoint.status not in _SERVING:
+            raise ValidationError(
+                f"Endpoint {name} of account {self._account.account_id} not found.", ErrorCode="NO_SUCH_ENDPOINT"
+            )
+        variant = endpoint.fleet.choose(headers.get(TARGET_VARIANT))
+        target = target_model(name, variant, headers, identity)
+        return Call(endpoint=endpoint, variant=variant, target=target, body=body, headers=passed_on(headers))
+
+    async def _invoke(self, call: Call, started: float, identity: str) -> Response:
+        answer: httpx.Response | None = None
+        try:
+            answer = await self._ask(call)
+        finally:
+            self._measure(call, answer, time.perf_counter() - started)
+        if not answer.is_success:
+            raise self._model_error(call, answer.status_code, answer.text)
+        return _passed_back(answer, call.variant.plan.name, identity)
+
+    async def _ask(self, call: Call) -> httpx.Response:
+        try:
+            return await call.variant.invoke(call.target, call.body, call.headers)
+        except LoadRefused as refusal:
+            raise self._model_error(call, refusal.status, refusal.text) from refusal
+        except httpx.TransportError as fault:
+            text = _TIMED_OUT if isinstance(fault, httpx.TimeoutException) else _CONNECTION_LOST
+            raise self._model_error(call, 0, text) from fault
+
+    def _model_error(self, call: Call, status: int, text: str) -> ModelError:
+        group = log_group(call.endpoint.name)
+        side = "client" if 0 < status < _FIRST_SERVER_ERROR else "server"
+        return ModelError(
+            f'Received {side} error ({status}) from primary with message "{text}". '
+            f"See {self._account.log_group_page(group)} in account {self._account.account_id} for more information.",
+            ErrorCode="CLIENT_ERROR_FROM_MODEL" if side == "client" else "INTERNAL_FAILURE_FROM_MODEL",
+            OriginalStatusCode=status,
+            OriginalMessage=text,
+            LogStreamArn=self._account.log_group_arn(group),
+        )
+
+    def _measure(self, call: Call, answer: httpx.Response | None, total_s: float) -> None:
+        meter = self._metrics.meter(call.endpoint.name, call.variant.plan.name)
+        model_s = 0.0 if answer is None else answer.elapsed.total_seconds()
+        meter.count("Invocations")
+        meter.duration("OverheadLatency", total_s - model_s)
+        if answer is not None:
+            meter.duration("ModelLatency", model_s)
+            meter.count("Invocation4XXErrors", answer.is_client_error)
+            meter.count("Invocation5XXErrors", answer.is_server_error)
+        meter.count("InvocationModelErrors", answer is None or not answer.is_success)
+
+
+def _passed_back(answer: httpx.Response, variant: str, identity: str) -> Response:
+    headers = {"x-amzn-RequestId": identity, "x-Amzn-Invoked-Production-Variant": variant}
+    for name in ("content-type", CUSTOM_ATTRIBUTES):
+        if name in answer.headers:
+            headers[name] = answer.headers[name]
+    return Response(answer.content, headers=headers)

@@ -1,0 +1,47 @@
+"""What of SageMaker's behaviour can be set, with the service's own values as defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cohost.instances import INSTANCES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Enough for any stack of this project; types that the table lacks have no quota, like in a fresh account.
+_QUOTA_PER_TYPE = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Time limits in seconds, quotas and intervals.
+
+    `load_wait_s`: a call waits so long for its model, then gets ModelNotReadyException (AWS: "Invoke a Multi-Model
+    Endpoint"). `load_limit_s`: fetching and loading go on so long in the background (same page).
+    `invocation_timeout_s`: a container must answer within it (AWS: "real-time inference" quotas).
+    `transition_delay_s`: an endpoint stays at least so long in Creating, Updating and Deleting.
+    `alive_interval_s`, `ping_interval_s`: how often an instance's process and its `/ping` are looked at;
+    `ping_failures`: pings that may fail in a row before the container is replaced.
+    `drain_limit_s`: running calls may finish so long before an old instance is stopped.
+    `publish_interval_s`: how often metrics and log lines go to the embedded CloudWatch.
+    `instance_quotas`: instances for endpoint usage, by type; None gives every type of cohost.instances the same one.
+    """
+
+    load_wait_s: float = 60
+    load_limit_s: float = 360
+    invocation_timeout_s: float = 60
+    transition_delay_s: float = 0
+    alive_interval_s: float = 0.25
+    ping_interval_s: float = 5
+    ping_failures: int = 6
+    drain_limit_s: float = 60
+    publish_interval_s: float = 1
+    instance_quotas: Mapping[str, int] | None = None
+
+    def instance_quota(self, instance_type: str) -> int:
+        """How many instances of a type endpoints may have together."""
+        if self.instance_quotas is None:
+            return _QUOTA_PER_TYPE if instance_type in INSTANCES else 0
+        return self.instance_quotas.get(instance_type, 0)
