@@ -1,0 +1,51 @@
+"""The check that nothing is left."""
+
+from __future__ import annotations
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from local_aws.demo.leftovers import find_leftovers
+
+
+@pytest.fixture(autouse=True)
+def _dummy_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+
+
+@mock_aws
+def test_empty_account_has_no_leftovers() -> None:
+    """Nothing is found where nothing is."""
+    assert find_leftovers(boto3.Session()) == {}
+
+
+@mock_aws
+def test_each_kind_is_found() -> None:
+    """What a stack could leave behind is seen, by kind and name."""
+    s3 = boto3.client("s3")
+    s3.create_bucket(Bucket="left")
+    s3.put_object(Bucket="left", Key="a/b.tar.gz", Body=b"x")
+    boto3.client("logs").create_log_group(logGroupName="/aws/sagemaker/Endpoints/left")
+    boto3.client("iam").create_role(RoleName="left", AssumeRolePolicyDocument="{}")
+
+    assert find_leftovers(boto3.Session()) == {
+        "bucket": ["left"],
+        "object": ["left/a/b.tar.gz"],
+        "log group": ["/aws/sagemaker/Endpoints/left"],
+        "role": ["left"],
+    }
+
+
+@mock_aws
+def test_bootstrap_is_not_a_leftover() -> None:
+    """What `cdk bootstrap` made serves other stacks and stays."""
+    boto3.client("s3").create_bucket(Bucket="cdk-hnb659fds-assets-123456789012-us-east-1")
+    boto3.client("iam").create_role(
+        RoleName="cdk-hnb659fds-deploy-role-123456789012-us-east-1", AssumeRolePolicyDocument="{}"
+    )
+
+    assert find_leftovers(boto3.Session()) == {}
