@@ -31,6 +31,9 @@ def verify(path: Path) -> list[Fault]:
     if not inventory.members:
         return faults or [Fault("no-files", "the archive holds nothing", _PACK)]
     faults += _check_members(inventory.members)
+    if inventory.fault:
+        # What seems to be missing may lie behind the point where reading ended.
+        return faults
     root, layout_faults = _find_root(inventory.members)
     faults += layout_faults
     files = {

@@ -1,0 +1,145 @@
+"""Archives: equal bytes for equal files, a digest that does not hang on compression, files whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cohost.artifacts.archive import content_digest, digest, model_archive, model_files, pack, write_archive
+from cohost.artifacts.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACK = """
+import os, sys
+os.umask(int(sys.argv[1], 8))
+from cohost.artifacts.archive import content_digest, pack
+names = set("bdac") | {"serving.properties", "model.py"}
+files = {name: name.encode() * 100 for name in names}
+sys.stdout.write(pack(files).hex() + " " + content_digest(files))
+"""
+
+
+def test_packing_gives_equal_bytes_in_any_environment() -> None:
+    """Time zone, hash seed and umask of a process leave no trace in an archive or in its digest."""
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", PACK, umask],
+            env={**os.environ, "TZ": zone, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for zone, seed, umask in (("UTC", "0", "022"), ("Asia/Seoul", "1", "077"), ("America/New_York", "2", "000"))
+    }
+    assert len(outputs) == 1
+
+
+def test_members_are_plain_files_at_the_root() -> None:
+    """An archive holds sorted regular files without time, owner or folder."""
+    with tarfile.open(fileobj=io.BytesIO(pack({"b": b"2", "a": b"1"}))) as tar:
+        members = tar.getmembers()
+    assert [member.name for member in members] == ["a", "b"]
+    assert all(member.isreg() and member.mode == 0o644 for member in members)
+    assert {(member.mtime, member.uid, member.gid, member.uname, member.gname) for member in members} == {
+        (0, 0, 0, "", "")
+    }
+
+
+def test_gzip_header_names_no_time_system_or_level() -> None:
+    """The ten bytes that Python versions fill differently are fixed, and the rest is valid gzip."""
+    data = pack({"a": b"1"})
+    assert data[:10] == bytes.fromhex("1f8b08000000000000ff")
+    assert gzip.decompress(data)[:1] == b"a"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "a b", "ä", "a\x00", "a" * 101])
+def test_names_other_than_plain_file_names_are_refused(name: str) -> None:
+    """What the server would not find at the root is never packed."""
+    with pytest.raises(ArtifactError, match="plain file name"):
+        pack({name: b""})
+
+
+def test_model_archive_holds_properties_and_wanted_requirements() -> None:
+    """requirements.txt is there only if something is required."""
+    assert model_files({"engine": "Python"}) == {"serving.properties": b"engine=Python\n"}
+    with tarfile.open(
+        fileobj=io.BytesIO(model_archive({"engine": "Python"}, ["torch==2.11.0", "peft==0.21.2"]))
+    ) as tar:
+        requirements = tar.extractfile("requirements.txt")
+        assert requirements is not None
+        assert requirements.read() == b"torch==2.11.0\npeft==0.21.2\n"
+        assert tar.getnames() == ["requirements.txt", "serving.properties"]
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.binary(max_size=3), max_size=3),
+    st.dictionaries(st.sampled_from("abc"), st.binary(max_size=3), max_size=3),
+)
+def test_content_digest_is_equal_just_for_equal_files(one: dict[str, bytes], other: dict[str, bytes]) -> None:
+    """No two different sets of files share a digest, in whatever order they are given."""
+    assert (content_digest(one) == content_digest(other)) == (one == other)
+    assert content_digest(dict(reversed(one.items()))) == content_digest(one)
+    assert digest(pack(one)) == content_digest(one)
+
+
+def test_digest_of_what_is_no_archive_is_refused() -> None:
+    """Bytes that are no tar.gz give a clear error."""
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        digest(b"no archive")
+
+
+def test_written_archive_replaces_the_old_one(tmp_path: Path) -> None:
+    """The file is there with its bytes, folders are made as needed, and nothing else is left."""
+    path = tmp_path / "out" / "m.tar.gz"
+    write_archive(path, b"old")
+    write_archive(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails half-way is undone and named with its cause."""
+    path = tmp_path / "m.tar.gz"
+    write_archive(path, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ArtifactError, match=r"m\.tar\.gz: cannot be written \(No space left on device\)"):
+        write_archive(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle is passed on, and the bytes that were already written are gone."""
+    seen: list[list[Path]] = []
+
+    def interrupt(_: int) -> None:
+        seen.append(list(tmp_path.iterdir()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_archive(tmp_path / "m.tar.gz", b"half")
+    assert len(seen[0]) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    """A file in the place of the folder is named, not a traceback."""
+    (tmp_path / "out").write_bytes(b"")
+    with pytest.raises(ArtifactError, match="choose another folder"):
+        write_archive(tmp_path / "out" / "m.tar.gz", b"")

@@ -1,0 +1,59 @@
+"""The table of keys: what each takes, and which key a wrong one was meant to be."""
+
+from __future__ import annotations
+
+import pytest
+
+from cohost.artifacts.known_keys import KNOWN_KEYS, nearest
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("batch_sise", "batch_size"),
+        ("option.engine", "engine"),
+        ("option.batch_size", "batch_size"),
+        ("model_id", "option.model_id"),
+        ("gpu.minworkers", "gpu.minWorkers"),
+        ("gpu.max_workers", "gpu.maxWorkers"),
+        ("entryPoint", "option.entryPoint"),
+        ("topK", None),
+        ("", None),
+    ],
+)
+def test_nearest_key(wrong: str, right: str | None) -> None:
+    """A slip of the pen, a wrong case or a wrong prefix leads to the key meant; anything else to none."""
+    assert nearest(wrong) == right
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "accepted"),
+    [
+        ("engine", "Python", True),
+        ("engine", "Python ", False),
+        ("engine", "python", False),
+        ("batch_size", "8", True),
+        ("batch_size", "0", False),
+        ("batch_size", "8.0", False),
+        ("batch_size", " 8", False),
+        ("batch_size", "1_0", False),
+        ("required_memory_mb", "2147483648", False),
+        ("gpu.maxWorkers", "0", False),
+        ("option.tensor_parallel_degree", "max", True),
+        ("option.trust_remote_code", "True", True),
+        ("option.trust_remote_code", "yes", False),
+        ("option.rolling_batch", "auto", False),
+        ("option.model_id", "org/name", True),
+        ("option.model_id", "", False),
+    ],
+)
+def test_accepts_what_the_server_takes(key: str, value: str, *, accepted: bool) -> None:
+    """Integers as Java parses them, within range; choices literally; switches in any case."""
+    assert KNOWN_KEYS[key].accepts(value) is accepted
+
+
+def test_every_key_says_what_is_allowed() -> None:
+    """Each table entry can explain itself in an error message, under its own name."""
+    assert all(known.allowed and known.name == name for name, known in KNOWN_KEYS.items())
+    assert KNOWN_KEYS["batch_size"].allowed == "an integer 1-65536"
+    assert KNOWN_KEYS["option.tensor_parallel_degree"].allowed == "an integer 1-64 or max"

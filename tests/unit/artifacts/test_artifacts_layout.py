@@ -1,0 +1,58 @@
+"""The keys: what is written can be recognised, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cohost.artifacts.layout import Layout
+
+LAYOUT = Layout(bucket="b", prefix="p/q/")
+ID = "0123456789ab"
+
+
+def test_keys_of_a_generation() -> None:
+    """Archives lie below the URI that SageMaker gets, all marks beside it."""
+    assert LAYOUT.uri(ID) == f"s3://b/p/q/{ID}/"
+    assert LAYOUT.archive(ID, "m") == f"p/q/{ID}/m.tar.gz"
+    assert LAYOUT.tombstone(ID, "m", "d") == f"p/q/removed/{ID}/m/d"
+    assert LAYOUT.unfinished(ID) == f"p/q/unfinished/{ID}"
+
+
+def test_keys_are_recognised() -> None:
+    """URI, archive and tombstone lead back to what they were made from."""
+    assert LAYOUT.generation_at(LAYOUT.uri(ID)) == ID
+    assert LAYOUT.name_at(ID, LAYOUT.archive(ID, "m")) == "m"
+    assert LAYOUT.removed_at(ID, LAYOUT.tombstone(ID, "m", "d")) == ("m", "d")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "cohost-failed-create-1",
+        f"s3://other/p/q/{ID}/",
+        f"s3://b/p/{ID}/",
+        f"s3://b/p/q/{ID}",
+        f"s3://b/p/q/{ID}/x/",
+        f"s3://b/p/q/r/{ID}/",
+        "s3://b/p/q/",
+        "s3://b/p/q/removed/",
+        f"s3://b/p/q/{ID.upper()}/",
+        f"https://b/p/q/{ID}/",
+    ],
+)
+def test_other_uris_are_no_generation(uri: str) -> None:
+    """Another bucket, another prefix or made-up ids are not ours to touch."""
+    assert LAYOUT.generation_at(uri) is None
+
+
+@pytest.mark.parametrize("rest", ["", ".tar.gz", "m", "m.zip", "x/m.tar.gz", "m.tar.gz.bak"])
+def test_other_objects_are_no_archive(rest: str) -> None:
+    """Only `<name>.tar.gz` right below the generation is a model."""
+    assert LAYOUT.name_at(ID, f"p/q/{ID}/{rest}") is None
+
+
+@pytest.mark.parametrize("rest", ["", "m", "m/", "/d", "m/d/e"])
+def test_other_objects_are_no_tombstone(rest: str) -> None:
+    """Only `<name>/<digest>` is a tombstone."""
+    assert LAYOUT.removed_at(ID, f"p/q/removed/{ID}/{rest}") is None

@@ -1,0 +1,118 @@
+"""Java properties text: what is written is read back equal, by the rules of java.util.Properties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cohost.artifacts.errors import ArtifactError
+from cohost.artifacts.properties import dumps, entries, loads
+
+GOLDEN = Path(__file__).parents[2] / "data" / "archives"
+
+MDEBERTA = {
+    "engine": "Python",
+    "option.model_id": "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7",
+    "option.task": "text-classification",
+    "option.rolling_batch": "disable",
+    "gpu.minWorkers": "1",
+    "gpu.maxWorkers": "1",
+    "required_memory_mb": "2048",
+    "option.revision": "b5113eb38ab63efdd7f280f8c144ea8b13f978ce",
+    "option.tensor_parallel_degree": "1",
+}
+ESCAPED = {
+    "engine": "Python",
+    "option.model_id": "/models/mit leerem Namen\\v2: a=b #1!",
+    "#hidden": "no comment",
+    "!note": "  two in front ",
+    "colon:equals=blank key": "x",
+    "option.env": "GREETING=안녕 😀\ttab",
+    "empty": "",
+}
+
+# Half surrogates are no text; hypothesis draws the characters that the rules turn on far more often than others.
+CHARACTERS = st.one_of(st.sampled_from(" \t\f\r\n\\#!=:u\x00😀é"), st.characters(exclude_categories=("Cs",)))
+TEXTS = st.text(CHARACTERS, max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("properties", "file"),
+    [(MDEBERTA, "mdeberta.serving.properties"), (ESCAPED, "escaped.serving.properties")],
+)
+def test_text_is_exactly_the_golden_file(properties: dict[str, str], file: str) -> None:
+    """Lines come in the order given, nothing is escaped without need, and all that needs it is."""
+    text = (GOLDEN / file).read_text(encoding="ascii")
+    assert dumps(properties) == text
+    assert loads(text) == properties
+
+
+@given(st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=5))
+def test_round_trip_gives_back_equal_properties(properties: dict[str, str]) -> None:
+    """Any text survives, with its order, as ASCII without a blank at a line's end."""
+    text = dumps(properties)
+    assert list(loads(text).items()) == list(properties.items())
+    assert text.isascii()
+    assert all(line == line.rstrip() for line in text.split("\n"))
+    assert text.count("\n") == len(properties)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b\n", {"a": "b"}),
+        ("a = b", {"a": "b"}),
+        ("a:b", {"a": "b"}),
+        ("a b", {"a": "b"}),
+        ("a \t=  = b", {"a": "= b"}),
+        ("a", {"a": ""}),
+        ("=b", {"": "b"}),
+        ("  a=b  ", {"a": "b  "}),
+        ("# a=b\n  ! c=d\n\n \t\f\ne=f", {"e": "f"}),
+        ("# no continuation \\\na=b", {"a": "b"}),
+        ("a=b\\\n   c", {"a": "bc"}),
+        ("a=b\\\r\n#c", {"a": "b#c"}),
+        ("\\\n#c\na=b", {"a": "b"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("a=b\\", {"a": "b"}),
+        ("a=b\\\n", {"a": "b"}),
+        ("\\", {"": ""}),
+        ("a\\ b\\=c\\:d=e", {"a b=c:d": "e"}),
+        ("a=\\t\\n\\f\\r\\q\\\\", {"a": "\t\n\f\rq\\"}),
+        ("a=\\u0041\\uD83D\\uDE00", {"a": "A😀"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=1\rb=2\r\nc=3", {"a": "1", "b": "2", "c": "3"}),
+    ],
+)
+def test_reader_follows_java(text: str, expected: dict[str, str]) -> None:
+    """Each expected value is what java.util.Properties of Java 17 gives for the text."""
+    assert loads(text) == expected
+
+
+def test_trailing_blank_of_a_value_is_kept() -> None:
+    """The blank after `Python ` is part of the value for Java, so it must be visible to whoever checks it."""
+    assert loads("engine=Python \n") == {"engine": "Python "}
+    assert dumps({"engine": "Python "}) == "engine=Python\\u0020\n"
+
+
+def test_entries_show_repeated_keys() -> None:
+    """A key written twice is seen twice, so that it can be reported."""
+    assert entries("a=1\na=2") == [("a", "1"), ("a", "2")]
+
+
+@pytest.mark.parametrize("text", ["a=\\u", "a=\\u12", "a=\\u12G4", "\\u=b"])
+def test_broken_unicode_escape_is_refused_as_by_java(text: str) -> None:
+    """Java throws on such a file; so does the reader, naming the cause."""
+    with pytest.raises(ArtifactError, match="four hexadecimal digits"):
+        loads(text)
+
+
+@pytest.mark.parametrize("properties", [{"": "x"}, {"a\ud800": "x"}, {"a": "\udfff"}])
+def test_what_cannot_be_meant_is_not_written(properties: dict[str, str]) -> None:
+    """An empty key or half a character is refused in one line with the fix."""
+    with pytest.raises(ArtifactError, match=r"remove|name it") as caught:
+        dumps(properties)
+    assert "\n" not in str(caught.value)

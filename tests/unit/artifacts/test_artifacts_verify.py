@@ -1,0 +1,395 @@
+"""Every fault of a foreign archive is found, named and given a fix; a hostile archive costs neither memory nor time."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import io
+import json
+import tarfile
+import tracemalloc
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cohost.artifacts import inventory
+from cohost.artifacts.archive import model_archive, pack
+from cohost.artifacts.verify import Fault, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+GOOD = {
+    "engine": "Python",
+    "option.model_id": "org/name",
+    "option.task": "text-classification",
+    "option.rolling_batch": "disable",
+    "gpu.minWorkers": "1",
+    "gpu.maxWorkers": "1",
+    "option.tensor_parallel_degree": "1",
+}
+LOCAL = {key: value for key, value in GOOD.items() if key != "option.model_id"}
+CONFIG = json.dumps({"architectures": ["BertForSequenceClassification"], "label2id": {"entailment": 0}}).encode()
+MODEL = {"model.safetensors": b"w", "config.json": CONFIG, "tokenizer.json": b"{}"}
+
+
+def text(properties: Mapping[str, str]) -> bytes:
+    """Properties as a careless writer puts them down."""
+    return "".join(f"{key}={value}\n" for key, value in properties.items()).encode()
+
+
+def tarred(path: Path, members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> Path:
+    """A tar.gz of just these entries, whatever they are."""
+    with tarfile.open(path, "w:gz") as tar:
+        for member, data in members:
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def entry(
+    name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, target: str = ""
+) -> tuple[tarfile.TarInfo, bytes]:
+    """One tar entry."""
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    member.size = len(data)
+    return member, data
+
+
+@pytest.fixture
+def codes(tmp_path: Path) -> Callable[..., set[str]]:
+    """The codes of all faults of an archive with these files, given as bytes by path."""
+
+    def run(files: Mapping[str, bytes], *more: tuple[tarfile.TarInfo, bytes]) -> set[str]:
+        faults = verify(tarred(tmp_path / "m.tar.gz", [*(entry(name, data) for name, data in files.items()), *more]))
+        check_wording(faults)
+        return {fault.code for fault in faults}
+
+    return run
+
+
+def check_wording(faults: list[Fault]) -> None:
+    """Each fault is two printable lines: what is wrong, and what to do."""
+    for fault in faults:
+        assert fault.message.isprintable(), fault
+        assert fault.fix.isprintable(), fault
+        assert fault.message
+        assert fault.fix
+        assert fault.severity in {"error", "warning"}
+
+
+def test_own_archives_have_no_fault(tmp_path: Path) -> None:
+    """What the catalog's entries become is what verify asks for, also with weights inside or requirements."""
+    path = tmp_path / "m.tar.gz"
+    for data in (
+        model_archive(GOOD),
+        model_archive(GOOD, ["torch"]),
+        pack({"serving.properties": text(LOCAL), **MODEL}),
+    ):
+        path.write_bytes(data)
+        assert verify(path) == []
+
+
+def test_names_with_leading_dot_are_the_root(codes: Callable[..., set[str]]) -> None:
+    """`tar -C folder .` writes `./serving.properties` and the folder itself, which is the same thing."""
+    assert codes({"./serving.properties": text(GOOD)}, entry("./", kind=tarfile.DIRTYPE)) == set()
+
+
+def test_all_faults_of_an_archive_come_together(codes: Callable[..., set[str]]) -> None:
+    """One run names everything, so that one round of mending is enough."""
+    found = codes(
+        {
+            "serving.properties": b"engine=Python \noption.engine=Python\nbatch_sise=8\ngpu.minWorkers=2\n"
+            b"gpu.maxWorkers=1\noption.rolling_batch=auto\noption.task=text-classification\n",
+            "model.safetensors": b"w",
+            "pytorch_model.bin": b"w",
+            "requirements.txt": b"# nothing\n",
+        },
+        entry("vocab", kind=tarfile.SYMTYPE, target="../../blobs/x"),
+    )
+    assert found == {
+        "trailing-blank",
+        "misplaced-key",
+        "unknown-key",
+        "min-over-max",
+        "rolling-batch",
+        "no-tensor-parallel-degree",
+        "two-weight-formats",
+        "no-config",
+        "no-tokenizer",
+        "requirements-empty",
+        "link",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"engine": "Python "}, {"trailing-blank"}),
+        ({"engine": "python"}, {"unknown-engine"}),
+        ({"engine": None}, {"no-engine"}),
+        ({"option.engine": "Python"}, {"misplaced-key"}),
+        ({"model_id": "x/y"}, {"misplaced-key"}),
+        ({"batch_sise": "8"}, {"unknown-key"}),
+        ({"option.rolling_batch": "auto"}, {"rolling-batch"}),
+        ({"option.rolling_batch": None}, {"no-rolling-batch"}),
+        ({"option.task": "text-classificaton"}, {"unknown-task"}),
+        ({"gpu.minWorkers": "2"}, {"min-over-max"}),
+        ({"gpu.maxWorkers": "0"}, {"out-of-range", "min-over-max"}),
+        ({"gpu.minWorkers": "0"}, {"min-workers-zero"}),
+        ({"gpu.minWorkers": None}, {"workers-half-written"}),
+        ({"gpu.minWorkers": None, "gpu.maxWorkers": None}, {"no-workers"}),
+        ({"cpu.maxWorkers": "2"}, {"workers-half-written"}),
+        ({"gpu.maxWorkers": "two"}, {"not-an-integer"}),
+        ({"batch_size": "abc"}, {"not-an-integer"}),
+        ({"batch_size": "-1"}, {"out-of-range"}),
+        ({"required_memory_mb": "2048MB"}, {"not-an-integer"}),
+        ({"option.trust_remote_code": "yes"}, {"bad-value"}),
+        ({"option.tensor_parallel_degree": None}, {"no-tensor-parallel-degree"}),
+        ({"option.model_id": "/opt/ml/model"}, {"model-id-path"}),
+        ({"option.model_id": "./weights/"}, {"model-id-path"}),
+        ({"option.model_id": "https://example.org/m"}, {"model-id-path"}),
+        ({"option.model_id": "s3://bucket/m/"}, set()),
+        ({"option.model_id": None}, {"no-weights"}),
+        ({"option.entryPoint": "model.py"}, {"entry-point-missing"}),
+        ({"option.entryPoint": "djl_python.huggingface"}, set()),
+        ({"option.max_length": "128"}, {"unknown-key"}),
+    ],
+)
+def test_fault_of_properties(
+    codes: Callable[..., set[str]], changed: Mapping[str, str | None], expected: set[str]
+) -> None:
+    """One wrong line gives just the fault of that line."""
+    properties = {key: value for key, value in {**GOOD, **changed}.items() if value is not None}
+    assert codes({"serving.properties": text(properties)}) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"\xef\xbb\xbf" + text(GOOD), "byte-order-mark"),
+        (text({**GOOD, "option.env": "A=\u00e4"}), "properties-encoding"),
+        (text({**GOOD, "option.env": "\\u12"}), "properties-malformed"),
+        (text(GOOD) + b"engine=Python\n", "repeated-key"),
+        (b"#" * (inventory.TEXT_BYTES + 1), "properties-malformed"),
+    ],
+)
+def test_fault_of_the_properties_text(codes: Callable[..., set[str]], data: bytes, expected: str) -> None:
+    """What Java would read differently from what an editor shows is named."""
+    assert expected in codes({"serving.properties": data})
+
+
+def test_own_handler_may_have_options_of_its_own(codes: Callable[..., set[str]], tmp_path: Path) -> None:
+    """With code in the archive an unknown option is a warning, since the code may read it."""
+    files = {
+        "serving.properties": text({**LOCAL, "option.entryPoint": "model.py", "option.tasks": "x"}),
+        "model.py": b"def handle(inputs): ...",
+    }
+    assert codes(files) == {"unknown-key"}
+    assert [fault.severity for fault in verify(tmp_path / "m.tar.gz")] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"config.json": None}, {"no-config"}),
+        ({"config.json": b"{"}, {"config-unreadable"}),
+        ({"config.json": b"[1]"}, {"config-unreadable"}),
+        ({"config.json": b"{" * 100_000}, {"config-unreadable"}),
+        ({"config.json": b'{"a": 1}'}, {"no-architecture"}),
+        ({"config.json": b'{"architectures": ["BertForMaskedLM"]}'}, {"architecture-unfit"}),
+        ({"tokenizer.json": None}, {"no-tokenizer"}),
+        ({"tokenizer.json": None, "vocab.json": b"{}"}, {"no-tokenizer"}),
+        ({"tokenizer.json": None, "spm.model": b"s"}, set()),
+        ({"pytorch_model.bin": b"w"}, {"two-weight-formats"}),
+        ({"training_args.bin": b"w"}, set()),
+        ({"model.safetensors": b""}, {"empty-weights"}),
+        ({"model.safetensors": b"version https://git-lfs.github.com/spec/v1\noid"}, {"lfs-pointer"}),
+        ({"model.safetensors.index.json": b'{"weight_map": {"a": "model-2.safetensors"}}'}, {"missing-shards"}),
+        ({"model.safetensors.index.json": b"{}"}, {"shard-index"}),
+        ({"model.safetensors": None}, {"no-weights"}),
+        ({"model.safetensors": None, "pt/model.safetensors": b"w"}, {"weights-in-folder"}),
+    ],
+)
+def test_fault_of_a_packed_model(
+    codes: Callable[..., set[str]], changed: Mapping[str, bytes | None], expected: set[str]
+) -> None:
+    """One file missing, broken or too much gives just that fault."""
+    files = {name: data for name, data in {**MODEL, **changed}.items() if data is not None}
+    assert codes({"serving.properties": text(LOCAL), **files}) == expected
+
+
+def test_weights_beside_a_model_id_are_unused(codes: Callable[..., set[str]]) -> None:
+    """Packed weights that the server will not look at are pointed out."""
+    assert codes({"serving.properties": text(GOOD), **MODEL}) == {"weights-unused"}
+
+
+def test_model_in_a_folder_of_the_archive_is_found(codes: Callable[..., set[str]]) -> None:
+    """A relative model_id may point into the archive."""
+    properties = text({**GOOD, "option.model_id": "weights"})
+    assert codes({"serving.properties": properties, "weights/model.safetensors": b"w"}) == set()
+
+
+def test_zero_shot_needs_an_entailment_label(codes: Callable[..., set[str]]) -> None:
+    """Without such a label the scores would mean nothing, and no error would say so."""
+    files = {**MODEL, "config.json": b'{"architectures": ["XForSequenceClassification"], "label2id": {"LABEL_0": 0}}'}
+    properties = text({**LOCAL, "option.task": "zero-shot-classification"})
+    assert codes({"serving.properties": properties, **files}) == {"no-entailment-label"}
+
+
+def test_nested_archive_is_checked_as_if_at_the_root(codes: Callable[..., set[str]], tmp_path: Path) -> None:
+    """A folder packed instead of its contents is named with the command that mends it, and its other faults too."""
+    assert codes({"m/serving.properties": text({**GOOD, "engine": "python"})}) == {"nested", "unknown-engine"}
+    assert any("-C m ." in fault.fix for fault in verify(tmp_path / "m.tar.gz"))
+
+
+def test_two_models_in_one_archive_are_refused(codes: Callable[..., set[str]]) -> None:
+    """An archive is one model."""
+    assert codes({"a/serving.properties": text(GOOD), "b/serving.properties": text(GOOD)}) == {"nested"}
+
+
+def test_missing_properties_are_named(codes: Callable[..., set[str]]) -> None:
+    """An archive with weights alone lacks serving.properties."""
+    assert codes(MODEL) == {"no-serving-properties"}
+
+
+@pytest.mark.parametrize(
+    ("member", "expected"),
+    [
+        (entry("/etc/passwd"), "absolute-path"),
+        (entry("../x"), "parent-path"),
+        (entry("a/../../x"), "parent-path"),
+        (entry("l", kind=tarfile.SYMTYPE, target="/etc/passwd"), "link"),
+        (entry("l", kind=tarfile.LNKTYPE, target="serving.properties"), "link"),
+        (entry("d", kind=tarfile.CHRTYPE), "special-file"),
+        (entry("f", kind=tarfile.FIFOTYPE), "special-file"),
+        (entry("./serving.properties", text(GOOD)), "duplicate-member"),
+        (entry("a\\b"), "bad-name"),
+        (entry("\x1b[2J"), "bad-name"),
+    ],
+)
+def test_member_that_does_not_belong(
+    codes: Callable[..., set[str]], member: tuple[tarfile.TarInfo, bytes], expected: str
+) -> None:
+    """Paths out of the folder, links, devices, repeats and odd names are each named."""
+    assert codes({"serving.properties": text(GOOD)}, member) == {expected}
+
+
+def test_properties_that_are_a_link_are_not_called_missing(codes: Callable[..., set[str]]) -> None:
+    """A link in the place of a file is one fault, not two."""
+    link = entry("serving.properties", kind=tarfile.SYMTYPE, target="x")
+    assert codes({}, link, entry("model.py")) == {"link"}
+
+
+def test_file_that_is_no_archive(tmp_path: Path) -> None:
+    """Whatever the file really is, the message says so."""
+    plain, zipped = io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as tar:
+        tar.addfile(*_pair(entry("a", b"1")))
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr("a", "1")
+    cases = {
+        b"": "empty",
+        b"hello": "not-gzip",
+        plain.getvalue(): "not-gzip",
+        zipped.getvalue(): "not-gzip",
+        gzip.compress(b"hello"): "not-tar",
+        gzip.compress(b""): "not-tar",
+        gzip.compress(b"\0" * 1024): "no-files",
+    }
+    path = tmp_path / "m.tar.gz"
+    for data, code in cases.items():
+        path.write_bytes(data)
+        assert [fault.code for fault in verify(path)] == [code]
+
+
+def _pair(item: tuple[tarfile.TarInfo, bytes]) -> tuple[tarfile.TarInfo, io.BytesIO]:
+    return item[0], io.BytesIO(item[1])
+
+
+def test_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """A missing file or a folder is a fault like any other."""
+    assert [fault.code for fault in verify(tmp_path / "none")] == ["unreadable"]
+    assert [fault.code for fault in verify(tmp_path)] == ["unreadable"]
+
+
+def test_truncation_anywhere_is_noticed(tmp_path: Path) -> None:
+    """Wherever a copy broke off, that is the one fault: what is missing may lie behind it."""
+    whole = pack({"serving.properties": text(LOCAL), **MODEL, "big": bytes(range(256)) * 40})
+    path = tmp_path / "m.tar.gz"
+    for length in (*range(2, len(whole), 7), len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert {fault.code for fault in verify(path)} <= {"truncated", "not-tar", "damaged"}, length
+        assert verify(path), length
+
+
+def test_tar_cut_off_inside_an_intact_gzip_is_noticed(tmp_path: Path) -> None:
+    """A broken tar that was compressed afterwards has a sound checksum, and is still named."""
+    plain = gzip.decompress(pack({"a": b"1" * 600, "serving.properties": text(GOOD)}))
+    path = tmp_path / "m.tar.gz"
+    path.write_bytes(gzip.compress(plain[: 512 + 1024 + 100]))
+    assert "truncated" in {fault.code for fault in verify(path)}
+    path.write_bytes(gzip.compress(plain[: 512 + 1024] + b"x" * 512))
+    assert "damaged" in {fault.code for fault in verify(path)}
+
+
+def test_size_bomb_stops_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file that unpacks without end is refused, and its contents never lie in memory."""
+    monkeypatch.setattr(inventory, "PLAIN_BYTES", 4 * 1024 * 1024)
+    path = tmp_path / "m.tar.gz"
+    tarred(path, [entry("serving.properties", text(GOOD)), entry("zeros", b"\0" * 64 * 1024 * 1024)])
+    tracemalloc.start()
+    try:
+        faults = verify(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "size-bomb" in {fault.code for fault in faults}
+    assert peak < 8 * 1024 * 1024
+
+
+def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tar of countless entries ends the reading."""
+    monkeypatch.setattr(inventory, "MEMBERS", 10)
+    path = tarred(tmp_path / "m.tar.gz", [entry(f"f{number}") for number in range(11)])
+    assert "too-many-members" in {fault.code for fault in verify(path)}
+
+
+def test_huge_extended_header_is_not_read(tmp_path: Path) -> None:
+    """A header that claims gigabytes is refused before it is read."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 2**33
+    path = tmp_path / "m.tar.gz"
+    path.write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + b"\0" * 4096))
+    assert [fault.code for fault in verify(path)] == ["damaged"]
+
+
+def test_negative_size_does_not_loop(tmp_path: Path) -> None:
+    """A size below zero, which sends tarfile in circles, is damage."""
+    good, bad = tarfile.TarInfo("a"), tarfile.TarInfo("b")
+    bad.size = -2048
+    data = good.tobuf(tarfile.GNU_FORMAT) + bad.tobuf(tarfile.GNU_FORMAT) + b"\0" * 1024
+    path = tmp_path / "m.tar.gz"
+    path.write_bytes(gzip.compress(data))
+    assert "damaged" in {fault.code for fault in verify(path)}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_damaged_tar_never_raises(tmp_path: Path, data: st.DataObject) -> None:
+    """Whatever bytes are changed inside the compression, verify returns faults, or none, but no traceback."""
+    plain = bytearray(gzip.decompress(pack({"serving.properties": text(GOOD), "config.json": CONFIG})))
+    for position in data.draw(st.lists(st.integers(0, 3000), max_size=8)):
+        plain[position] = data.draw(st.integers(0, 255))
+    path = tmp_path / "m.tar.gz"
+    path.write_bytes(gzip.compress(bytes(plain), 1))
+    check_wording(verify(path))
+
+
+def test_faults_are_plain_records() -> None:
+    """A fault can be printed as JSON, and is an error unless it says otherwise."""
+    assert dataclasses.asdict(Fault("c", "m", "f")) == {"code": "c", "message": "m", "fix": "f", "severity": "error"}
