@@ -10,6 +10,7 @@ import aws_cdk as cdk
 
 from cohost.images import default_inference_ami_version, locate_image, parse_image, parse_image_uri
 from cohost.render import properties_of, requirements_for
+from cohost.routing import find_route, target_model
 from constructs_lib.fit import misfits
 from constructs_lib.model_bucket import ModelBucket
 from constructs_lib.model_store import ModelStore
@@ -70,7 +71,7 @@ class LmiCohostStack(cdk.Stack):
             annotations.add_warning_v2(f"lmi-cohost:{warning.partition(':')[0]}", warning)
 
     def _add_outputs(self, catalog: Catalog, bucket: ModelBucket, store: ModelStore) -> None:
-        target_models = {name: f"{name}.tar.gz" for name in catalog.models}
+        target_models = {name: target_model(name) for name in catalog.models}
         outputs = {
             "EndpointName": self.endpoint.endpoint_name,
             "BucketName": bucket.bucket_name,
@@ -122,11 +123,14 @@ def _inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
 
 
 def _example_call(catalog: Catalog, region: str) -> str:
+    """A call of the first model that can be pasted into a shell."""
     name, entry = next(iter(catalog.models.items()))
+    endpoint = catalog.endpoint
+    route = find_route(endpoint_name=endpoint.name, topology=endpoint.topology, model=name, known=catalog.models)
     return shlex.join(
         [
             *("aws", "sagemaker-runtime", "invoke-endpoint", "--region", region),
-            *("--endpoint-name", catalog.endpoint.name, "--target-model", f"{name}.tar.gz"),
+            *("--endpoint-name", route.endpoint_name, "--target-model", route.target_model),
             *("--content-type", "application/json", "--cli-binary-format", "raw-in-base64-out"),
             *("--body", json.dumps(_example_body(entry)), "/dev/stdout"),
         ]

@@ -1,0 +1,30 @@
+"""The product's own template, synthesised once."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+# jsii writes a banner to stderr on a Node version at its end of life; set before it is imported.
+os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "20")
+
+from synthesis import ROOT, make_stack, template_of
+
+from cohost.catalog import load_catalog
+
+if TYPE_CHECKING:
+    from cohost.catalog import Catalog
+
+
+@pytest.fixture(scope="session")
+def product_catalog() -> Catalog:
+    """The catalog that `cdk deploy` takes when none is named."""
+    return load_catalog(ROOT / "model_configs/encoders.yaml")
+
+
+@pytest.fixture(scope="session")
+def product(product_catalog: Catalog) -> dict[str, Any]:
+    """The template of the product's catalog; for tests that only read it."""
+    return template_of(make_stack(product_catalog))

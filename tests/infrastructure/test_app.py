@@ -1,0 +1,122 @@
+"""The application as the cdk command runs it: in a process of its own, with nag and the linter over its template."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from cfnlint.api import ManualArgs, lint_file
+from synthesis import FLAGS, ROOT
+
+from cohost.catalog import load_catalog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run_app(
+    outdir: Path, *, context: dict[str, object] | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run app.py as the cdk command does: flags and context in one variable, output folder in another."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "CDK_", "COHOST_"))}
+    settings = {"CDK_OUTDIR": str(outdir), "CDK_CONTEXT_JSON": json.dumps(FLAGS | (context or {})), **environment}
+    return subprocess.run(
+        [sys.executable, "app.py"], cwd=ROOT, env=inherited | settings, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module", params=["encoders", "offline"])
+def synthesised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A catalog's name and the folder that the application wrote for it, chosen by context over everything else."""
+    outdir: Path = tmp_path_factory.mktemp("assembly")
+    result = run_app(
+        outdir,
+        context={"catalog": f"model_configs/{request.param}.yaml"},
+        COHOST_CATALOG="does-not-exist.yaml",
+        CDK_DEFAULT_REGION="us-east-1",
+        AWS_REGION="eu-west-1",
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return request.param, outdir
+
+
+def test_catalogs_pass_nag(synthesised: tuple[str, Path]) -> None:
+    """No finding of cdk-nag, and no doubt of our own, is left unacknowledged."""
+    _, outdir = synthesised
+    assert json.loads((outdir / "validation-report.json").read_text())["pluginReports"] == []
+
+
+def test_catalogs_pass_the_linter(synthesised: tuple[str, Path]) -> None:
+    """cfn-lint has neither errors nor warnings for what would be deployed."""
+    _, outdir = synthesised
+    assert lint_file(outdir / "LmiCohostStack.template.json", config=ManualArgs(regions=["us-east-1"])) == []
+
+
+def test_context_comes_before_environment(synthesised: tuple[str, Path]) -> None:
+    """`-c catalog=FILE` wins over COHOST_CATALOG, and CDK_DEFAULT_REGION over AWS_REGION."""
+    name, outdir = synthesised
+    template = json.loads((outdir / "LmiCohostStack.template.json").read_text())
+    catalog = load_catalog(ROOT / f"model_configs/{name}.yaml")
+    assert template["Outputs"]["Region"]["Value"] == "us-east-1"
+    assert set(json.loads(template["Outputs"]["Models"]["Value"])) == set(catalog.models)
+    assert all(entry.model_id in json.dumps(template) for entry in catalog.models.values())
+
+
+def test_unacknowledged_finding_fails_the_synth(tmp_path: Path) -> None:
+    """Nag runs on the app: a finding that nobody accepted stops it."""
+    # GIVEN a stack with a bucket that has no access log and no acknowledgement
+    program = tmp_path / "broken.py"
+    program.write_text(
+        "import app, aws_cdk as cdk\n"
+        "from constructs_lib import model_bucket\n"
+        "model_bucket.acknowledge = lambda *args, **kwargs: None\n"
+        "app.main()\n"
+    )
+    # WHEN
+    result = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "CDK_OUTDIR": str(tmp_path), "CDK_CONTEXT_JSON": json.dumps(FLAGS)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # THEN
+    assert result.returncode != 0
+    assert "AwsSolutions-S1" in (tmp_path / "validation-report.json").read_text()
+
+
+def test_faulty_catalog_is_told_line_by_line(tmp_path: Path) -> None:
+    """Faults of the catalog end the synth with their lines on stderr, without a traceback."""
+    # GIVEN
+    catalog = tmp_path / "bad.yaml"
+    catalog.write_text("endpoint: {name: a_b, instanc_type: x}\nmodels: {}\n")
+    # WHEN
+    result = run_app(tmp_path / "out", COHOST_CATALOG=str(catalog))
+    # THEN
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith(f"{catalog}:")]
+    assert len(lines) >= 3
+    assert any("did you mean 'instance_type'" in line for line in lines)
+
+
+def test_unknown_region_is_told_in_one_line(tmp_path: Path) -> None:
+    """The region of the caller's configuration is checked before anything is written."""
+    result = run_app(tmp_path, CDK_DEFAULT_REGION="eu-central-9")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "region: 'eu-central-9'" in result.stderr
+    assert not list(tmp_path.glob("*.template.json"))
+
+
+def test_flags_are_those_that_the_pinned_command_recommends() -> None:
+    """cdk.json carries every recommended behaviour, so that an upgrade is a choice and not a surprise."""
+    recommended = ROOT / "node_modules/aws-cdk/lib/init-templates/.recommended-feature-flags.json"
+    if not recommended.exists():
+        pytest.skip("the cdk command is not installed")
+    assert json.loads(recommended.read_text()) == FLAGS

@@ -1,0 +1,203 @@
+"""The stack as a whole: outputs, tags, and what changes when the catalog does."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from synthesis import make_catalog, make_stack, only, template_of
+
+from cohost.errors import ImageError
+
+if TYPE_CHECKING:
+    from cohost.catalog import Catalog
+
+NLI = {"model_id": "org/nli", "task": "text-classification"}
+MINI = {"model_id": "org/mini", "task": "feature-extraction"}
+NAMES_OF_RIGHTS = ("ServiceToken", "ecr:GetAuthorizationToken")
+
+
+def differing(before: dict[str, Any], after: dict[str, Any], path: str = "") -> set[str]:
+    """The paths at which two templates differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return {
+            found
+            for key in before.keys() | after.keys()
+            for found in differing(before.get(key), after.get(key), f"{path}/{key}")  # type: ignore[arg-type]
+        }
+    return set() if before == after else {path}
+
+
+def outputs_of(template: dict[str, Any]) -> dict[str, Any]:
+    """The outputs' values by name."""
+    return {name: output["Value"] for name, output in template["Outputs"].items()}
+
+
+def test_outputs_say_how_to_call(product: dict[str, Any]) -> None:
+    """Everything that a client needs stands in the outputs, under fixed names."""
+    store_id, _ = only(product, "Custom::LmiModelStore")
+    bucket_id, _ = only(product, "AWS::S3::Bucket")
+    outputs = outputs_of(product)
+    models, example = json.loads(outputs.pop("Models")), outputs.pop("ExampleCall")
+    assert outputs == {
+        "EndpointName": "lmi-cohost",
+        "BucketName": {"Ref": bucket_id},
+        "Prefix": "encoder-serving/lmi/04-lmi/",
+        "Generation": {"Fn::GetAtt": [store_id, "Generation"]},
+        "ModelDataUrl": {"Fn::GetAtt": [store_id, "ModelDataUrl"]},
+        "Region": "us-east-1",
+        "Topology": "multi-model",
+    }
+    assert models == {
+        "mdeberta": "mdeberta.tar.gz",
+        "minilm": "minilm.tar.gz",
+        "xlmr-large": "xlmr-large.tar.gz",
+    }
+    assert example.startswith("aws sagemaker-runtime invoke-endpoint --region us-east-1 --endpoint-name lmi-cohost ")
+
+
+@pytest.mark.parametrize(
+    ("task", "keys"),
+    [("text-classification", {"inputs"}), ("zero-shot-classification", {"inputs", "parameters"})],
+)
+def test_example_call_can_be_pasted(task: str, keys: set[str]) -> None:
+    """The printed call is one shell line with a body that the model's task takes."""
+    catalog = make_catalog(models={"nli": {"model_id": "org/nli", "task": task}})
+    arguments = shlex.split(outputs_of(template_of(make_stack(catalog)))["ExampleCall"])
+    options = dict(zip(arguments[3::2], arguments[4::2], strict=False))
+    assert options["--target-model"] == "nli.tar.gz"
+    assert set(json.loads(options["--body"])) == keys
+
+
+def test_same_catalog_gives_the_same_template(product_catalog: Catalog, product: dict[str, Any]) -> None:
+    """A second synth has nothing to deploy."""
+    assert template_of(make_stack(product_catalog)) == product
+
+
+def test_tags_are_on_resources_and_on_the_stack(product: dict[str, Any]) -> None:
+    """The spend is found by the catalog's tags."""
+    for kind in ("AWS::SageMaker::Endpoint", "AWS::SageMaker::Model", "AWS::S3::Bucket", "AWS::Lambda::Function"):
+        _, resource = only(product, kind)
+        assert resource["Properties"]["Tags"] == [{"Key": "project", "Value": "lmi-cohost"}], kind
+    assert make_stack(make_catalog(tags={"team": "search"})).tags.tag_values() == {"team": "search"}
+
+
+def test_no_action_is_allowed_or_denied_by_service_wildcard(product: dict[str, Any]) -> None:
+    """`s3:*` and its like stand nowhere in the template."""
+    assert re.findall(r'"[a-z0-9-]+:\*"', json.dumps(product)) == []
+
+
+def test_template_holds_no_secret(product: dict[str, Any]) -> None:
+    """No token, secret or password is deployed, nor asked for."""
+    text = json.dumps(product)
+    for name in NAMES_OF_RIGHTS:
+        text = text.replace(name, "")
+    assert re.findall(r"token|secret|password|credential", text, re.IGNORECASE) == []
+
+
+def test_template_asks_nothing_of_the_account_but_its_bootstrap(product: dict[str, Any]) -> None:
+    """No parameter to fill in, and no metadata resource that reports home."""
+    assert set(product["Parameters"]) == {"BootstrapVersion"}
+    assert "CDKMetadata" not in product["Resources"]
+
+
+def test_another_instance_type_keeps_the_endpoint_and_its_name() -> None:
+    """Only the configuration changes, which has no name of ours, so its successor can exist beside it."""
+    # GIVEN
+    before = template_of(make_stack(make_catalog()))
+    # WHEN
+    after = template_of(make_stack(make_catalog(endpoint={"instance_type": "ml.g4dn.xlarge"})))
+    # THEN
+    config_id, _ = only(before, "AWS::SageMaker::EndpointConfig")
+    assert differing(before, after) == {f"/Resources/{config_id}/Properties/ProductionVariants"}
+
+
+def test_added_model_touches_archives_and_outputs_only() -> None:
+    """A new model costs one upload: neither Model, configuration nor endpoint change."""
+    # GIVEN
+    before = template_of(make_stack(make_catalog(models={"nli": NLI})))
+    # WHEN
+    after = template_of(make_stack(make_catalog(models={"nli": NLI, "mini": MINI})))
+    # THEN
+    store_id, _ = only(before, "Custom::LmiModelStore")
+    assert differing(before, after) == {f"/Resources/{store_id}/Properties/Models/mini", "/Outputs/Models/Value"}
+
+
+def test_changed_setting_shows_as_that_models_line() -> None:
+    """`cdk diff` names the model and the key, and nothing else."""
+    # GIVEN
+    before = template_of(make_stack(make_catalog(models={"nli": NLI, "mini": MINI})))
+    # WHEN
+    after = template_of(make_stack(make_catalog(models={"nli": NLI | {"batch_size": 8}, "mini": MINI})))
+    # THEN
+    store_id, _ = only(before, "Custom::LmiModelStore")
+    assert differing(before, after) == {f"/Resources/{store_id}/Properties/Models/nli/batch_size"}
+
+
+def test_new_endpoint_name_moves_the_log_group_with_it() -> None:
+    """The group is the one that SageMaker writes to for that endpoint."""
+    template = template_of(make_stack(make_catalog(endpoint={"name": "other"})))
+    assert "/aws/sagemaker/Endpoints/other" in json.dumps(template["Resources"])
+    assert outputs_of(template)["EndpointName"] == "other"
+
+
+def test_region_decides_registry_and_partition() -> None:
+    """The image comes from the region's own registry, under its partition's domain."""
+    template = template_of(make_stack(make_catalog(), region="cn-northwest-1"))
+    _, model = only(template, "AWS::SageMaker::Model")
+    assert model["Properties"]["PrimaryContainer"]["Image"].startswith(
+        "727897471807.dkr.ecr.cn-northwest-1.amazonaws.com.cn/djl-inference:"
+    )
+
+
+def test_unknown_region_stops() -> None:
+    """Nothing is synthesised for a region without a known registry, and the message says what to do."""
+    with pytest.raises(ImageError, match=r"region: 'eu-central-9' .* eu-central-1.* image_uri"):
+        make_stack(make_catalog(), region="eu-central-9")
+
+
+def test_unknown_region_is_open_to_ones_own_image() -> None:
+    """With a full URI no table is asked."""
+    uri = "123456789012.dkr.ecr.eu-central-9.amazonaws.com/lmi:1"
+    template = template_of(make_stack(make_catalog(endpoint={"image_uri": uri}), region="eu-central-9"))
+    _, model = only(template, "AWS::SageMaker::Model")
+    assert model["Properties"]["PrimaryContainer"]["Image"] == uri
+
+
+def test_unreadable_image_stops() -> None:
+    """An image of which nothing is known is refused with an example."""
+    with pytest.raises(ImageError, match=r"image: tag 'latest' is not one of djl-inference's"):
+        make_stack(make_catalog(endpoint={"image": "djl-inference:latest"}))
+
+
+def annotations_of(catalog: Catalog, kind: str) -> list[str]:
+    """The stack's annotations of a kind, "error" or "warning"."""
+    metadata = make_stack(catalog).node.metadata
+    return [entry.data for entry in metadata if entry.type == f"aws:cdk:{kind}"]
+
+
+def test_misfit_is_an_error_annotation() -> None:
+    """An image that cannot serve archives keeps the stack from being deployed."""
+    catalog = make_catalog(endpoint={"image": "vllm:0.26.0-gpu-py312-cu130-ubuntu22.04-sagemaker"})
+    errors = annotations_of(catalog, "error")
+    assert [error.partition(" ")[0] for error in errors] == ["endpoint.image:", "endpoint.image:"]
+    assert all("; allowed: " in error and "; fix: " in error for error in errors)
+
+
+def test_doubtful_settings_are_warnings() -> None:
+    """What may work is told, not refused, and can be acknowledged by name."""
+    catalog = make_catalog(
+        endpoint={"instance_type": "ml.g6.xlarge"}, models={"nli": NLI | {"properties": {"option.unheard_of": "1"}}}
+    )
+    warnings = annotations_of(catalog, "warning")
+    assert len(warnings) == 2
+    assert "[ack: lmi-cohost:instance-multi-model]" in warnings[0]
+    assert "models.nli.properties.option.unheard_of" in warnings[1]
+
+
+def test_product_has_neither_errors_nor_warnings(product_catalog: Catalog) -> None:
+    """The catalog that is deployed by default is beyond doubt."""
+    assert annotations_of(product_catalog, "error") + annotations_of(product_catalog, "warning") == []

@@ -1,0 +1,58 @@
+"""The bucket that archives are published to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from synthesis import make_catalog, make_stack, only, template_of
+
+
+def test_bucket_is_private_and_encrypted(product: dict[str, Any]) -> None:
+    """Nothing in the bucket can be made public, nobody else owns an object, and all is encrypted."""
+    _, bucket = only(product, "AWS::S3::Bucket")
+    properties = bucket["Properties"]
+    assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(properties["PublicAccessBlockConfiguration"]) == 4
+    assert properties["OwnershipControls"]["Rules"] == [{"ObjectOwnership": "BucketOwnerEnforced"}]
+    encryption = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert encryption == [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
+
+
+def test_bucket_has_no_physical_name(product: dict[str, Any]) -> None:
+    """Two stacks of the same catalog do not get into each other's way."""
+    _, bucket = only(product, "AWS::S3::Bucket")
+    assert "BucketName" not in bucket["Properties"]
+
+
+def test_bucket_answers_over_tls_only(product: dict[str, Any]) -> None:
+    """Every action without TLS is denied to everybody, on the bucket and on its objects."""
+    bucket_id, _ = only(product, "AWS::S3::Bucket")
+    _, policy = only(product, "AWS::S3::BucketPolicy")
+    [statement] = policy["Properties"]["PolicyDocument"]["Statement"]
+    arn = {"Fn::GetAtt": [bucket_id, "Arn"]}
+    assert statement == {
+        "Action": "*",
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+        "Effect": "Deny",
+        "Principal": {"AWS": "*"},
+        "Resource": [arn, {"Fn::Join": ["", [arn, "/*"]]}],
+    }
+
+
+@pytest.mark.parametrize(("on_destroy", "policy"), [("delete", "Delete"), ("keep", "Retain")])
+def test_bucket_stays_only_where_the_catalog_says_keep(on_destroy: str, policy: str) -> None:
+    """`cdk destroy` leaves no bucket behind unless it was asked to."""
+    # GIVEN
+    stack = make_stack(make_catalog(storage={"on_destroy": on_destroy}))
+    # WHEN
+    _, bucket = only(template_of(stack), "AWS::S3::Bucket")
+    # THEN
+    assert bucket["DeletionPolicy"] == policy
+
+
+def test_no_helper_empties_the_bucket(product: dict[str, Any]) -> None:
+    """No second custom resource deletes objects that the model store did not write."""
+    assert [kind for kind in (r["Type"] for r in product["Resources"].values()) if kind.startswith("Custom::")] == [
+        "Custom::LmiModelStore"
+    ]
