@@ -1,0 +1,56 @@
+"""Runs one LMI container in the foreground: `python -m local_aws.lmi --model-store DIR --hub DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from local_aws import hub
+from local_aws.lmi.server import ServerSettings, serve
+
+
+def main() -> int:
+    """Reads the command line and serves until a signal."""
+    options = _parser().parse_args()
+    logging.basicConfig(stream=sys.stderr, format="container %(levelname)s %(message)s", level="INFO")
+    settings = ServerSettings(
+        port=options.port,
+        model_store=options.model_store,
+        multi_model=options.multi_model,
+        hub_roots=options.hub or hub.default_roots(),
+        ready_file=options.ready_file,
+        memory_mb=options.memory_mb,
+        watch_parent=options.watch_parent,
+    )
+    try:
+        return asyncio.run(serve(settings))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m local_aws.lmi", description=__doc__)
+    parser.add_argument("--port", type=int, default=8080, help="port on 127.0.0.1, 0 for a free one (default 8080)")
+    parser.add_argument("--model-store", type=Path, required=True, help="folder whose models are loaded at start-up")
+    parser.add_argument(
+        "--multi-model",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="as SAGEMAKER_MULTI_MODEL=true: a model that states no memory is held against 1.2 times its files",
+    )
+    parser.add_argument(
+        "--hub", type=Path, action="append", help="folder of org/name model folders; may be repeated (default: ours)"
+    )
+    parser.add_argument("--ready-file", type=Path, help='file to write {"port", "pid"} to once it listens')
+    parser.add_argument(
+        "--memory-mb", type=int, help="memory that models may take (default: what the machine has free)"
+    )
+    parser.add_argument("--watch-parent", action="store_true", help="end when standard input closes")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""The HTTP API as an ASGI application: from a request to the part that answers it, faults into answers."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+
+from local_aws.lmi.faults import Fault, ResourceNotFound
+from local_aws.lmi.http_protocol import REASON_HEADER
+from local_aws.lmi.inference import infer, ping
+from local_aws.lmi.management import manage
+from local_aws.lmi.replies import Reply, fault_reply, new_request_id
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from local_aws.lmi.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+# Matched against path and query as sent: "/models/m/invoke?x=1" is no inference route, as in the real server.
+_INFERENCE = re.compile(r"/(ping|invocations|predictions|v1/chat/completions)([/?].*)?|/models/.+/invoke", re.DOTALL)
+_MANAGEMENT = re.compile(r"/(models|server)([/?].*)?", re.DOTALL)
+_LARGEST_BODY = 64 * 1024 * 1024
+
+
+class LmiApp:
+    """Answers every request; nothing that a caller sends raises."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request. The server that runs this sends no other kind of scope."""
+        request = Request(scope, receive)
+        try:
+            body = await _read_body(request)
+        except ClientDisconnect:
+            return
+        if body is None:
+            await _refuse_body(send)
+            return
+        request_id = new_request_id(request.headers.get("x-request-id"))
+        reply = await self._answer(request, body, request_id)
+        await reply.send(send, request_id, close=request.headers.get("connection", "").lower() == "close")
+
+    async def _answer(self, request: Request, body: bytes, request_id: str) -> Reply:
+        try:
+            return await self._dispatch(request, body, request_id)
+        except Fault as fault:
+            return fault_reply(fault)
+        except Exception as error:
+            logger.exception("%s %s failed", request.method, request.url.path)
+            return fault_reply(Fault(f"{type(error).__name__}: {error}"))
+
+    async def _dispatch(self, request: Request, body: bytes, request_id: str) -> Reply:
+        sent = request.scope["raw_path"].decode("latin-1")
+        if request.url.query:
+            sent += f"?{request.url.query}"
+        segments = request.scope["path"].rstrip("/").split("/")
+        if _INFERENCE.fullmatch(sent):
+            if segments[1] == "ping":
+                return ping(self._registry)
+            return await infer(self._registry, request, segments, body, request_id)
+        if _MANAGEMENT.fullmatch(sent):
+            return await manage(self._registry, request, segments, body)
+        raise ResourceNotFound
+
+
+async def _read_body(request: Request) -> bytes | None:
+    """The body, or None when it is larger than the server takes (64 MiB)."""
+    if int(request.headers.get("content-length", "0")) > _LARGEST_BODY:
+        return None
+    parts = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > _LARGEST_BODY:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _refuse_body(send: Send) -> None:
+    """The bare answer to a body that is too large, without the headers of all others (recorded: 02v_tf590)."""
+    reason = (REASON_HEADER.encode(), b"Request Entity Too Large")
+    await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0"), reason]})
+    await send({"type": "http.response.body", "body": b""})

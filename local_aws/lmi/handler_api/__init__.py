@@ -1,0 +1,36 @@
+"""The handler interface of DJL Serving's Python engine, written anew: what a `model.py` imports as `djl_python`.
+
+`install()` puts these modules under that name, so that the same `model.py` runs here and in the image:
+
+    from djl_python import Input, Output
+
+    def handle(inputs: Input) -> Output | None:
+        if inputs.is_empty():            # the first call: properties of the model, no content
+            return None
+        outputs = Output()
+        for index, request in enumerate(inputs.get_batches()):
+            outputs.add_as_json(request.get_as_json(), key=inputs.get_content().key_at(index))
+        return outputs
+
+What is left out: tensors (`get_as_numpy`, `add_as_numpy`), images, streaming and adapters; a handler that needs one of
+them gets an AttributeError.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from local_aws.lmi.handler_api import input_parser, inputs, outputs, pair_list, request_io
+from local_aws.lmi.handler_api.inputs import Input
+from local_aws.lmi.handler_api.outputs import Output
+
+__all__ = ["Input", "Output", "input_parser", "inputs", "install", "outputs", "pair_list", "request_io"]
+
+_PACKAGE = "djl_python"
+
+
+def install() -> None:
+    """Makes this package and its modules importable as `djl_python`."""
+    sys.modules[_PACKAGE] = sys.modules[__name__]
+    for module in (input_parser, inputs, outputs, pair_list, request_io):
+        sys.modules[f"{_PACKAGE}.{module.__name__.rpartition('.')[2]}"] = module

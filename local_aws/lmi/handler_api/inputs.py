@@ -1,0 +1,97 @@
+"""What a handler is called with: the properties and content of one request, or of a batch of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from local_aws.lmi.handler_api.pair_list import PairList
+
+_BATCH_SIZE = "batch_size"
+_PREFIX = "batch_"
+_INDEX = slice(len(_PREFIX), len(_PREFIX) + 3)
+_NAME = slice(len(_PREFIX) + 4, None)
+
+
+class Input:
+    """A request: `properties` are its headers and what the server adds, `content` its body as (key, bytes) pairs.
+
+    In a batch every key is prefixed by `batch_NNN.` and the property `batch_size` says how many requests there are;
+    `get_batches` takes them apart. Property names are looked up without regard to case.
+    """
+
+    def __init__(self) -> None:
+        self.function_name: str | None = None
+        self.properties: dict[str, Any] = {}
+        self.content = PairList()
+
+    def is_batch(self) -> bool:
+        """Whether this holds more requests than one."""
+        return _BATCH_SIZE in self.properties
+
+    def get_batch_size(self) -> int:
+        """How many requests this holds."""
+        return int(self.properties.get(_BATCH_SIZE, "1"))
+
+    def get_batches(self) -> list[Input]:
+        """The requests one by one; a single request is a list of itself."""
+        if not self.is_batch():
+            return [self]
+        batch = [Input() for _ in range(self.get_batch_size())]
+        for key, value in self.properties.items():
+            if key.startswith(_PREFIX) and key != _BATCH_SIZE:
+                batch[int(key[_INDEX])].properties[key[_NAME]] = value
+        for key, content in zip(self.content.keys, self.content.values, strict=True):
+            name = str(key)
+            batch[int(name[_INDEX])].content.add(name[_NAME], content)
+        return batch
+
+    def get_function_name(self) -> str | None:
+        """The name of the handler function that the server asked for."""
+        return self.function_name
+
+    def get_properties(self) -> dict[str, Any]:
+        """All properties."""
+        return self.properties
+
+    def get_property(self, key: str) -> Any:  # noqa: ANN401 - text, or a formatter function
+        """A property whatever the case of its name, or None."""
+        return next((value for name, value in self.properties.items() if name.lower() == key.lower()), None)
+
+    def get_content(self) -> PairList:
+        """The content."""
+        return self.content
+
+    def is_empty(self) -> bool:
+        """Whether there is no content: the call that initializes the handler."""
+        return self.content.is_empty()
+
+    def contains_key(self, key: str) -> bool:
+        """Whether the content has that key."""
+        return self.content.get(key) is not None
+
+    def get_as_bytes(self, key: str | None = None) -> bytes | None:
+        """The content of `key`; without a key "data", else the first; None when there is no content at all.
+
+        Raises:
+            KeyError: the content has no such key.
+        """
+        if self.content.is_empty():
+            return None
+        value = self.content.get(key or "data")
+        if value is None and key:
+            msg = f"requested data for key:{key} is not found!"
+            raise KeyError(msg)
+        return self.content.value_at(0) if value is None else value
+
+    def get_as_string(self, key: str | None = None) -> str:
+        """As `get_as_bytes`, read as UTF-8."""
+        return (self.get_as_bytes(key) or b"").decode("utf-8")
+
+    def get_as_json(self, key: str | None = None) -> Any:  # noqa: ANN401 - any JSON value
+        """As `get_as_string`, parsed.
+
+        Raises:
+            json.JSONDecodeError: the text is no JSON.
+        """
+        return json.loads(self.get_as_string(key))

@@ -1,0 +1,110 @@
+"""What a handler answers: status, message, headers and content."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any, Self
+
+from local_aws.lmi.handler_api.pair_list import PairList
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_HANDLER_FAILURE = 424
+
+
+class Output:
+    """An answer: `code` and `message` become the status line, `properties` its headers, `content` its body."""
+
+    def __init__(self, code: int = 200, message: str = "OK") -> None:
+        self.code = code
+        self.message = message
+        self.properties: dict[str, Any] = {}
+        self.content = PairList()
+
+    def set_code(self, code: int) -> Self:
+        """Sets the HTTP status."""
+        self.code = code
+        return self
+
+    def set_message(self, message: str) -> Self:
+        """Sets the reason of the status line."""
+        self.message = message
+        return self
+
+    def error(self, error: str, code: int = _HANDLER_FAILURE, message: str = "invoke handler failure") -> Self:
+        """Makes this an error answer with a JSON body that says why."""
+        self.code = code
+        self.message = message
+        self.add_property("content-type", "application/json")
+        return self.add_as_json({"code": code, "message": message, "error": error})
+
+    def add_property(self, key: str, val: Any) -> Self:  # noqa: ANN401 - sent as text
+        """Adds a header."""
+        self.properties[key] = val
+        return self
+
+    def get_properties(self) -> dict[str, Any]:
+        """All headers."""
+        return self.properties
+
+    def get_property(self, key: str) -> Any:  # noqa: ANN401 - as added
+        """A header by its exact name, or None."""
+        return self.properties.get(key)
+
+    def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> Self:  # noqa: ANN401 - any JSON value
+        """Adds content: bytes and text as they are, anything else as JSON.
+
+        In a batch, `key` (as the input's `key_at`) or `batch_index` says which request it answers.
+        """
+        if batch_index is not None:
+            key = f"batch_{batch_index}.{key or ''}"
+        if isinstance(value, str):
+            value = value.encode("utf-8")
+        elif not isinstance(value, bytes | bytearray):
+            value = encode_json(value)
+        self.content.add(key, bytes(value))
+        return self
+
+    def add_as_json(self, val: Any, key: str | None = None, batch_index: int | None = None) -> Self:  # noqa: ANN401 - any JSON value
+        """Adds a value as JSON.
+
+        Raises:
+            ValueError: it holds NaN or an infinity, which JSON has no word for.
+        """
+        return self.add(encode_json(val), key=key, batch_index=batch_index)
+
+    @staticmethod
+    def binary_encode(data: Mapping[str, Any]) -> bytearray:
+        """The form in which an asynchronous handler hands an answer over: {"data", "last"} and on errors "code", "error".
+
+        A count of entries (signed 16 bits), then for each its key and its value as text, each as a length
+        (signed 32 bits) and UTF-8.
+        """
+        message = bytearray(struct.pack(">h", len(data)))
+        for entry in data.items():
+            for text in entry:
+                encoded = str(text).encode("utf-8")
+                message += struct.pack(">i", len(encoded)) + encoded
+        return message
+
+
+def encode_json(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """JSON in the form of the Python side's answers: indented by two, no blank after colons, no NaN.
+
+    Raises:
+        ValueError: the value holds NaN or an infinity.
+        TypeError: the value holds something that is neither JSON nor a numpy number or array.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2, separators=(",", ":"), default=_plain)
+    return text.encode("utf-8")
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - numpy scalars and arrays, dates
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "isoformat"):
+        return str(value)
+    msg = f"Object of type {type(value).__name__} is not JSON serializable"
+    raise TypeError(msg)

@@ -1,0 +1,123 @@
+"""Requests on their way to a worker, and what comes back: joining a batch, taking its answer apart.
+
+Source: DJL Serving 0.36.0 (PyPredictor, Request), recorded (tests/data/djl_vectors).
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from local_aws.lmi.faults import TranslateFault
+from local_aws.lmi.json_text import compact
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+
+    from local_aws.lmi.frames import Content, Frame
+
+_BATCH_KEY = re.compile(r"batch_([0-9]+)\.(.*)", re.DOTALL)
+_OK = 200
+_FIRST_ERROR = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A handler's answer to one request."""
+
+    code: int
+    message: str
+    properties: dict[str, str]
+    body: bytes
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One request: headers and what the server adds as `properties`, its body and query as `contents`."""
+
+    properties: dict[str, str]
+    contents: Sequence[Content]
+    future: asyncio.Future[Answer]
+
+
+def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:
+    """A batch as one request: keys get the prefix `batch_NNN.`; a single request stays as it is."""
+    if len(jobs) == 1:
+        return dict(jobs[0].properties), list(jobs[0].contents)
+    properties = {"batch_size": str(len(jobs))}
+    contents: list[Content] = []
+    for index, job in enumerate(jobs):
+        prefix = f"batch_{index:03d}."
+        properties |= {prefix + name: value for name, value in job.properties.items()}
+        contents += [(f"{prefix}{key or 'data'}", value) for key, value in job.contents]
+    return properties, contents
+
+
+def split(frame: Frame, size: int) -> list[Answer]:
+    """The answer to a batch of `size` requests, one by one. An error is everybody's.
+
+    Raises:
+        TranslateFault: there are more or fewer answers than requests, or one of them says not whose it is.
+    """
+    if size == 1 or frame.head["code"] >= _FIRST_ERROR:
+        return [_answer(frame, frame.contents)] * size
+    if len(frame.contents) != size:
+        raise TranslateFault(f"Batch output size mismatch, expected: {size}, actual: {len(frame.contents)}")
+    owned: list[list[Content]] = [[] for _ in range(size)]
+    for key, value in frame.contents:
+        match = _BATCH_KEY.fullmatch(key or "")
+        if match is None or int(match[1]) >= size:
+            raise TranslateFault(f"Unexpected batch output key: {key}")
+        owned[int(match[1])].append((match[2], value))
+    return [_answer(frame, contents) for contents in owned]
+
+
+@dataclass(slots=True)
+class AsyncAnswer:
+    """The answer of an asynchronous handler, which may come in parts; complete once a part says it is the last."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+
+    def add(self, frame: Frame) -> Answer | None:
+        """Takes a part in; the whole answer once it is complete."""
+        self.properties |= frame.head["properties"]
+        code, message = frame.head["code"], frame.head["message"]
+        if code != _OK or not frame.contents:
+            return Answer(code, f"Async Inference Failure {message}", self.properties, bytes(self.body))
+        part = _read_entries(frame.contents[0][1])
+        if "code" in part:
+            return _async_error(part, self.properties)
+        self.body += part.get("data", "").encode()
+        done = part.get("last", "").lower() == "true"
+        return Answer(_OK, "OK", self.properties, bytes(self.body)) if done else None
+
+
+def _async_error(part: dict[str, str], properties: dict[str, str]) -> Answer:
+    code = int(part["code"])
+    error = {"error": part["error"]} if "error" in part else {}
+    return Answer(code, part.get("error", "OK"), properties, compact(error | {"code": code}).encode())
+
+
+def _answer(frame: Frame, contents: Sequence[Content]) -> Answer:
+    head = frame.head
+    body = next((value for key, value in contents if key == "data"), contents[0][1] if contents else b"")
+    return Answer(head["code"], head["message"], head["properties"], body)
+
+
+def _read_entries(data: bytes) -> dict[str, str]:
+    """What `Output.binary_encode` wrote."""
+    texts = []
+    try:
+        (count,) = struct.unpack_from(">h", data)
+        start = 2
+        for _ in range(2 * count):
+            (length,) = struct.unpack_from(">i", data, start)
+            texts.append(data[start + 4 : start + 4 + length].decode("utf-8"))
+            start += 4 + length
+    except (struct.error, UnicodeDecodeError) as error:
+        raise TranslateFault("An asynchronous handler must answer with Output.binary_encode") from error
+    return dict(zip(texts[::2], texts[1::2], strict=True))

@@ -1,0 +1,108 @@
+"""The management routes: /models and /models/{name}."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from local_aws.lmi.faults import BadRequest, MethodNotAllowed, ModelNotFound, ResourceNotFound
+from local_aws.lmi.load_request import read_load_request
+from local_aws.lmi.model_settings import java_int
+from local_aws.lmi.replies import Reply, json_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+
+    from local_aws.lmi.registry import Registry
+
+_LARGEST_PAGE = 100
+_NO_PROMETHEUS = (
+    "Prometheus is not enabled, set SERVING_PROMETHEUS environment var to true to enable prometheus metrics"
+)
+
+
+async def manage(registry: Registry, request: Request, segments: Sequence[str], body: bytes) -> Reply:
+    """Answers a request below /models or /server.
+
+    Raises:
+        Fault: no such route, method, model or parameter; or a model cannot be loaded.
+    """
+    if segments[1] == "server":
+        return _server(segments)
+    name = segments[2] if len(segments) > 2 else None  # noqa: PLR2004 - "", "models", name
+    if name is None:
+        return await _manage_all(registry, request, body)
+    version = segments[3] if len(segments) > 3 else None  # noqa: PLR2004 - and a version
+    return await _manage_one(registry, request, name, version)
+
+
+async def _manage_all(registry: Registry, request: Request, body: bytes) -> Reply:
+    if request.method == "GET":
+        return _list(registry, request)
+    if request.method == "POST":
+        return await _register(registry, request, body)
+    raise MethodNotAllowed
+
+
+async def _manage_one(registry: Registry, request: Request, name: str, version: str | None) -> Reply:
+    if request.method not in {"GET", "PUT", "DELETE"}:
+        raise MethodNotAllowed
+    if version:
+        raise ModelNotFound(f"Workflow not found: {name}/{version}")
+    if request.method == "PUT":
+        return await _scale(registry, request, name)
+    if request.method == "DELETE":
+        registry.unregister(name)
+        return _status(f'Model or workflow "{name}" unregistered')
+    model = registry.get(name, described=True)
+    return json_reply([{"workflowName": name, "models": [model.describe()]}])
+
+
+def _list(registry: Registry, request: Request) -> Reply:
+    limit = _number(request, "limit", _LARGEST_PAGE)
+    limit = limit if 0 <= limit <= _LARGEST_PAGE else _LARGEST_PAGE
+    start = max(_number(request, "next_page_token", 0), 0)
+    names = sorted(registry.models)
+    end = min(start + limit, len(names))
+    models = [registry.models[name] for name in names[start:end]]
+    page: dict[str, Any] = {"nextPageToken": str(end)} if end < len(names) else {}
+    page["models"] = [
+        {"modelName": model.name, "modelUrl": model.url, "status": model.status.value} for model in models
+    ]
+    return json_reply(page)
+
+
+async def _register(registry: Registry, request: Request, body: bytes) -> Reply:
+    load = read_load_request(request, body)
+    if load.synchronous:
+        await registry.register(load.model)
+        return _status(f'Model "{load.model.name}" registered.')
+    registry.register_later(load.model)
+    return _status(f'Model "{load.model.name}" registration scheduled.', HTTPStatus.ACCEPTED)
+
+
+async def _scale(registry: Registry, request: Request, name: str) -> Reply:
+    model = registry.get(name)
+    least, most = _number(request, "min_worker", -1), _number(request, "max_worker", -1)
+    if least > most >= 0:
+        raise BadRequest(f"min_worker={least} is above max_worker={most}; give a max_worker of at least min_worker")
+    if model.pool is not None:
+        await model.pool.scale(least, most)
+    return _status(f'Workflow "{name}" worker scaled. New Worker configuration min workers:{least} max workers:{most}')
+
+
+def _server(segments: Sequence[str]) -> Reply:
+    if segments[2:] == ["metrics"]:
+        raise BadRequest(_NO_PROMETHEUS)
+    raise ResourceNotFound
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name)
+    return default if text is None else java_int(text)
+
+
+def _status(text: str, status: int = HTTPStatus.OK) -> Reply:
+    return json_reply({"status": text}, status)

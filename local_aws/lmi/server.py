@@ -1,0 +1,150 @@
+"""Runs a container: loads the model store, listens, and takes everything down at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from local_aws.hub import Hub
+from local_aws.lmi.app import LmiApp
+from local_aws.lmi.faults import Fault
+from local_aws.lmi.fork_server import ForkServer
+from local_aws.lmi.http_protocol import LmiHttpProtocol
+from local_aws.lmi.model_store import startup_models
+from local_aws.lmi.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
+
+_GRACE_S = 2
+_KEEP_ALIVE_S = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """How to run a container; `port` 0 takes a free one, `memory_mb` None the machine's free memory."""
+
+    host: str = "127.0.0.1"
+    port: int
+    model_store: Path
+    multi_model: bool
+    hub_roots: Sequence[Path]
+    ready_file: Path | None
+    memory_mb: int | None
+    watch_parent: bool
+
+
+async def serve(settings: ServerSettings) -> int:
+    """Runs until a signal, or until standard input closes where `watch_parent` asks for that.
+
+    Returns the exit code: 1 when the port is taken or a model of the store cannot be loaded.
+    """
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        sys.stderr.write(
+            f"--port: {settings.port} cannot be taken ({error.strerror}); use another, or 0 for a free one\n"
+        )
+        return 1
+    cache = Path(tempfile.mkdtemp(prefix="lmi-cache-"))
+    fork_server = ForkServer()
+    registry = Registry(
+        fork_server=fork_server,
+        hub=Hub(settings.hub_roots),
+        cache=cache,
+        memory_mb=settings.memory_mb,
+        multi_model=settings.multi_model,
+    )
+    server = _Server(settings, registry, fork_server, listener)
+    try:
+        return await server.run()
+    finally:
+        await server.clean_up()
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+class _Server(uvicorn.Server):
+    def __init__(
+        self, settings: ServerSettings, registry: Registry, fork_server: ForkServer, listener: socket.socket
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                LmiApp(registry),
+                http=LmiHttpProtocol,
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_level="warning",
+                server_header=False,
+                date_header=False,
+                backlog=1024,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_GRACE_S,
+            )
+        )
+        self._settings = settings
+        self._registry = registry
+        self._fork_server = fork_server
+        self._listener = listener
+
+    async def run(self) -> int:  # type: ignore[override]
+        await self._fork_server.start()
+        if self._settings.watch_parent:
+            self._watch_parent()
+        try:
+            # Like the real server, it does not listen before the models of its store are there.
+            await asyncio.gather(*map(self._registry.register, startup_models(self._settings.model_store)))
+        except Fault as fault:
+            logger.error("a model of %s cannot be loaded: %s", self._settings.model_store, fault)  # noqa: TRY400
+            return 1
+        await self.serve(sockets=[self._listener])
+        return 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._settings.ready_file is not None and self.started:
+            _write_ready(self._settings.ready_file, self._listener.getsockname()[1])
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # uvicorn raises the signal again when it has shut down, so this is the last chance to clean up.
+        await self.clean_up()
+        await super().shutdown(sockets)
+
+    async def clean_up(self) -> None:
+        self._registry.close()
+        await self._fork_server.stop()
+
+    def _watch_parent(self) -> None:
+        main = asyncio.current_task()
+
+        def read() -> None:
+            if os.read(sys.stdin.fileno(), 1024):
+                return
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            self.should_exit = True
+            if not self.started and main is not None:
+                main.cancel()
+
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), read)
+
+
+def _write_ready(file: Path, port: int) -> None:
+    """Appears at once and whole, so that whoever waits for the file can read it."""
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_text(json.dumps({"port": port, "pid": os.getpid()}))
+    partial.replace(file)

@@ -1,0 +1,1 @@
+"""The server's own handler: Hugging Face pipelines, "djl_python.huggingface" in the image."""

@@ -1,0 +1,62 @@
+"""A worker's life: load a handler, then answer requests until the container closes the socket.
+
+The first frame from the container is {"model_dir", "entry_point", "function", "async_mode", "environment", "name"};
+the answer {"started": true} means that the handler is imported. Every later frame is a request {"id", "properties"}
+with its contents, answered by {"id", "code", "message", "properties"} with contents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from local_aws.lmi.frames import Frame, FrameReader, receive
+from local_aws.lmi.worker.async_loop import serve_async
+from local_aws.lmi.worker.calls import answer_frame, answer_of, failure_of, input_of
+from local_aws.lmi.worker.service import load_handler
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+
+    from local_aws.lmi.handler_api import Input
+
+logger = logging.getLogger(__name__)
+
+
+def run(connection: socket.socket) -> int:
+    """Serves a container's end of `connection`; the exit code is 1 when the handler could not be imported."""
+    frames = receive(connection, FrameReader())
+    order = next(frames, None)
+    if order is None:
+        return 0
+    os.environ.update(order.head["environment"])
+    model_dir = order.head["model_dir"]
+    logging.basicConfig(
+        stream=sys.stdout, format=f"{order.head['name']} %(levelname)s %(message)s", level="INFO", force=True
+    )
+    try:
+        handler = load_handler(Path(model_dir), order.head["entry_point"], order.head["function"])
+    except Exception:
+        logger.exception("the handler cannot be imported")
+        return 1
+    connection.sendall(Frame({"started": True}).pack())
+    if order.head["async_mode"]:
+        asyncio.run(serve_async(connection, handler, model_dir))
+    else:
+        _serve(connection, frames, handler, model_dir)
+    return 0
+
+
+def _serve(connection: socket.socket, frames: Iterator[Frame], handler: Callable[[Input], Any], model_dir: str) -> None:
+    for frame in frames:
+        try:
+            output = answer_of(handler(input_of(frame, model_dir)))
+        except Exception as error:
+            logger.exception("the handler failed")
+            output = failure_of(error)
+        connection.sendall(answer_frame(frame, output).pack())
