@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Protocol
 
 from .errors import ArtifactError
@@ -45,4 +46,9 @@ class Deadline:
 
     def allow_undo(self) -> None:
         """From now on only the time for the answer is kept back."""
-        self._kept = self._undo
+        if self._kept < math.inf:
+            self._kept = self._undo
+
+    def expire(self) -> None:
+        """From now on it is time to stop, for work and for undoing."""
+        self._kept = math.inf

@@ -63,6 +63,8 @@ def on_event(event: Event, context: LambdaContext) -> None:
     threading.Thread(target=_run, args=(work, event, reply, deadline), daemon=True).start()
     wait([work], timeout=deadline.seconds_to_answer)
     if not work.done():
+        # Should the call return after all, what follows it must not come after CloudFormation's next event.
+        deadline.expire()
         reply.fail("time limit: a call to S3 did not return in time; run the deployment again")
         return
     work.result()

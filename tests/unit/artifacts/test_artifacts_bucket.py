@@ -1,0 +1,109 @@
+"""The S3 calls: what they find, and what they say when S3 refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.artifacts.bucket import Bucket, MissingBucketError, OccupiedError
+from cohost.artifacts.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+    from tests.unit.artifacts.conftest import Spy
+
+
+def bucket(client: object, name: str = "models") -> Bucket:
+    """A bucket without a time limit."""
+    return Bucket(client, name, checkpoint=lambda: None)  # type: ignore[arg-type]
+
+
+def test_digest_tells_ours_from_foreign_and_absent(s3: S3Client) -> None:
+    """An archive written here carries its digest; anything else has none, and nothing is None."""
+    bucket(s3).put_archive("a.tar.gz", b"1", "d1")
+    s3.put_object(Bucket="models", Key="b.tar.gz", Body=b"2")
+    assert bucket(s3).digests(["a.tar.gz", "b.tar.gz", "c.tar.gz"]) == {"a.tar.gz": "d1", "b.tar.gz": ""}
+
+
+def test_archive_is_never_overwritten(s3: S3Client) -> None:
+    """The same content again is fine, other content is refused, and the old bytes stay."""
+    ours = bucket(s3)
+    ours.put_archive("a", b"1", "d1")
+    ours.put_archive("a", b"1", "d1")
+    with pytest.raises(OccupiedError, match="move it away"):
+        ours.put_archive("a", b"2", "d2")
+    assert s3.get_object(Bucket="models", Key="a")["Body"].read() == b"1"
+
+
+def test_listing_and_deleting_go_beyond_one_page(s3: S3Client, spy: Spy) -> None:
+    """S3 lists and deletes a thousand at a time; more are handled in as few calls as that takes."""
+    names = [f"p/{number:04}" for number in range(1001)]
+    for name in names:
+        s3.put_object(Bucket="models", Key=name, Body=b"")
+    assert bucket(spy).keys("p/") == names
+    bucket(spy).delete(names)
+    assert bucket(spy).keys("p/") == []
+    assert len(spy.calls["delete_objects"]) == 2
+
+
+def test_folders_are_the_names_right_below(s3: S3Client) -> None:
+    """Only what holds something is a folder; objects beside are not."""
+    for key in ("p/a/1", "p/a/b/2", "p/c/3", "p/d"):
+        s3.put_object(Bucket="models", Key=key, Body=b"")
+    assert bucket(s3).folders("p/") == ["a", "c"]
+
+
+def test_deleting_what_is_gone_is_no_fault(s3: S3Client) -> None:
+    """A repeat of a deletion succeeds, and nothing to delete asks nothing."""
+    bucket(s3).delete(["never"])
+    bucket(s3).delete([])
+
+
+def test_single_object_that_cannot_be_deleted_is_an_error(s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 reports such objects inside an answer of success, which must not be overlooked."""
+    monkeypatch.setattr(
+        s3, "delete_objects", lambda **_: {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "no"}]}
+    )
+    with pytest.raises(ArtifactError, match=r"s3://models/a: cannot be deleted \(AccessDenied: no\); allow s3:"):
+        bucket(s3).delete(["a"])
+
+
+def test_missing_bucket_has_an_error_of_its_own(s3: S3Client) -> None:
+    """Callers for whom that is success can tell it from everything else."""
+    with pytest.raises(MissingBucketError, match="deploy the stack"):
+        bucket(s3, "none").keys("p/")
+
+
+@pytest.mark.parametrize("operation", ["head_object", "put_object", "delete_objects"])
+def test_refusal_is_one_line_with_a_fix(spy: Spy, operation: str) -> None:
+    """S3's code, the key and what to do; no traceback, no line breaks."""
+    spy.fail(operation, 1, "AccessDenied")
+    calls = {
+        "head_object": lambda: bucket(spy).digest("a"),
+        "put_object": lambda: bucket(spy).put_mark("a"),
+        "delete_objects": lambda: bucket(spy).delete(["a"]),
+    }
+    with pytest.raises(ArtifactError, match=r"AccessDenied: injected.*; allow s3:ListBucket") as caught:
+        calls[operation]()
+    assert "\n" not in str(caught.value)
+
+
+def test_first_error_among_parallel_reads_ends_them(spy: Spy) -> None:
+    """A thousand reads do not go on for nothing once one has failed."""
+    spy.fail("head_object", 1)
+    with pytest.raises(ArtifactError, match="InternalError"):
+        bucket(spy).digests([f"k{number}" for number in range(1000)])
+    assert len(spy.calls["head_object"]) < 500
+
+
+def test_checkpoint_is_asked_before_each_request(s3: S3Client) -> None:
+    """A time limit stops the work before the next request goes out."""
+
+    def stop() -> None:
+        raise ArtifactError("time is up")
+
+    with pytest.raises(ArtifactError, match="time is up"):
+        Bucket(s3, "models", stop).put_mark("a")
+    assert bucket(s3).keys("") == []

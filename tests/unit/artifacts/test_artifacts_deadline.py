@@ -1,0 +1,49 @@
+"""The time limit: work stops first, then undoing, then the answer goes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.artifacts.deadline import Deadline
+from cohost.artifacts.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from tests.unit.artifacts.conftest import Context
+
+
+def test_work_stops_ten_seconds_before_the_end(context: type[Context]) -> None:
+    """Enough is kept back to undo and to answer; the message says what to do."""
+    clock = context(10)
+    deadline = Deadline(clock)
+    deadline.check()
+    clock.seconds = 9.9
+    with pytest.raises(ArtifactError, match=r"time limit: .*; run the deployment again"):
+        deadline.check()
+
+
+def test_undoing_may_take_longer_than_work(context: type[Context]) -> None:
+    """What work could not finish can still be undone."""
+    clock = context(9)
+    deadline = Deadline(clock)
+    deadline.allow_undo()
+    deadline.check()
+    clock.seconds = 5.9
+    with pytest.raises(ArtifactError):
+        deadline.check()
+
+
+def test_nothing_goes_on_after_the_answer(context: type[Context]) -> None:
+    """Once somebody else has answered, work and undoing stop, however much time is left."""
+    deadline = Deadline(context(300))
+    deadline.expire()
+    deadline.allow_undo()
+    with pytest.raises(ArtifactError):
+        deadline.check()
+
+
+def test_answer_goes_out_before_the_end(context: type[Context]) -> None:
+    """The waiting ends five seconds before Lambda would end everything, and never in the past."""
+    assert Deadline(context(300)).seconds_to_answer == 295
+    assert Deadline(context(1)).seconds_to_answer == 0

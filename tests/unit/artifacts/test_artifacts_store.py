@@ -1,0 +1,128 @@
+"""The store: models by generation, additions that never change what a name stands for."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.artifacts.archive import content_digest, pack
+from cohost.artifacts.errors import ArtifactError
+from cohost.artifacts.store import ModelStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mypy_boto3_s3 import S3Client
+
+    from tests.unit.artifacts.conftest import Spy
+
+ID = "0123456789ab"
+ONE, TWO = {"serving.properties": b"engine=Python\n"}, {"serving.properties": b"engine=MPI\n"}
+
+
+@pytest.fixture
+def store(s3: S3Client) -> ModelStore:
+    """A store with one generation that holds the model `a`."""
+    made = ModelStore(s3, "models", "encoders/")
+    made.put(ID, "a", ONE)
+    return made
+
+
+def test_models_are_read_back_with_their_digests(store: ModelStore, s3: S3Client) -> None:
+    """What was put is listed, with the content digest; objects of others and marks are not."""
+    s3.put_object(Bucket="models", Key=f"encoders/{ID}/theirs.tar.gz", Body=b"")
+    s3.put_object(Bucket="models", Key=f"encoders/{ID}/notes.txt", Body=b"")
+    s3.put_object(Bucket="models", Key="encoders/other/a.tar.gz", Body=b"")
+    assert store.models(ID) == {"a": content_digest(ONE)}
+    assert store.generations() == (ID,)
+    assert store.models("f" * 12) == {}
+
+
+def test_archive_lies_where_sagemaker_looks(store: ModelStore, s3: S3Client) -> None:
+    """Below the generation's URI, named after the model, with the bytes of the archive."""
+    assert store.uri(ID) == f"s3://models/encoders/{ID}/"
+    body = s3.get_object(Bucket="models", Key=f"encoders/{ID}/a.tar.gz")["Body"].read()
+    assert body == pack(ONE)
+
+
+def test_added_model_is_one_upload(store: ModelStore, spy: Spy) -> None:
+    """A new name costs one object, the same again none, and the digest is returned."""
+    pushing = ModelStore(spy, "models", "encoders/")  # type: ignore[arg-type]
+    assert pushing.add(ID, "b", TWO) == content_digest(TWO)
+    assert pushing.add(ID, "b", TWO) == content_digest(TWO)
+    assert len(spy.calls["put_object"]) == 1
+    assert store.models(ID) == {"a": content_digest(ONE), "b": content_digest(TWO)}
+
+
+def test_other_content_under_a_name_is_refused(store: ModelStore) -> None:
+    """The endpoint may have the old archive loaded, so the way is a deployment."""
+    with pytest.raises(ArtifactError, match="`cdk deploy`"):
+        store.add(ID, "a", TWO)
+    assert store.models(ID) == {"a": content_digest(ONE)}
+
+
+def test_removed_name_comes_back_only_with_the_same_content(store: ModelStore) -> None:
+    """A removed archive may still be loaded, so its name stays bound to its content."""
+    store.put(ID, "b", TWO)
+    store.remove(ID, {"a": content_digest(ONE)})
+    assert store.models(ID) == {"b": content_digest(TWO)}
+    with pytest.raises(ArtifactError, match="is or was published"):
+        store.add(ID, "a", TWO)
+    store.add(ID, "a", ONE)
+    assert store.models(ID) == {"a": content_digest(ONE), "b": content_digest(TWO)}
+
+
+def test_adding_to_no_generation_is_refused(store: ModelStore) -> None:
+    """Without a deployment there is nothing to add to."""
+    with pytest.raises(ArtifactError, match="no such generation"):
+        store.add("f" * 12, "a", ONE)
+
+
+def test_adding_an_illegal_name_is_refused(store: ModelStore) -> None:
+    """A name cannot leave its generation."""
+    with pytest.raises(ArtifactError, match="rename the model"):
+        store.add(ID, "../x", ONE)
+
+
+def test_deleted_generation_leaves_only_what_others_put_there(
+    store: ModelStore, s3: S3Client, keys: Callable[[], set[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Archives, pushed models and marks go; a foreign object stays and the log says so."""
+    store.add(ID, "pushed", TWO)
+    store.remove(ID, {"a": content_digest(ONE)})
+    for name in ("theirs.tar.gz", "notes.txt", "deeper/a.tar.gz"):
+        s3.put_object(Bucket="models", Key=f"encoders/{ID}/{name}", Body=b"")
+    with caplog.at_level(logging.WARNING):
+        store.delete(ID)
+    assert keys() == {f"encoders/{ID}/{name}" for name in ("theirs.tar.gz", "notes.txt", "deeper/a.tar.gz")}
+    assert caplog.text.count("not written by lmi-cohost") == 3
+
+
+def test_note_of_a_removal_comes_before_the_removal(store: ModelStore, spy: Spy, keys: Callable[[], set[str]]) -> None:
+    """If only half gets done, the archive is still there and the note does no harm."""
+    spy.fail("delete_objects", 1)
+    with pytest.raises(ArtifactError):
+        ModelStore(spy, "models", "encoders/").remove(ID, {"a": content_digest(ONE)})  # type: ignore[arg-type]
+    assert f"encoders/removed/{ID}/a/{content_digest(ONE)}" in keys()
+    assert store.models(ID) == {"a": content_digest(ONE)}
+
+
+def test_taking_back_leaves_what_was_not_put(store: ModelStore, s3: S3Client) -> None:
+    """Undoing looks at what lies there: other content and foreign objects are not touched."""
+    s3.put_object(Bucket="models", Key=f"encoders/{ID}/theirs.tar.gz", Body=b"")
+    store.put(ID, "b", TWO)
+    store.take_back(ID, {"a": "other", "b": content_digest(TWO), "theirs": content_digest(TWO), "never": "x"})
+    assert store.models(ID) == {"a": content_digest(ONE)}
+    s3.head_object(Bucket="models", Key=f"encoders/{ID}/theirs.tar.gz")
+
+
+def test_unfinished_generations_are_known(store: ModelStore) -> None:
+    """A generation that was begun is listed until it is finished or deleted."""
+    store.begin(ID)
+    store.begin("f" * 12)
+    assert store.unfinished() == (ID, "f" * 12)
+    store.finish(ID)
+    store.delete("f" * 12)
+    assert store.unfinished() == ()
