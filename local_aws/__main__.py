@@ -1,0 +1,64 @@
+"""`python -m local_aws up`: the AWS for one machine, in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from cohost.errors import CohostError
+from local_aws.server import NAME, LocalAws
+from local_aws.settings import DEFAULT_REGION, Settings
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns the exit status (0 after SIGINT or SIGTERM, 1 for a fault that the user can mend)."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        settings = _settings(options)
+        LocalAws(settings).serve(_say_ready)
+    except CohostError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - this is the command's answer
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m local_aws",
+        description=f"{NAME}: an emulation on 127.0.0.1 to prove a deploy on; its state is gone when it ends.",
+        epilog="example: python -m local_aws up --port 4566 --state .cohost --catalog model_configs/offline.yaml",
+    )
+    up = parser.add_subparsers(dest="command", required=True).add_parser("up", help="serve until SIGINT or SIGTERM")
+    up.add_argument("--port", type=int, default=4566, help="port on 127.0.0.1; 0 takes a free one (default 4566)")
+    up.add_argument("--state", type=Path, default=Path(".cohost"), help="folder for logs and files (default .cohost)")
+    up.add_argument("--catalog", type=Path, help="the catalog to be deployed; it is checked first")
+    up.add_argument("--hub", type=Path, action="append", default=[], help="folder of models laid out as org/name")
+    up.add_argument("--region", default=DEFAULT_REGION, help=f"region (default {DEFAULT_REGION})")
+    return parser
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """The settings; a catalog with faults raises its CatalogError before anything starts."""
+    catalog = options.catalog
+    if catalog is not None:
+        from cohost.catalog import load_catalog  # noqa: PLC0415 - needed only when a catalog is given
+
+        catalog = load_catalog(catalog).source.resolve()
+    return Settings(
+        port=options.port,
+        state_dir=options.state.resolve(),
+        catalog=catalog,
+        hub_roots=tuple(hub.resolve() for hub in options.hub),
+        region=options.region,
+    )
+
+
+def _say_ready(server: LocalAws) -> None:
+    print(f"{NAME} is ready at {server.url} (state in {server.settings.state_dir})", flush=True)  # noqa: T201 - as above
+
+
+if __name__ == "__main__":
+    sys.exit(main())

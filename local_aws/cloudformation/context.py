@@ -1,0 +1,134 @@
+"""What all operations of one region share: the stacks, the resource types, and how expressions are resolved."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from local_aws.cloudformation.errors import ValidationError
+from local_aws.cloudformation.graph import Graph, dependencies
+from local_aws.cloudformation.intrinsics import Resolver
+from local_aws.settings import ACCOUNT_ID, PARTITION
+
+if TYPE_CHECKING:
+    from local_aws.cloudformation.intrinsics import Values
+    from local_aws.cloudformation.resources import Registry
+    from local_aws.cloudformation.stack import Stack, Target
+    from local_aws.settings import Clients
+
+
+class DeployedValues:
+    """Values of resources as they exist now."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+
+    def ref(self, logical_id: str) -> str:
+        """The physical id."""
+        resource = self._stack.resources.get(logical_id)
+        if resource is None or resource.live is None:
+            raise ValidationError(f"Unresolved resource dependency [{logical_id}]: it does not exist")
+        return resource.live.physical_id
+
+    def attribute(self, logical_id: str, name: str) -> Any:  # noqa: ANN401 - attributes are of any type
+        """The attribute that the resource reported."""
+        resource = self._stack.resources.get(logical_id)
+        if resource is None or resource.live is None:
+            raise ValidationError(f"Unresolved resource dependency [{logical_id}]: it does not exist")
+        if name not in resource.live.attributes:
+            raise missing_attribute(resource.live.type, logical_id, name)
+        return resource.live.attributes[name]
+
+
+def missing_attribute(type_name: str, logical_id: str, name: str) -> ValidationError:
+    """The refusal of a `Fn::GetAtt` for something the resource does not have."""
+    if type_name.startswith("AWS::") and type_name != "AWS::CloudFormation::CustomResource":
+        return ValidationError(
+            f"Template error: resource {logical_id} does not support attribute type {name} in Fn::GetAtt"
+        )
+    return ValidationError(f"CustomResource attribute error: Vendor response doesn't contain {name} for {logical_id}")
+
+
+class Context:
+    """One region of the engine.
+
+    Args:
+        region: its name.
+        registry: the resource types.
+        clients: boto3 clients of the front door.
+    """
+
+    def __init__(self, *, region: str, registry: Registry, clients: Clients) -> None:
+        self.region = region
+        self.registry = registry
+        self.clients = clients
+        self.stacks: list[Stack] = []
+        self.lock = threading.RLock()
+
+    def lookup_ssm(self, name: str) -> str:
+        """The value of an SSM parameter, `name` or `name:version`.
+
+        Raises:
+            ValidationError: it does not exist.
+        """
+        try:
+            answer = self.clients.get("ssm", self.region).get_parameter(Name=name)
+        except ClientError as error:
+            raise ValidationError(
+                f"Unable to fetch parameters [{name}] from parameter store for this account. ({error})"
+            ) from None
+        return str(answer["Parameter"]["Value"])
+
+    def exports(self) -> dict[str, tuple[Stack, str]]:
+        """All exports of the region: the exporting stack and the value by name."""
+        return {
+            name: (stack, value)
+            for stack in list(self.stacks)
+            if stack.deleted is None
+            for name, value in stack.exports.items()
+        }
+
+    def importers(self, export: str) -> list[str]:
+        """Names of the stacks that use an export."""
+        return [stack.name for stack in list(self.stacks) if stack.deleted is None and export in stack.imports]
+
+    def resolver(self, stack: Stack, target: Target, values: Values, *, imports: set[str] | None = None) -> Resolver:
+        """A resolver of the target's template for this stack; `imports` collects the exports that it uses."""
+
+        def import_value(name: str) -> str:
+            exports = self.exports()
+            if name not in exports:
+                raise ValidationError(f"No export named {name} found.")
+            if imports is not None:
+                imports.add(name)
+            return exports[name][1]
+
+        names = {
+            **{key: parameter.value for key, parameter in target.parameters.items()},
+            "AWS::AccountId": ACCOUNT_ID,
+            "AWS::NotificationARNs": list(stack.options.get("NotificationARNs", [])),
+            "AWS::Partition": PARTITION,
+            "AWS::Region": self.region,
+            "AWS::StackId": stack.arn,
+            "AWS::StackName": stack.name,
+            "AWS::URLSuffix": "amazonaws.com",
+        }
+        return Resolver(
+            target.template, names=names, values=values, lookup_ssm=self.lookup_ssm, import_value=import_value
+        )
+
+    def active(self, stack: Stack, target: Target) -> list[str]:
+        """The resources of the target whose condition holds."""
+        resolver = self.resolver(stack, target, DeployedValues(stack))
+        return [
+            name
+            for name, definition in target.template.resources.items()
+            if definition.condition is None or resolver.condition(definition.condition)
+        ]
+
+    def graph(self, stack: Stack, target: Target) -> Graph:
+        """The order of the target's resources."""
+        resolver = self.resolver(stack, target, DeployedValues(stack))
+        return dependencies(target.template, self.active(stack, target), resolver.conditions())

@@ -1,0 +1,221 @@
+"""The life of a stack: which status follows which, and what is done on the way.
+
+Each operation runs in a thread of its own; callers get the stack's id at once and follow its events.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from local_aws.cloudformation.context import DeployedValues
+from local_aws.cloudformation.deployment import Deployment, Rollback, clean_up_after_success, delete_all
+from local_aws.cloudformation.errors import ValidationError
+from local_aws.cloudformation.outputs import check_exports, outputs_of, refuse_if_used
+from local_aws.cloudformation.stack import Journal, now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from local_aws.cloudformation.context import Context
+    from local_aws.cloudformation.deployment import Failures
+    from local_aws.cloudformation.stack import Stack, Target
+
+LOGGER: Final = logging.getLogger(__name__)
+# From these a stack can be updated: whatever ended well, and what failed with rollback switched off.
+UPDATABLE: Final = frozenset(
+    {"CREATE_COMPLETE", "CREATE_FAILED", "UPDATE_COMPLETE", "UPDATE_FAILED", "UPDATE_ROLLBACK_COMPLETE"}
+)
+ROLLBACK_STATES: Final = {
+    "CREATE_FAILED": "ROLLBACK",
+    "UPDATE_FAILED": "UPDATE_ROLLBACK",
+    "UPDATE_ROLLBACK_FAILED": "UPDATE_ROLLBACK",
+}
+
+
+class Engine:
+    """Runs the operations of one region's stacks."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def create(self, stack: Stack, target: Target, *, token: str | None, on_failure: str = "ROLLBACK") -> None:
+        """Create all resources of a new stack.
+
+        Args:
+            stack: the stack, without resources.
+            target: what it is to become.
+            token: the caller's ClientRequestToken, which the events repeat.
+            on_failure: `ROLLBACK`, `DO_NOTHING` or `DELETE`.
+        """
+        stack.target = target
+        stack.journal = Journal(previous=None, before={}, definitions={})
+        self._start(stack, "CREATE_IN_PROGRESS", token, lambda: self._create(stack, target, on_failure))
+
+    def update(self, stack: Stack, target: Target, *, token: str | None, disable_rollback: bool = False) -> None:
+        """Bring an existing stack to another target.
+
+        Raises:
+            ValidationError: the stack's status does not allow it.
+        """
+        if stack.status not in UPDATABLE:
+            raise ValidationError(f"Stack:{stack.arn} is in {stack.status} state and can not be updated.")
+        if stack.journal is None:
+            stack.journal = Journal(
+                previous=stack.target,
+                before={key: one.live for key, one in stack.resources.items() if one.live is not None},
+                definitions={key: one.definition for key, one in stack.resources.items()},
+            )
+        stack.target = target
+        stack.updated = now()
+        work = lambda: self._update(stack, target, disable_rollback=disable_rollback)  # noqa: E731 - one use
+        self._start(stack, "UPDATE_IN_PROGRESS", token, work)
+
+    def roll_back(self, stack: Stack, *, token: str | None) -> None:
+        """Take back what failed while rollback was switched off, or try a failed rollback again.
+
+        Raises:
+            ValidationError: there is nothing to take back.
+        """
+        prefix = ROLLBACK_STATES.get(stack.status)
+        if prefix is None or stack.journal is None:
+            raise ValidationError(f"Stack:{stack.arn} is in {stack.status} state and can not be rolled back.")
+        self._start(stack, f"{prefix}_IN_PROGRESS", token, lambda: self._roll_back(stack, prefix, reason=None))
+
+    def delete(self, stack: Stack, *, token: str | None, retain: set[str]) -> None:
+        """Remove a stack; one that is being created is stopped first.
+
+        Raises:
+            ValidationError: it is protected, being updated, or its exports are in use.
+        """
+        if stack.termination_protection:
+            raise ValidationError(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
+        for export in stack.exports:
+            refuse_if_used(self.context, export, "deleted")
+        if stack.status == "CREATE_IN_PROGRESS":
+            stack.cancelled.set()
+            stack.settled.wait()
+        if not stack.settled.is_set():
+            raise ValidationError(f"Stack [{stack.name}] cannot be deleted while in status {stack.status}")
+        self._start(stack, "DELETE_IN_PROGRESS", token, lambda: self._delete(stack, retain))
+
+    def stop(self) -> None:
+        """End the long waits of everything under way; the process is about to go."""
+        for stack in self.context.stacks:
+            stack.cancelled.set()
+
+    def _start(self, stack: Stack, status: str, token: str | None, work: Callable[[], None]) -> None:
+        stack.settled.clear()
+        stack.cancelled.clear()
+        stack.token = token
+        stack.set_status(status, "User Initiated")
+        threading.Thread(target=self._guarded, args=(stack, work), name=f"stack-{stack.name}", daemon=True).start()
+
+    @staticmethod
+    def _guarded(stack: Stack, work: Callable[[], None]) -> None:
+        """Run the work; whatever happens, nobody waits for this stack for ever."""
+        try:
+            work()
+        except Exception as error:
+            LOGGER.exception("Operation on stack %s ended by a fault of the engine", stack.name)
+            verb = stack.status.removesuffix("_IN_PROGRESS").removesuffix("_COMPLETE_CLEANUP")
+            stack.set_status(f"{verb}_FAILED", f"Internal Failure: {error}")
+        finally:
+            stack.settled.set()
+
+    def _create(self, stack: Stack, target: Target, on_failure: str) -> None:
+        reason = self._forward(stack, target)
+        if reason is None:
+            stack.journal = None
+            stack.set_status("CREATE_COMPLETE")
+        elif on_failure == "DO_NOTHING":
+            stack.set_status("CREATE_FAILED", reason)
+        elif on_failure == "DELETE":
+            stack.set_status("DELETE_IN_PROGRESS", f"{reason}Delete requested by user.")
+            self._delete(stack, set())
+        else:
+            self._announce_rollback(stack, "ROLLBACK", reason)
+            self._roll_back(stack, "ROLLBACK", reason=reason)
+
+    def _update(self, stack: Stack, target: Target, *, disable_rollback: bool) -> None:
+        reason = self._forward(stack, target)
+        journal = _journal(stack)
+        if reason is None:
+            stack.set_status("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
+            # A leftover that cannot be removed shows in the events; the update itself is done.
+            clean_up_after_success(self.context, stack, target, journal)
+            stack.journal = None
+            stack.set_status("UPDATE_COMPLETE")
+        elif disable_rollback:
+            stack.set_status("UPDATE_FAILED", reason)
+        else:
+            self._announce_rollback(stack, "UPDATE_ROLLBACK", reason)
+            self._roll_back(stack, "UPDATE_ROLLBACK", reason=reason)
+
+    def _forward(self, stack: Stack, target: Target) -> str | None:
+        """Deploy and compute the outputs; the reason of the failure, or None."""
+        deployment = Deployment(self.context, stack, target, _journal(stack))
+        failures = deployment.run()
+        if failures:
+            return failure_reason(stack, failures)
+        try:
+            resolver = self.context.resolver(stack, target, DeployedValues(stack), imports=deployment.imports)
+            outputs = outputs_of(target, resolver)
+            check_exports(self.context, stack, outputs)
+        except ValidationError as error:
+            return f"{error.message}. "
+        stack.outputs, stack.imports = outputs, deployment.imports
+        return None
+
+    @staticmethod
+    def _announce_rollback(stack: Stack, prefix: str, reason: str) -> None:
+        stack.cancelled.clear()
+        stack.set_status(f"{prefix}_IN_PROGRESS", f"{reason}Rollback requested by user.")
+
+    def _roll_back(self, stack: Stack, prefix: str, *, reason: str | None) -> None:
+        journal, failed_target = _journal(stack), stack.target
+        assert failed_target is not None  # noqa: S101 - a stack that is rolled back had a target
+        rollback = Rollback(self.context, stack, journal)
+        failures = rollback.restore()
+        if not failures and journal.previous is not None:
+            stack.set_status(f"{prefix}_COMPLETE_CLEANUP_IN_PROGRESS")
+        if not failures:
+            failures = rollback.clean_up(failed_target)
+            # After an update CloudFormation leaves what it cannot clean up; a stack that was never there must be empty.
+            failures = failures if journal.previous is None else {}
+        if failures:
+            stack.set_status(f"{prefix}_FAILED", failure_reason(stack, failures))
+            return
+        stack.target = journal.previous or failed_target
+        stack.journal = None
+        stack.set_status(f"{prefix}_COMPLETE", reason and reason.strip())
+
+    def _delete(self, stack: Stack, retain: set[str]) -> None:
+        journal = stack.journal or Journal(previous=None, before={}, definitions={})
+        failures = delete_all(self.context, stack, journal, retain=retain)
+        if failures:
+            stack.set_status("DELETE_FAILED", failure_reason(stack, failures))
+            return
+        stack.deleted = now()
+        stack.outputs, stack.imports = [], set()
+        stack.set_status("DELETE_COMPLETE")
+
+
+def failure_reason(stack: Stack, failures: Failures) -> str:
+    """The stack's reason: which resources failed at what, in CloudFormation's words."""
+    by_verb: dict[str, list[str]] = {}
+    for name in failures:
+        resource = stack.resources.get(name)
+        verb = "update" if resource is None else resource.status.split("_", 1)[0].lower()
+        by_verb.setdefault(verb, []).append(name)
+    return "".join(
+        f"The following resource(s) failed to {verb}: [{', '.join(names)}]. " for verb, names in by_verb.items()
+    )
+
+
+def _journal(stack: Stack) -> Journal:
+    journal: Any = stack.journal
+    assert journal is not None  # noqa: S101 - every operation but a deletion keeps a journal
+    checked: Journal = journal
+    return checked

@@ -1,0 +1,236 @@
+"""Resolving a template's intrinsic functions, pseudo parameters, conditions and dynamic references.
+
+AWS: CloudFormation user guide, "Intrinsic function reference". A function that is not here is refused by name.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from local_aws.cloudformation.errors import ValidationError
+from local_aws.cloudformation.references import SUB_VARIABLE, get_att_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from local_aws.cloudformation.template import Template
+
+# Stands for a value that only the deploy will tell; the same text as in AWS's change sets.
+UNKNOWN: Final = "{{changeSet:KNOWN_AFTER_APPLY}}"
+DYNAMIC: Final = re.compile(r"\{\{resolve:([a-z-]+):([^}]+)\}\}")
+AVAILABILITY_ZONES: Final = ("a", "b", "c")
+
+
+class _NoValue:
+    """`AWS::NoValue`: the property or the item that has it is left out."""
+
+
+NO_VALUE: Final = _NoValue()
+
+
+class Values(Protocol):
+    """Where the values of resources come from: a running deploy, or the plan of one."""
+
+    def ref(self, logical_id: str) -> Any:  # noqa: ANN401 - a Ref may be of any type
+        """The value of a `Ref` to a resource."""
+
+    def attribute(self, logical_id: str, name: str) -> Any:  # noqa: ANN401 - as `ref`
+        """The value of a `Fn::GetAtt`; raises ValidationError for an attribute that the type lacks."""
+
+
+class Resolver:
+    """Resolves expressions of one template for one stack.
+
+    Args:
+        template: the template, for its mappings, conditions and resources' names.
+        names: values of parameters and pseudo parameters by name.
+        values: values of resources.
+        lookup_ssm: reads an SSM parameter, for `{{resolve:ssm:…}}`.
+        import_value: reads another stack's export.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        *,
+        names: Mapping[str, Any],
+        values: Values,
+        lookup_ssm: Callable[[str], str],
+        import_value: Callable[[str], Any],
+    ) -> None:
+        self._template = template
+        self._names = names
+        self._values = values
+        self._lookup_ssm = lookup_ssm
+        self._import_value = import_value
+        self._conditions: dict[str, bool] = {}
+
+    def resolve(self, node: Any) -> Any:  # noqa: ANN401 - any JSON
+        """The value of any part of a template; `NO_VALUE` when the whole part is to be left out."""
+        if isinstance(node, dict):
+            return self._resolve_dict(node)
+        if isinstance(node, list):
+            return [value for item in node if (value := self.resolve(item)) is not NO_VALUE]
+        return self._dynamic(node) if isinstance(node, str) else node
+
+    def _resolve_dict(self, node: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
+        if len(node) == 1:
+            ((key, value),) = node.items()
+            if key in _FUNCTIONS:
+                return _FUNCTIONS[key](self, value)
+            if key.startswith("Fn::"):
+                raise ValidationError(f"Template error: the local AWS has no intrinsic function {key}")
+        return {key: value for key, raw in node.items() if (value := self.resolve(raw)) is not NO_VALUE}
+
+    def condition(self, name: str) -> bool:
+        """The value of a condition of the template; raises ValidationError when it has none of that name."""
+        if name not in self._conditions:
+            conditions = self._template.section("Conditions")
+            if name not in conditions:
+                raise ValidationError(f"Template format error: Unresolved condition dependency [{name}]")
+            self._conditions[name] = self.holds(conditions[name])
+        return self._conditions[name]
+
+    def conditions(self) -> dict[str, bool]:
+        """All conditions of the template with their values."""
+        return {name: self.condition(name) for name in self._template.section("Conditions")}
+
+    def holds(self, node: Any) -> bool:  # noqa: ANN401 - any JSON
+        """The truth of a condition expression."""
+        if isinstance(node, dict) and len(node) == 1:
+            ((key, value),) = node.items()
+            if key == "Condition":
+                return self.condition(str(value))
+            if key in _LOGIC:
+                return _LOGIC[key](self, value)
+        raise ValidationError(f"Template error: {json.dumps(node)} is no condition")
+
+    def text(self, node: Any) -> str:  # noqa: ANN401 - any JSON
+        """A resolved value as text, as `Fn::Join` and `Fn::Sub` insert it."""
+        return as_text(self.resolve(node))
+
+    def ref(self, name: Any) -> Any:  # noqa: ANN401 - any JSON
+        """The value of a `Ref`."""
+        if name == "AWS::NoValue":
+            return NO_VALUE
+        if name in self._names:
+            return self._names[name]
+        if name in self._template.resources:
+            return self._values.ref(name)
+        raise ValidationError(
+            f"Template format error: Unresolved resource dependencies [{name}] in the Resources block of the template"
+        )
+
+    def get_att(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
+        """The value of a `Fn::GetAtt`."""
+        if isinstance(value, list) and not isinstance(value[1], str):
+            value = [value[0], self.text(value[1])]
+        target, attribute = get_att_parts(value)
+        if target not in self._template.resources:
+            raise ValidationError(f"Template error: instance of Fn::GetAtt references undefined resource {target}")
+        return self._values.attribute(target, attribute)
+
+    def sub(self, value: Any) -> str:  # noqa: ANN401 - any JSON
+        """The text of a `Fn::Sub`."""
+        text, variables = (value, {}) if isinstance(value, str) else (value[0], value[1])
+
+        def insert(match: re.Match[str]) -> str:
+            name = match.group(1).strip()
+            if name in variables:
+                return self.text(variables[name])
+            return as_text(self.get_att(name) if "." in name else self.ref(name))
+
+        return str(self._dynamic(SUB_VARIABLE.sub(insert, text).replace("${!", "${")))
+
+    def find_in_map(self, value: list[Any]) -> Any:  # noqa: ANN401 - any JSON
+        """The value of a `Fn::FindInMap`."""
+        name, first, second = (self.text(part) for part in value[:3])
+        try:
+            return self._template.section("Mappings")[name][first][second]
+        except KeyError:
+            raise ValidationError(f"Template error: Unable to get mapping for {name}::{first}::{second}") from None
+
+    def import_value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
+        """The value of a `Fn::ImportValue`."""
+        return self._import_value(self.text(value))
+
+    def region_zones(self, value: Any) -> list[str]:  # noqa: ANN401 - any JSON
+        """The availability zones of a `Fn::GetAZs`; "" is the stack's region."""
+        region = self.text(value) or str(self._names["AWS::Region"])
+        return [f"{region}{zone}" for zone in AVAILABILITY_ZONES]
+
+    def _dynamic(self, text: str) -> str:
+        def insert(match: re.Match[str]) -> str:
+            service, name = match.groups()
+            if service != "ssm":
+                raise ValidationError(f"Dynamic reference {match.group(0)}: the local AWS resolves 'ssm' only.")
+            return self._lookup_ssm(name)
+
+        return DYNAMIC.sub(insert, text)
+
+
+def as_text(value: Any) -> str:  # noqa: ANN401 - any scalar of JSON
+    """A scalar as CloudFormation writes it into text: `true`, `1`, `x`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (dict, list)):
+        raise ValidationError(f"Template error: {json.dumps(value)} stands where text is needed")
+    return str(value)
+
+
+def _join(resolver: Resolver, value: list[Any]) -> str:
+    items = resolver.resolve(value[1])
+    return as_text(value[0]).join(as_text(item) for item in items) if isinstance(items, list) else as_text(items)
+
+
+def _select(resolver: Resolver, value: list[Any]) -> Any:  # noqa: ANN401 - any JSON
+    items = resolver.resolve(value[1])
+    if items == [UNKNOWN] or items == UNKNOWN:
+        return UNKNOWN
+    try:
+        return items[int(resolver.text(value[0]))]
+    except (IndexError, ValueError):
+        raise ValidationError(
+            f"Template error: Fn::Select cannot select nonexistent value at index {value[0]}"
+        ) from None
+
+
+def _split(resolver: Resolver, value: list[Any]) -> list[str]:
+    text = resolver.text(value[1])
+    return [UNKNOWN] if UNKNOWN in text else text.split(str(value[0]))
+
+
+def _if(resolver: Resolver, value: list[Any]) -> Any:  # noqa: ANN401 - any JSON
+    return resolver.resolve(value[1] if resolver.condition(str(value[0])) else value[2])
+
+
+def _length(resolver: Resolver, value: Any) -> int:  # noqa: ANN401 - any JSON
+    return len(resolver.resolve(value))
+
+
+_LOGIC: Final[dict[str, Callable[[Resolver, Any], bool]]] = {
+    "Fn::Equals": lambda resolver, value: resolver.text(value[0]) == resolver.text(value[1]),
+    "Fn::And": lambda resolver, value: all(resolver.holds(item) for item in value),
+    "Fn::Or": lambda resolver, value: any(resolver.holds(item) for item in value),
+    "Fn::Not": lambda resolver, value: not resolver.holds(value[0]),
+    # Of the functions for Rules only this one is written by the CDK (its check of the bootstrap version).
+    "Fn::Contains": lambda resolver, value: resolver.text(value[1]) in [as_text(v) for v in resolver.resolve(value[0])],
+}
+_FUNCTIONS: Final[dict[str, Callable[[Resolver, Any], Any]]] = {
+    "Ref": lambda resolver, value: resolver.ref(value),
+    "Fn::GetAtt": lambda resolver, value: resolver.get_att(value),
+    "Fn::Sub": lambda resolver, value: resolver.sub(value),
+    "Fn::Join": _join,
+    "Fn::Select": _select,
+    "Fn::Split": _split,
+    "Fn::If": _if,
+    "Fn::FindInMap": lambda resolver, value: resolver.find_in_map(value),
+    "Fn::Base64": lambda resolver, value: base64.b64encode(resolver.text(value).encode()).decode(),
+    "Fn::GetAZs": lambda resolver, value: resolver.region_zones(value),
+    "Fn::ImportValue": lambda resolver, value: resolver.import_value(value),
+    "Fn::ToJsonString": lambda resolver, value: json.dumps(resolver.resolve(value), separators=(",", ":")),
+    "Fn::Length": _length,
+}

@@ -1,0 +1,57 @@
+"""The resource types that the engine knows, one class each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from local_aws.cloudformation.resources.ecr import Repository
+from local_aws.cloudformation.resources.functions import Function
+from local_aws.cloudformation.resources.iam import ManagedPolicy, Policy, Role
+from local_aws.cloudformation.resources.kms import Alias, Key
+from local_aws.cloudformation.resources.logs import LogGroup
+from local_aws.cloudformation.resources.marker import CdkMetadata
+from local_aws.cloudformation.resources.s3 import Bucket, BucketPolicy
+from local_aws.cloudformation.resources.sagemaker import Endpoint, EndpointConfig, Model
+from local_aws.cloudformation.resources.ssm import Parameter
+
+if TYPE_CHECKING:
+    from local_aws.cloudformation.resources.base import ResourceType
+
+
+class Registry:
+    """Finds the class of a resource type.
+
+    Args:
+        types: the types by their exact names.
+        custom: the class for `Custom::…` and `AWS::CloudFormation::CustomResource`.
+    """
+
+    def __init__(self, types: list[ResourceType], *, custom: ResourceType) -> None:
+        self._types = {one.type: one for one in types}
+        self._custom = custom
+
+    def find(self, type_name: str) -> ResourceType | None:
+        """The class for this type name; None when the emulation does not know it."""
+        if type_name.startswith("Custom::") or type_name == "AWS::CloudFormation::CustomResource":
+            return self._custom
+        return self._types.get(type_name)
+
+    def get(self, type_name: str) -> ResourceType:
+        """The class for a type name that was checked before."""
+        found = self.find(type_name)
+        if found is None:
+            raise KeyError(type_name)
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        """The type names, for messages."""
+        return [*sorted(self._types), "Custom::*"]
+
+
+def aws_types() -> list[ResourceType]:
+    """All types but the custom resource, which needs an address for its answers."""
+    return [
+        Alias(), Bucket(), BucketPolicy(), CdkMetadata(), Endpoint(), EndpointConfig(), Function(), Key(), LogGroup(),
+        ManagedPolicy(), Model(), Parameter(), Policy(), Repository(), Role(),
+    ]  # fmt: skip

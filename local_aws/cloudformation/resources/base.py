@@ -1,0 +1,222 @@
+"""What every resource type answers to, and the parts that the types share."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.model import ListShape, MapShape, StructureShape
+
+from local_aws.cloudformation.errors import ResourceFailure
+from local_aws.cloudformation.names import physical_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from botocore.model import Shape
+
+    from local_aws.settings import Clients
+
+
+def _nobody(_: str) -> None:
+    """The listener of a request that nobody follows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One call of the engine to a resource type.
+
+    Args:
+        type: the resource's type in the template, which for custom resources is any name.
+        logical_id: the resource's name in the template.
+        stack_name: the stack's name, for generated names.
+        stack_arn: the stack's id.
+        region: the stack's region.
+        properties: the resolved properties.
+        tags: the stack's tags, to be put on the resource where it takes tags.
+        clients: boto3 clients of the front door.
+        physical_id: the resource as it exists (update and delete).
+        old_properties: its properties as they are (update).
+        initiated: to be called with the physical id as soon as it is known, so that a later failure can be cleaned up.
+        cancelled: set when the operation is being taken back; a long wait must watch it.
+    """
+
+    type: str
+    logical_id: str
+    stack_name: str
+    stack_arn: str
+    region: str
+    properties: Mapping[str, Any]
+    tags: Mapping[str, str]
+    clients: Clients
+    physical_id: str = ""
+    old_properties: Mapping[str, Any] = field(default_factory=dict)
+    initiated: Callable[[str], None] = _nobody
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def client(self, service: str) -> Any:  # noqa: ANN401 - clients of all services
+        """The boto3 client of a service in the stack's region."""
+        return self.clients.get(service, self.region)
+
+    def name(self, property_name: str, *, limit: int, lower: bool = False) -> str:
+        """The name that the template states, or a generated one of at most `limit` characters."""
+        stated = self.properties.get(property_name)
+        if stated is not None:
+            return str(stated)
+        return physical_name(self.stack_name, self.logical_id, limit=limit, lower=lower)
+
+    def all_tags(self) -> dict[str, str]:
+        """The stack's tags and the resource's own, which win."""
+        own = self.properties.get("Tags") or []
+        if isinstance(own, dict):
+            return {**self.tags, **{str(key): str(value) for key, value in own.items()}}
+        return {**self.tags, **{tag["Key"]: str(tag["Value"]) for tag in own}}
+
+    def tag_list(self) -> list[dict[str, str]]:
+        """`all_tags` as most APIs want them."""
+        return [{"Key": key, "Value": value} for key, value in self.all_tags().items()]
+
+    def changed(self, *names: str) -> bool:
+        """Whether an update changes one of these properties."""
+        return any(self.properties.get(name) != self.old_properties.get(name) for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What exists after a call: the value of `Ref`, and the values of `Fn::GetAtt`."""
+
+    physical_id: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ResourceType:
+    """One resource type. Subclasses state what it takes and make the API calls.
+
+    Class attributes:
+        type: the name in templates.
+        known: properties that the emulation honours; others are refused before anything is created.
+        required: properties without which it cannot be created.
+        create_only: properties whose change means a new resource.
+        name_property: the property that fixes the physical name, if there is one.
+        volatile: attributes that an update in place may change; `None` stands for all of them.
+        takes_system_tags: whether the service lets us write `aws:cloudformation:…` tags.
+        rolls_back_by_update: taken back by an update even when the update that is taken back replaced it.
+    """
+
+    type: ClassVar[str]
+    known: ClassVar[frozenset[str]] = frozenset()
+    required: ClassVar[frozenset[str]] = frozenset()
+    create_only: ClassVar[frozenset[str]] = frozenset()
+    name_property: ClassVar[str | None] = None
+    volatile: ClassVar[frozenset[str] | None] = frozenset()
+    takes_system_tags: ClassVar[bool] = True
+    rolls_back_by_update: ClassVar[bool] = False
+
+    def create(self, request: Request) -> Outcome:
+        """Make the resource."""
+        raise NotImplementedError
+
+    def update(self, request: Request) -> Outcome:
+        """Bring the resource from `old_properties` to `properties`; another physical id means a replacement."""
+        raise NotImplementedError
+
+    def delete(self, request: Request) -> None:
+        """Remove the resource; one that is gone already is no failure."""
+        raise NotImplementedError
+
+    def unknown_properties(self, names: Iterable[str]) -> list[str]:
+        """Those of `names` that this type does not take."""
+        return sorted(set(names) - self.known)
+
+    def requires_replacement(self, property_name: str) -> bool:
+        """Whether a change of this property needs a new resource."""
+        return property_name in self.create_only
+
+    def may_change(self, attribute: str) -> bool:
+        """Whether an update in place may change this attribute."""
+        return self.volatile is None or attribute in self.volatile
+
+
+def failure_text(error: Exception, service_hint: str = "") -> str:
+    """The reason for a failed call in the words of CloudFormation's events.
+
+    Args:
+        error: what the call raised.
+        service_hint: the resource type, for errors that have no service of their own.
+    """
+    if isinstance(error, ClientError):
+        detail, meta = error.response["Error"], error.response.get("ResponseMetadata", {})
+        text = (
+            f"{detail.get('Message', '')} (Service: {service_hint}, Status Code: {meta.get('HTTPStatusCode')}, "
+            f"Request ID: {meta.get('RequestId', '')})"
+        )
+        code = "AlreadyExists" if _says_exists(detail) else detail.get("Code", "GeneralServiceException")
+        return f'Resource handler returned message: "{text}" (RequestToken: {uuid.uuid4()}, HandlerErrorCode: {code})'
+    if isinstance(error, (ResourceFailure, BotoCoreError)):
+        return str(error)
+    return f"Internal Failure: {type(error).__name__}: {error}"
+
+
+def _says_exists(detail: Mapping[str, Any]) -> bool:
+    code, message = str(detail.get("Code", "")), str(detail.get("Message", ""))
+    return "AlreadyExist" in code or "AlreadyOwned" in code or "already exist" in message.lower()
+
+
+def is_missing(error: ClientError) -> bool:
+    """Whether a service says that the thing is not there."""
+    code = str(error.response["Error"].get("Code", ""))
+    message = str(error.response["Error"].get("Message", ""))
+    return (
+        any(part in code for part in ("NotFound", "NoSuch", "NotExist", "404"))
+        or "could not find" in message.lower()
+        or "does not exist" in message.lower()
+    )
+
+
+def call(client: Any, method: str, **arguments: Any) -> Any:  # noqa: ANN401 - any API of any service
+    """Call an API with values given the types that it wants; templates may hold `"1"` and `"true"` for 1 and true."""
+    operation = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[method])
+    present = {name: value for name, value in arguments.items() if value is not None}
+    return getattr(client, method)(**coerced(present, operation.input_shape))
+
+
+def call_if_there(client: Any, method: str, **arguments: Any) -> bool:  # noqa: ANN401 - as `call`
+    """`call`, where a thing that is missing is fine; says whether it was there."""
+    try:
+        call(client, method, **arguments)
+    except ClientError as error:
+        if is_missing(error):
+            return False
+        raise
+    return True
+
+
+def coerced(value: Any, shape: Shape | None) -> Any:  # noqa: ANN401 - any JSON
+    """`value` with its scalars in the types of the API's shape."""
+    if isinstance(shape, StructureShape) and isinstance(value, dict):
+        return {key: coerced(item, shape.members.get(key)) for key, item in value.items()}
+    if isinstance(shape, ListShape) and isinstance(value, list):
+        return [coerced(item, shape.member) for item in value]
+    if isinstance(shape, MapShape) and isinstance(value, dict):
+        return {key: coerced(item, shape.value) for key, item in value.items()}
+    return value if shape is None else _scalar(value, shape.type_name)
+
+
+def _scalar(value: Any, type_name: str) -> Any:  # noqa: ANN401 - as `coerced`
+    if isinstance(value, str):
+        if type_name == "boolean" and value.lower() in {"true", "false"}:
+            return value.lower() == "true"
+        if type_name in {"integer", "long"} and value.lstrip("-").isdigit():
+            return int(value)
+    if type_name == "string" and isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    return value
+
+
+def policy_text(document: Any) -> str:  # noqa: ANN401 - a policy is JSON or text
+    """A policy document as the text that APIs want."""
+    return document if isinstance(document, str) else json.dumps(document)

@@ -1,0 +1,179 @@
+"""Custom::… and AWS::CloudFormation::CustomResource: the request to a Lambda function and its answer.
+
+AWS: CloudFormation user guide, "Custom resource request/response objects". One difference is on purpose: when the
+function has ended without an answer the resource fails at once, where CloudFormation waits for ServiceTimeout.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from local_aws.cloudformation.errors import ResourceFailure
+from local_aws.cloudformation.intrinsics import as_text
+from local_aws.cloudformation.names import physical_name
+from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType
+from local_aws.cloudformation.responses import ANSWER_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from local_aws.cloudformation.responses import Responses
+
+DEFAULT_TIMEOUT_SECONDS: Final = 3600
+PHYSICAL_ID_LIMIT: Final = 1024
+POLL_SECONDS: Final = 0.05
+
+
+class CustomResource(ResourceType):
+    """A resource whose work a Lambda function does.
+
+    Args:
+        responses: where the function's answers arrive.
+    """
+
+    type: ClassVar[str] = "AWS::CloudFormation::CustomResource"
+    required: ClassVar[frozenset[str]] = frozenset({"ServiceToken"})
+    volatile: ClassVar[frozenset[str] | None] = None
+    rolls_back_by_update: ClassVar[bool] = True
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+
+    def unknown_properties(self, names: Iterable[str]) -> list[str]:  # noqa: ARG002 - takes every property
+        """All properties belong to the function."""
+        return []
+
+    def create(self, request: Request) -> Outcome:
+        """Send a Create."""
+        # A failed Create is followed by a Delete for this id, unless the answer names another.
+        request.initiated(physical_name(request.stack_name, request.logical_id, limit=PHYSICAL_ID_LIMIT))
+        return self._exchange(request, "Create", {})
+
+    def update(self, request: Request) -> Outcome:
+        """Send an Update; an answer with another id is a replacement."""
+        old = {"OldResourceProperties": stringified(request.old_properties)}
+        return self._exchange(request, "Update", {**old, "PhysicalResourceId": request.physical_id})
+
+    def delete(self, request: Request) -> None:
+        """Send a Delete."""
+        self._exchange(request, "Delete", {"PhysicalResourceId": request.physical_id})
+
+    def _exchange(self, request: Request, request_type: str, extra: Mapping[str, Any]) -> Outcome:
+        token, url = self._responses.open()
+        event = {
+            "RequestType": request_type,
+            "ServiceToken": request.properties["ServiceToken"],
+            "ResponseURL": url,
+            "StackId": request.stack_arn,
+            "RequestId": str(uuid.uuid4()),
+            "LogicalResourceId": request.logical_id,
+            "ResourceType": request.type,
+            **extra,
+            "ResourceProperties": stringified(request.properties),
+        }
+        try:
+            answer = _read_answer(self._await_answer(request, event, token), event)
+        finally:
+            self._responses.close(token)
+        return _outcome(request, event, answer)
+
+    def _await_answer(self, request: Request, event: Mapping[str, Any], token: str) -> bytes:
+        call = _Invocation(request, event)
+        call.start()
+        deadline = time.monotonic() + _timeout_seconds(request.properties)
+        while time.monotonic() < deadline:
+            answer = self._responses.poll(token, POLL_SECONDS)
+            if answer is None and not call.is_alive():
+                # The answer may have come between the last look and the end of the function.
+                answer = self._responses.poll(token, 0)
+                if answer is None:
+                    raise ResourceFailure(call.ending())
+            if answer is not None:
+                return answer
+        raise ResourceFailure(
+            "CloudFormation did not receive a response from your Custom Resource. Please check your logs for requestId "
+            f"[{event['RequestId']}]. (ServiceTimeout of {_timeout_seconds(request.properties)} s is over)"
+        )
+
+
+class _Invocation(threading.Thread):
+    """The call of the function, in a thread of its own: the answer does not come back through it."""
+
+    def __init__(self, request: Request, event: Mapping[str, Any]) -> None:
+        super().__init__(name=f"custom-resource-{request.logical_id}", daemon=True)
+        self._request = request
+        self._event = event
+        self._error = ""
+
+    def run(self) -> None:
+        """Invoke the function and note why it failed, if it did."""
+        try:
+            answer = self._request.client("lambda").invoke(
+                FunctionName=self._event["ServiceToken"], Payload=json.dumps(self._event).encode()
+            )
+            if "FunctionError" in answer:
+                payload = json.loads(answer["Payload"].read())
+                self._error = f"{payload.get('errorType', '')}: {payload.get('errorMessage', '')}"
+        except Exception as error:  # noqa: BLE001 - whatever it is becomes the resource's reason
+            self._error = str(error)
+
+    def ending(self) -> str:
+        """Why there is no answer, for the event."""
+        function = self._event["ServiceToken"]
+        cause = f"failed without an answer ({self._error})" if self._error else "ended without an answer"
+        return (
+            f"The function {function} {cause}; its request was [{self._event['RequestId']}]. "
+            "AWS would wait for ServiceTimeout (1 hour by default)."
+        )
+
+
+def stringified(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Properties as functions get them: every scalar a text."""
+    if isinstance(value, dict):
+        return {key: stringified(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [stringified(item) for item in value]
+    return as_text(value)
+
+
+def _timeout_seconds(properties: Mapping[str, Any]) -> int:
+    stated = properties.get("ServiceTimeout")
+    return DEFAULT_TIMEOUT_SECONDS if stated is None else int(stated)
+
+
+def _read_answer(body: bytes, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Check an answer.
+
+    Raises:
+        ResourceFailure: it is too long, no JSON, or not the answer to this request.
+    """
+    if len(body) > ANSWER_LIMIT_BYTES:
+        raise ResourceFailure(f"Response object is too long ({len(body)} bytes of {ANSWER_LIMIT_BYTES}).")
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        raise ResourceFailure(f"Invalid response: it is no JSON: {body[:200]!r}") from None
+    if not isinstance(answer, dict) or answer.get("Status") not in {"SUCCESS", "FAILED"}:
+        raise ResourceFailure("Invalid response: Status must be SUCCESS or FAILED.")
+    for key in ("StackId", "RequestId", "LogicalResourceId"):
+        if answer.get(key) != event[key]:
+            raise ResourceFailure(f"Invalid response: {key} is {answer.get(key)!r}, the request had {event[key]!r}.")
+    return answer
+
+
+def _outcome(request: Request, event: Mapping[str, Any], answer: Mapping[str, Any]) -> Outcome:
+    physical_id = answer.get("PhysicalResourceId")
+    if answer["Status"] == "FAILED":
+        if event["RequestType"] == "Create" and physical_id:
+            request.initiated(str(physical_id))
+        raise ResourceFailure(
+            "Received response status [FAILED] from custom resource. Message returned: "
+            f"{answer.get('Reason', 'no reason given')} (RequestId: {event['RequestId']})"
+        )
+    if not physical_id or len(str(physical_id)) > PHYSICAL_ID_LIMIT:
+        raise ResourceFailure(f"Invalid PhysicalResourceId: it must have 1 to {PHYSICAL_ID_LIMIT} characters.")
+    return Outcome(physical_id=str(physical_id), attributes=answer.get("Data") or {})

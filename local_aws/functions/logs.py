@@ -1,0 +1,42 @@
+"""What functions print, into their log group."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LOGGER: Final = logging.getLogger(__name__)
+# CloudWatch Logs takes 256 KiB an event and 10,000 events a call.
+EVENT_LIMIT: Final = 200_000
+EVENTS_PER_CALL: Final = 1000
+
+
+def write_log(client: Any, group: str, stream: str, lines: Sequence[str]) -> None:  # noqa: ANN401 - boto3 client
+    """Write lines into a stream of its own; the group is made if need be, as Lambda does it.
+
+    A log that cannot be written is a line in the server's own log and never an error of the invocation.
+    """
+    stamp = int(time.time() * 1000)
+    events = [{"timestamp": stamp, "message": line[:EVENT_LIMIT]} for line in lines if line]
+    try:
+        _ensure(client.create_log_group, logGroupName=group)
+        _ensure(client.create_log_stream, logGroupName=group, logStreamName=stream)
+        for start in range(0, len(events), EVENTS_PER_CALL):
+            page = events[start : start + EVENTS_PER_CALL]
+            client.put_log_events(logGroupName=group, logStreamName=stream, logEvents=page)
+    except (BotoCoreError, ClientError):
+        LOGGER.exception("Cannot write to log group %s", group)
+
+
+def _ensure(create: Any, **names: str) -> None:  # noqa: ANN401 - a method of a boto3 client
+    try:
+        create(**names)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
+            raise

@@ -1,0 +1,199 @@
+"""The services that moto stands for, in this process, behind its public WSGI application.
+
+Three things are mended on the way, each because a real deploy would stop at it:
+- moto honours a bucket policy's Deny but not the statement's Condition, so a TLS-only policy shuts everybody out;
+- a service that moto does not know gets an error in AWS's own form instead of a crash;
+- CloudTrail's LookupEvents, which the cdk CLI asks after a failed deploy, answers "no events".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, unquote
+
+from botocore.exceptions import BotoCoreError, ClientError
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from local_aws.gateway import aws_error
+from local_aws.settings import ACCOUNT_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from local_aws.gateway import CredentialScope
+    from local_aws.settings import Clients
+
+WORKERS: Final = 16
+LOOKUP_EVENTS: Final = "LookupEvents"
+
+
+def moto_app() -> ASGIApp:
+    """Moto's whole server as an ASGI app; imported late because it takes most of a second."""
+    # The bootstrap stack's roles name AWS's own managed policies; moto knows them only when told so.
+    os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = "true"
+    from a2wsgi import WSGIMiddleware  # noqa: PLC0415 - see above
+    from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415 - see above
+
+    app: ASGIApp = WSGIMiddleware(DomainDispatcherApplication(create_backend_app), workers=WORKERS)
+    return app
+
+
+def warm_up(clients: Clients) -> None:
+    """Ask the services that are slow at their first call (IAM reads its managed policies for 2 s) something small."""
+    # The server may be gone before they answer.
+    with contextlib.suppress(BotoCoreError, ClientError):
+        clients.get("iam").list_roles(MaxItems=1)
+        clients.get("ssm").describe_parameters(MaxResults=1)
+
+
+def knows(service: str, region: str) -> bool:
+    """Whether moto has a service of this signing name."""
+    from moto.backends import get_service_from_url, list_of_moto_modules  # noqa: PLC0415 - moto loads late
+
+    hosts = (f"{service}.{region}", f"api.{service}.{region}", service)
+    return service in list_of_moto_modules() or any(
+        get_service_from_url(f"https://{host}.amazonaws.com") is not None for host in hosts
+    )
+
+
+class MotoServices:
+    """The ASGI app for every service that is not ours.
+
+    Args:
+        moto: moto as an ASGI app, see `moto_app`.
+    """
+
+    def __init__(self, moto: ASGIApp) -> None:
+        self._moto = moto
+        self._policies: dict[str, bytes] = {}
+        self._known: dict[str, bool] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; see the module's text for what is not left to moto."""
+        headers = Headers(scope=scope)
+        body = await read_body(receive)
+        signed: CredentialScope | None = scope.get("aws_scope")
+        refusal = self._refusal(headers, signed, body)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        bucket = _policy_bucket(scope, signed)
+        if bucket is not None:
+            await self._bucket_policy(bucket, scope, body, send)
+            return
+        await self._moto(_with_length(scope, body), replay(body), send)
+
+    def _refusal(self, headers: Headers, signed: CredentialScope | None, body: bytes) -> Response | None:
+        if signed is None:
+            return None
+        if signed.service == "cloudtrail" and headers.get("x-amz-target", "").endswith(LOOKUP_EVENTS):
+            return Response(json.dumps({"Events": []}), media_type="application/x-amz-json-1.1")
+        if not self._is_known(signed):
+            message = f"lmi-cohost's local AWS has no service '{signed.service}'; run this against a real account."
+            return aws_error(headers, code="ServiceUnavailableInLocalAws", message=message)
+        if signed.service == "sts":
+            return _foreign_account(headers, body)
+        return None
+
+    def _is_known(self, signed: CredentialScope) -> bool:
+        if signed.service not in self._known:
+            self._known[signed.service] = knows(signed.service, signed.region or "us-east-1")
+        return self._known[signed.service]
+
+    async def _bucket_policy(self, bucket: str, scope: Scope, body: bytes, send: Send) -> None:
+        """PUT, GET and DELETE of a bucket policy: the full text is kept here, moto sees what it can judge."""
+        method = scope["method"]
+        forwarded = without_conditional_denies(body) if method == "PUT" else body
+        answer = await capture(self._moto, _with_length(scope, forwarded), forwarded)
+        if answer.status_code < 300:  # noqa: PLR2004 - HTTP success
+            if method == "PUT":
+                self._policies[bucket] = body
+            elif method == "DELETE":
+                self._policies.pop(bucket, None)
+            elif bucket in self._policies:
+                answer = Response(self._policies[bucket], media_type="application/json")
+        await answer(scope, replay(b""), send)
+
+
+def without_conditional_denies(policy: bytes) -> bytes:
+    """The policy without Deny statements that have a Condition; what is no JSON is passed on for moto to refuse."""
+    with contextlib.suppress(ValueError, AttributeError):
+        document: dict[str, Any] = json.loads(policy)
+        statements = document.get("Statement", [])
+        statements = statements if isinstance(statements, list) else [statements]
+        kept = [s for s in statements if not (s.get("Effect") == "Deny" and s.get("Condition"))]
+        return json.dumps({**document, "Statement": kept}).encode()
+    return policy
+
+
+def _policy_bucket(scope: Scope, signed: CredentialScope | None) -> str | None:
+    """The bucket whose policy is asked for, or None for any other request."""
+    if signed is None or signed.service != "s3":
+        return None
+    if "policy" not in parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True):
+        return None
+    return str(scope["path"]).strip("/")
+
+
+def _foreign_account(headers: Mapping[str, str], body: bytes) -> Response | None:
+    """AssumeRole into another account would open an empty second world in moto; say so instead."""
+    form = parse_qs(body.decode("latin-1"))
+    arn = unquote(form.get("RoleArn", [""])[0])
+    account = arn.split(":")[4] if arn.count(":") >= 5 else ACCOUNT_ID  # noqa: PLR2004 - arn:partition:iam::ACCOUNT:…
+    if account == ACCOUNT_ID:
+        return None
+    message = f"RoleArn: {arn} is of account {account}; the local AWS has only {ACCOUNT_ID}: deploy to that account."
+    return aws_error(headers, code="AccessDenied", message=message, status=403)
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body of a request, in bytes."""
+    chunks = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        chunks.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            break
+    return b"".join(chunks)
+
+
+def replay(body: bytes) -> Receive:
+    """A `receive` that hands out `body` once more."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+def _with_length(scope: Scope, body: bytes) -> Scope:
+    """The request with a plain length: WSGI cannot read bodies sent in chunks, which both SDKs use for uploads."""
+    dropped = (b"content-length", b"transfer-encoding")
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() not in dropped]
+    return {**scope, "headers": [*headers, (b"content-length", str(len(body)).encode())]}
+
+
+async def capture(app: ASGIApp, scope: Scope, body: bytes) -> Response:
+    """Run `app` on one request and return its answer instead of sending it."""
+    chunks: list[bytes] = []
+    start: dict[str, Any] = {"status": 500, "headers": []}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            start.update(message)
+        elif message["type"] == "http.response.body":
+            chunks.append(message.get("body", b""))
+
+    await app(scope, replay(body), send)
+    response = Response(b"".join(chunks), start["status"])
+    kept = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+    response.raw_headers = [*kept, (b"content-length", str(len(response.body)).encode())]
+    return response

@@ -1,0 +1,227 @@
+"""Puts the parts together and serves them on one port of 127.0.0.1."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Mount, Route
+
+from cohost.errors import LocalError
+from local_aws.cloudformation import CloudFormation
+from local_aws.cloudformation.responses import PATH as RESPONSE_PATH
+from local_aws.functions import Functions
+from local_aws.gateway import Gateway
+from local_aws.moto_services import MotoServices, moto_app, warm_up
+from local_aws.settings import ACCOUNT_ID, HOST, Clients, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+LOGGER: Final = logging.getLogger(__name__)
+NAME: Final = "lmi-cohost local AWS"
+STATE_FILE: Final = "server.json"
+GRACE_SECONDS: Final = 3
+# Each call that waits (an invocation, a held answer) takes one; they call each other, so there must be plenty.
+THREADS: Final = 200
+
+
+class LocalAws:
+    """The whole emulation on one bound port.
+
+    Args:
+        settings: port, folders and region.
+        make_sagemaker: builds the SageMaker part; left out, `local_aws.sagemaker.SageMaker`.
+
+    Raises:
+        LocalError: the port is in use.
+    """
+
+    def __init__(self, settings: Settings, make_sagemaker: Callable[..., Any] | None = None) -> None:
+        self.settings = settings
+        self._socket = _bind(settings.port)
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"http://{HOST}:{self.port}"
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        clients = self._clients = Clients(lambda: self.url)
+        moto = MotoServices(moto_app())
+        self.sagemaker = (make_sagemaker or _sagemaker)(
+            endpoint_url=lambda: self.url,
+            state_dir=settings.state_dir,
+            hub_roots=settings.hub_roots,
+            account_id=ACCOUNT_ID,
+            region=settings.region,
+        )
+        self.functions = Functions(others=moto, clients=clients, folder=settings.state_dir / "functions")
+        self.cloudformation = CloudFormation(clients=clients)
+        self._server = _AnnouncingServer(self._config(self._app(moto)), self._announce)
+        self._on_ready: Callable[[LocalAws], None] = _nobody
+
+    def _app(self, moto: ASGIApp) -> ASGIApp:
+        services: dict[str, ASGIApp] = {
+            "cloudformation": self.cloudformation.asgi,
+            "lambda": self.functions.asgi,
+            "sagemaker": self.sagemaker.asgi,
+        }
+        return Starlette(
+            routes=[
+                Route("/_cohost/health", self._health),
+                Route(f"{RESPONSE_PATH}/{{token}}", self.cloudformation.responses.receive, methods=["PUT"]),
+                Mount("/", Gateway(services=services, others=moto)),
+            ],
+            lifespan=self._lifespan,
+        )
+
+    @staticmethod
+    def _config(app: ASGIApp) -> uvicorn.Config:
+        return uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            date_header=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            # The cdk CLI keeps connections open while it synthesises; one closed under it is an error to it.
+            timeout_keep_alive=120,
+        )
+
+    async def _health(self, request: Request) -> JSONResponse:  # noqa: ARG002 - starlette's signature
+        settings = self.settings
+        return JSONResponse(
+            {
+                "status": "ok",
+                "emulation": NAME,
+                "url": self.url,
+                "account": ACCOUNT_ID,
+                "region": settings.region,
+                "catalog": None if settings.catalog is None else str(settings.catalog),
+                "pid": os.getpid(),
+            }
+        )
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:  # noqa: ARG002 - starlette's signature
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        await self.sagemaker.startup()
+        try:
+            yield
+        finally:
+            self.cloudformation.stop()
+            self.functions.stop()
+            await self.sagemaker.shutdown()
+
+    def serve(self, on_ready: Callable[[LocalAws], None] | None = None) -> None:
+        """Serve until SIGINT, SIGTERM or `stop`; `server.json` in the state folder exists as long as it serves.
+
+        Args:
+            on_ready: called once requests are answered.
+
+        Raises:
+            LocalError: a part of it could not start; its own message went to the log.
+        """
+        self._on_ready = on_ready or _nobody
+        previous = _swallow_signals()
+        try:
+            self._server.run([self._socket])
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            self._socket.close()
+            _remove_own(self.settings.state_dir / STATE_FILE)
+        if not self._server.started:
+            raise LocalError("the local AWS did not start: see the lines above")
+
+    def stop(self) -> None:
+        """End `serve` from another thread."""
+        self._server.should_exit = True
+
+    def _announce(self) -> None:
+        catalog = self.settings.catalog
+        content = {"pid": os.getpid(), "port": self.port, "url": self.url, "region": self.settings.region}
+        text = json.dumps({**content, "catalog": None if catalog is None else str(catalog)})
+        state = self.settings.state_dir / STATE_FILE
+        partial = state.with_suffix(".partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(state)
+        threading.Thread(target=warm_up, args=(self._clients,), name="warm-up", daemon=True).start()
+        self._on_ready(self)
+
+
+class _AnnouncingServer(uvicorn.Server):
+    """A uvicorn server that says when it answers requests."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then announce; not when the start failed."""
+        await super().startup(sockets)
+        if self.started:
+            self._announce()
+
+
+def _bind(port: int) -> socket.socket:
+    """Bind the front door before anything is built.
+
+    Raises:
+        LocalError: the port is in use, or not ours to take.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        cause = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened ({error.strerror})"
+        raise LocalError(
+            f"port {port} on {HOST} {cause}: stop what holds it (`cohost local down` if that is ours), "
+            "or choose another with --port (0 takes a free one)"
+        ) from None
+    except OverflowError:
+        listener.close()
+        raise LocalError(f"port {port} is none: give 0 to 65535") from None
+    return listener
+
+
+def _swallow_signals() -> dict[int, Any]:
+    """Make SIGINT and SIGTERM harmless outside uvicorn's own handling; returns what was there before.
+
+    uvicorn raises them once more when it has shut down, which would end the process before its clean-up.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+
+
+def _remove_own(state: Path) -> None:
+    """Remove `server.json`, unless a later server has written it."""
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(state.read_text(encoding="utf-8"))["pid"] == os.getpid():
+            state.unlink()
+
+
+def _nobody(_: LocalAws) -> None:
+    """The listener of a server that nobody waits for."""
+
+
+def _sagemaker(**arguments: Any) -> Any:  # noqa: ANN401 - the class is imported when it is needed
+    from local_aws.sagemaker import SageMaker  # noqa: PLC0415 - tests of the rest do without it
+
+    return SageMaker(**arguments)
