@@ -105,7 +105,9 @@ class ModelStore:
     def take_back(self, generation: str, models: Mapping[str, str]) -> None:
         """Removes those of the models that lie there with just that digest: the undoing of `put`."""
         keys = {self._layout.archive(generation, name): name for name in models}
-        found = {keys[key]: digest for key, digest in self._bucket.digests(list(keys)).items()}
+        # Asked for a key that is not there, S3 answers 403 to a role that may list below a prefix only.
+        there = [key for key in self._bucket.keys(self._layout.archives(generation)) if key in keys]
+        found = {keys[key]: digest for key, digest in self._bucket.digests(there).items()}
         self.remove(generation, {name: digest for name, digest in found.items() if digest == models[name]})
 
     def begin(self, generation: str) -> None:

@@ -118,6 +118,14 @@ def test_taking_back_leaves_what_was_not_put(store: ModelStore, s3: S3Client) ->
     s3.head_object(Bucket="models", Key=f"encoders/{ID}/theirs.tar.gz")
 
 
+def test_taking_back_asks_only_for_what_is_listed(store: ModelStore, spy: Spy) -> None:
+    """A role that may list below its prefix only gets 403 instead of 404 for a missing key, so none is asked for."""
+    ours = ModelStore(spy, "models", "encoders/")  # type: ignore[arg-type]
+    ours.take_back(ID, {"a": content_digest(ONE), "never": "x"})
+    assert [call["Key"] for call in spy.calls["head_object"]] == [f"encoders/{ID}/a.tar.gz"]
+    assert store.models(ID) == {}
+
+
 def test_unfinished_generations_are_known(store: ModelStore) -> None:
     """A generation that was begun is listed until it is finished or deleted."""
     store.begin(ID)
