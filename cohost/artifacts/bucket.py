@@ -50,13 +50,13 @@ class Bucket:
         """The names right below a prefix that have something below them."""
         return [
             folder.get("Prefix", "")[len(prefix) : -1]
-            for page in self._pages(prefix, delimiter="/")
+            for page in self._pages(Prefix=prefix, Delimiter="/")
             for folder in page.get("CommonPrefixes", [])
         ]
 
     def keys(self, prefix: str) -> list[str]:
         """All keys below a prefix, in S3's order."""
-        return [item["Key"] for page in self._pages(prefix) for item in page.get("Contents", [])]
+        return [item["Key"] for page in self._pages(Prefix=prefix) for item in page.get("Contents", [])]
 
     def digest(self, key: str) -> str | None:
         """The content digest of an archive written here; "" for an object of another origin, None for no object."""
@@ -117,11 +117,11 @@ class Bucket:
             for error in answer.get("Errors", []):
                 raise self._fault("deleted", error.get("Key", ""), error.get("Code", ""), error.get("Message", ""))
 
-    def _pages(self, prefix: str, delimiter: str = "") -> Iterator[ListObjectsV2OutputTypeDef]:
+    def _pages(self, **options: str) -> Iterator[ListObjectsV2OutputTypeDef]:
         paginator = self._client.get_paginator("list_objects_v2")
-        pages = iter(paginator.paginate(Bucket=self._name, Prefix=prefix, Delimiter=delimiter))
+        pages = iter(paginator.paginate(Bucket=self._name, **options))  # type: ignore[arg-type]
         while True:
-            with self._request("listed", prefix):
+            with self._request("listed", options["Prefix"]):
                 page = next(pages, None)
             if page is None:
                 return
