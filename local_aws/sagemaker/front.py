@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import boto3
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_BUILDING = threading.Lock()
 _THREADS = 16
 _ENDPOINT_TIMEOUTS_S = 10
 
@@ -35,12 +36,7 @@ class Front:
 
     def __init__(self, endpoint_url: Callable[[], str], region: str) -> None:
         self._endpoint_url = endpoint_url
-        self._session = boto3.Session(
-            aws_access_key_id="test",
-            aws_secret_access_key="test",  # noqa: S106 - the emulation takes any
-            region_name=region,
-        )
-        self._lock = threading.Lock()
+        self._region = region
         self._clients: dict[str, Any] = {}
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sagemaker-aws")
 
@@ -75,12 +71,21 @@ class Front:
 
     def _client(self, service: Literal["s3", "iam", "logs", "cloudwatch"]) -> Any:  # noqa: ANN401 - one type a service
         # Building clients of one session is not safe in several threads; using them is (boto3: "Clients").
-        with self._lock:
+        with _BUILDING:
             if service not in self._clients:
-                self._clients[service] = self._session.client(
-                    service, endpoint_url=self._endpoint_url(), config=_CONFIG
-                )
+                session = _session(self._region)
+                self._clients[service] = session.client(service, endpoint_url=self._endpoint_url(), config=_CONFIG)
             return self._clients[service]
+
+
+@cache
+def _session(region: str) -> boto3.Session:
+    """One session for all fronts: it keeps the services' models, which take long to read."""
+    return boto3.Session(
+        aws_access_key_id="test",
+        aws_secret_access_key="test",  # noqa: S106 - the emulation takes any
+        region_name=region,
+    )
 
 
 _CONFIG = Config(

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _RESTART_PAUSE_S = 1.0
+_REPORT_INTERVAL_S = 10.0
 _SINGLE_MODEL = "model"
 
 
@@ -73,6 +74,8 @@ class Instance:
         self._container: ContainerProcess | None = None
         self._api: ContainerApi | None = None
         self._supervisor: asyncio.Task[None] | None = None
+        self._reported: int | None = None
+        self._next_report = 0.0
         self._suspicion = asyncio.Event()
         self._idle = asyncio.Event()
 
@@ -153,9 +156,12 @@ class Instance:
             await self._idle.wait()
 
     def report(self) -> None:
-        """Record the metrics that an instance gives from time to time."""
-        if self.cache is not None:
-            self._meter.count("LoadedModelCount", self.cache.loaded_count, namespace=INSTANCE_METRICS)
+        """Record how many models are loaded, when that has changed and otherwise from time to time."""
+        loaded = 0 if self.cache is None else self.cache.loaded_count
+        now = time.monotonic()
+        if self._plan.multi_model and (loaded != self._reported or now >= self._next_report):
+            self._meter.count("LoadedModelCount", loaded, namespace=INSTANCE_METRICS)
+            self._reported, self._next_report = loaded, now + _REPORT_INTERVAL_S
 
     @staticmethod
     async def _invoke_model(

@@ -75,6 +75,7 @@ class ModelCache:
         self._making_room = asyncio.Lock()
         self._change = asyncio.Event()
         self._background: set[asyncio.Task[None]] = set()
+        self._closed = False
         self.evictions = 0
 
     @property
@@ -135,14 +136,18 @@ class ModelCache:
         return True
 
     def close(self) -> None:
-        """Give up what is still being loaded."""
+        """Give up what is still being loaded: the container has ended. Whoever waits for it gets LoadRefused."""
+        self._closed = True
+        self._pulse()
         loads = {model.load for model in self._models.values() if model.load is not None}
         for task in loads | self._background:
             task.cancel()
 
     async def _acquire_after_load(self, target: str, deadline: float) -> CachedModel:
-        while (model := self._models.get(target)) is not None and model.retiring:
+        while (model := self._models.get(target)) is not None and model.retiring and not self._closed:
             await self._wait_for_change(deadline)
+        if self._closed:
+            raise _ended()
         model = model or self._begin(target)
         model.leases += 1
         try:
@@ -166,6 +171,8 @@ class ModelCache:
         done, _ = await asyncio.wait({load}, timeout=max(0.0, deadline - time.monotonic()))
         if not done:
             raise self._not_ready()
+        if load.cancelled():
+            raise _ended()
         load.result()
 
     async def _wait_for_change(self, deadline: float | None = None) -> None:
@@ -273,3 +280,7 @@ class ModelCache:
             f"The model is still being downloaded or loaded after {self._settings.load_wait_s:g} seconds. "
             "Retry the request."
         )
+
+
+def _ended() -> LoadRefused:
+    return LoadRefused(0, "Container primary ended before the model was loaded; it is started again.")

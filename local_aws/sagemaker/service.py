@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from typing import TYPE_CHECKING
 
 import httpx
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-# LoadedModelCount is a gauge: it is told this often although nothing has changed, so that graphs have no holes.
-_GAUGE_INTERVAL_S = 10
-
 
 class SageMaker:
     """An embedded SageMaker. `asgi` answers every request that is signed for "sagemaker", and `/_cohost/endpoints`.
@@ -79,8 +75,13 @@ class SageMaker:
         self._front = Front(endpoint_url, region)
         self._metrics = Metrics(self._front)
         self._logs = LogShipper(self._front)
-        # One pool for all containers. Proxies of the environment are for other machines, containers are on this one.
-        self._http = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_keepalive_connections=256))
+        # One pool for all containers. Proxies of the environment are for other machines, containers are on this one;
+        # answers are passed on as they are, so the container is not asked to compress them.
+        self._http = httpx.AsyncClient(
+            trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=256),
+            headers={"user-agent": "lmi-cohost-sagemaker", "accept-encoding": "identity"},
+        )
         self._host = Host(
             front=self._front,
             http=self._http,
@@ -163,23 +164,17 @@ class SageMaker:
         return JSONResponse(snapshot(self._endpoints))
 
     async def _publish_for_ever(self) -> None:
-        next_gauges = 0.0
         while True:
             await asyncio.sleep(self._settings.publish_interval_s)
-            if time.monotonic() >= next_gauges:
-                self._record_gauges()
-                next_gauges = time.monotonic() + max(_GAUGE_INTERVAL_S, self._settings.publish_interval_s)
+            for endpoint in self._endpoints:
+                for instance in [] if endpoint.fleet is None else endpoint.fleet.instances:
+                    instance.report()
             for publish in (self._metrics.publish, self._logs.publish):
                 try:
                     await publish()
                 except Exception:
                     # Metrics and log lines are lost rather than calls held up; what is wrong shows in the log.
                     _logger.exception("could not publish to the embedded CloudWatch")
-
-    def _record_gauges(self) -> None:
-        for endpoint in self._endpoints:
-            for instance in [] if endpoint.fleet is None else endpoint.fleet.instances:
-                instance.report()
 
 
 async def _not_emulated(_request: Request) -> Response:

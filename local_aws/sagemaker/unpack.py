@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+_CHUNK_BYTES = 1024 * 1024
+
 
 class ArchiveFault(Exception):  # noqa: N818 - a fault of the user's archive, named as one
     """An archive is no gzip-compressed tar, is cut short, or holds what must not be unpacked."""
@@ -25,9 +27,13 @@ def unpack(archive: Path, folder: Path) -> None:
     """
     folder.mkdir(parents=True)
     try:
-        with tarfile.open(archive, "r:gz") as tar:
-            for member in tar:
-                _unpack_member(tar, member, folder)
+        with gzip.open(archive) as stream:
+            with tarfile.open(fileobj=stream, mode="r:") as tar:
+                for member in tar:
+                    _unpack_member(tar, member, folder)
+            # The tar's end comes before the stream's, and only there is the checksum of the whole compared.
+            while stream.read(_CHUNK_BYTES):
+                pass
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeError) as fault:
         raise ArchiveFault(str(fault) or type(fault).__name__) from fault
     except (FileExistsError, IsADirectoryError, NotADirectoryError) as fault:

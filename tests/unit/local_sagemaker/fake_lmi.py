@@ -1,0 +1,183 @@
+"""A server container for tests: speaks the container contract of multi-model endpoints without any model."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from uvicorn.server import ServerState
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+
+class Listener:
+    """Serves an ASGI app on a free port of 127.0.0.1 until it is stopped, which takes no time.
+
+    uvicorn's own Server ends with pauses of a tenth of a second, which many tests add up.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._config = uvicorn.Config(app, log_level="critical", lifespan="off", access_log=False)
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> str:
+        """Listen; the URL."""
+        self._config.load()
+
+        def protocol() -> asyncio.Protocol:
+            return self._config.http_protocol_class(config=self._config, server_state=self._state, app_state={})
+
+        self._server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def stop(self) -> None:
+        """Stop as a killed process does: connections and what was being done are gone."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        for task in list(self._state.tasks):
+            task.cancel()
+
+
+class FakeContainer:
+    """One running container. A model's behaviour comes from the file `behaviour` of its archive, if it has one.
+
+    Lines of it: `load=SECONDS`, `load_status=N`, `invoke_status=N`, `invoke=SECONDS`. An answer holds the text of the
+    archive's file `answer` and what reached the container.
+    """
+
+    def __init__(self, options: dict[str, Any], room: int | None) -> None:
+        self.options = options
+        self.room = room
+        self.models: dict[str, Path] = {}
+        self.loads: list[str] = []
+        self.unloads: list[str] = []
+        self.pid = 4242
+        self.alive = True
+        self.healthy = True
+        self.url = ""
+        self._loading = 0
+        self._listener: Listener | None = None
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        routes = [
+            Route("/ping", self._ping),
+            Route("/models", self._load, methods=["POST"]),
+            Route("/models/{name}", self._unload, methods=["DELETE"]),
+            Route("/models/{name}/invoke", self._invoke, methods=["POST"]),
+            Route("/invocations", self._invoke_single, methods=["POST"]),
+        ]
+        self._listener = Listener(Starlette(routes=routes))
+        self.url = await self._listener.start()
+        self.log("listening")
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        self.alive = False
+        if self._listener is not None:
+            self._listener.stop()
+
+    async def die(self) -> None:
+        """End as a killed process does: everything in memory is gone, nothing answers."""
+        await self.stop()
+        self.models.clear()
+
+    def log(self, line: str) -> None:
+        """Write a line where the container's output goes."""
+        path: Path = self.options["log_file"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(f"{line}\n")
+
+    async def _ping(self, _request: Request) -> Response:
+        return Response(status_code=200 if self.healthy else 500)
+
+    async def _load(self, request: Request) -> Response:
+        wanted = await request.json()
+        name, folder = wanted["model_name"], Path(wanted["url"])
+        if name in self.models:
+            return JSONResponse({"code": 409, "message": "already registered"}, 409)
+        if self.room is not None and len(self.models) + self._loading >= self.room:
+            return JSONResponse({"code": 507, "type": "WlmOutOfMemoryException", "message": "no memory"}, 507)
+        behaviour = _behaviour(folder)
+        self._loading += 1
+        try:
+            await asyncio.sleep(float(behaviour.get("load", 0)))
+        finally:
+            self._loading -= 1
+        if "load_status" in behaviour:
+            return JSONResponse({"code": 500, "message": "Failed to initialize model"}, int(behaviour["load_status"]))
+        self.models[name] = folder
+        self.loads.append(name)
+        self.log(f"loaded {request.headers['x-amzn-sagemaker-target-model']}")
+        return JSONResponse({"status": "registered"})
+
+    async def _unload(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        self.unloads.append(name)
+        if self.models.pop(name, None) is None:
+            return JSONResponse({"code": 404}, 404)
+        return JSONResponse({"status": "unregistered"})
+
+    async def _invoke(self, request: Request) -> Response:
+        folder = self.models.get(request.path_params["name"])
+        if folder is None:
+            return JSONResponse({"code": 404, "message": "Model or workflow not found"}, 404)
+        return await self._answer(folder, request)
+
+    async def _invoke_single(self, request: Request) -> Response:
+        return await self._answer(self.options["model_store"], request)
+
+    async def _answer(self, folder: Path, request: Request) -> Response:
+        body = await request.body()
+        behaviour = _behaviour(folder)
+        await asyncio.sleep(float(behaviour.get("invoke", 0)))
+        if "invoke_status" in behaviour:
+            return Response("refused by the model", int(behaviour["invoke_status"]))
+        answer = folder / "answer"
+        content = {
+            "answer": answer.read_text() if answer.exists() else None,
+            "body": body.decode(),
+            "headers": dict(request.headers),
+            "port": self.url.rpartition(":")[2],
+        }
+        return JSONResponse(content, headers={"X-Amzn-SageMaker-Custom-Attributes": "trace=seen"})
+
+
+class FakeFactory:
+    """Starts fake containers, like `Container.start`. `failing` makes starts fail, `room` limits models in memory."""
+
+    def __init__(self) -> None:
+        self.started: list[FakeContainer] = []
+        self.failing = False
+        self.room: int | None = None
+
+    @property
+    def running(self) -> list[FakeContainer]:
+        """The containers that were not stopped."""
+        return [container for container in self.started if container.alive]
+
+    async def __call__(self, **options: Any) -> FakeContainer:
+        """Start one."""
+        if self.failing:
+            raise RuntimeError("told to fail")
+        container = FakeContainer(options, self.room)
+        await container.start()
+        self.started.append(container)
+        return container
+
+
+def _behaviour(folder: Path) -> dict[str, str]:
+    file = folder / "behaviour"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return dict(line.split("=", 1) for line in lines)

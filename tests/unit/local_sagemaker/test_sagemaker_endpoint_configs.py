@@ -1,0 +1,91 @@
+"""EndpointConfig operations and their rules, through boto3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from conftest import Cloud
+
+ARN = "arn:aws:sagemaker:us-east-1:123456789012"
+
+
+def test_a_configuration_is_described_as_it_was_created(cloud: Cloud) -> None:
+    """DescribeEndpointConfig gives back the variants, with the default weight."""
+    cloud.create_model()
+    arn = cloud.create_config(InferenceAmiVersion="al2023-ami-sagemaker-inference-gpu-4-1")
+    config = cloud.sagemaker.describe_endpoint_config(EndpointConfigName="config")
+    assert arn == config["EndpointConfigArn"] == f"{ARN}:endpoint-config/config"
+    assert config["ProductionVariants"] == [
+        {
+            "VariantName": "AllTraffic",
+            "ModelName": "model",
+            "InstanceType": "ml.g5.xlarge",
+            "InitialInstanceCount": 1,
+            "InitialVariantWeight": 1.0,
+            "InferenceAmiVersion": "al2023-ami-sagemaker-inference-gpu-4-1",
+        }
+    ]
+
+
+def test_names_exist_once_and_missing_ones_are_not_found(cloud: Cloud) -> None:
+    """The texts for a name that is taken and for one that is not there are the service's."""
+    cloud.create_model()
+    cloud.create_config()
+    with pytest.raises(ClientError, match=f'Cannot create already existing endpoint configuration "{ARN}:endpoint-con'):
+        cloud.create_config()
+    cloud.sagemaker.delete_endpoint_config(EndpointConfigName="config")
+    with pytest.raises(ClientError, match=f'Could not find endpoint configuration "{ARN}:endpoint-config/config".'):
+        cloud.sagemaker.describe_endpoint_config(EndpointConfigName="config")
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        ({"ModelName": "gone"}, f'Could not find model "{ARN}:model/gone".'),
+        (
+            {"ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 1}},
+            "ManagedInstanceScaling is only supported for inference component endpoints.",
+        ),
+        ({"ModelName": None}, "is for inference components, is not part of this emulation"),
+        ({"InstanceType": None}, "InstanceType must be specified for production variant AllTraffic"),
+        ({"InitialInstanceCount": None}, "InitialInstanceCount must be specified for production variant AllTraffic"),
+        (
+            {"ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}},
+            "ServerlessConfig of a production variant",
+        ),
+    ],
+)
+def test_a_variant_that_breaks_a_rule_is_refused(cloud: Cloud, variant: dict[str, Any], message: str) -> None:
+    """Each rule for variants has its text."""
+    cloud.create_model()
+    with pytest.raises(ClientError) as caught:
+        cloud.create_config(**variant)
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
+    assert message in caught.value.response["Error"]["Message"]
+
+
+def test_features_that_the_emulation_lacks_are_refused(cloud: Cloud) -> None:
+    """Asynchronous inference and equal variant names are refused."""
+    cloud.create_model()
+    variant = {"VariantName": "v", "ModelName": "model", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
+    create = cloud.sagemaker.create_endpoint_config
+    with pytest.raises(ClientError, match="AsyncInferenceConfig is not part of this emulation"):
+        create(
+            EndpointConfigName="c",
+            ProductionVariants=[variant],
+            AsyncInferenceConfig={"OutputConfig": {"S3OutputPath": "s3://models/out"}},
+        )
+    with pytest.raises(ClientError, match="must be unique"):
+        create(EndpointConfigName="c", ProductionVariants=[variant, variant])
+
+
+def test_configurations_are_listed(cloud: Cloud) -> None:
+    """ListEndpointConfigs gives name and ARN."""
+    cloud.create_model()
+    cloud.create_config()
+    (summary,) = cloud.sagemaker.list_endpoint_configs()["EndpointConfigs"]
+    assert (summary["EndpointConfigName"], summary["EndpointConfigArn"]) == ("config", f"{ARN}:endpoint-config/config")

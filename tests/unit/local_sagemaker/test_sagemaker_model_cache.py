@@ -1,0 +1,210 @@
+"""Models of a multi-model endpoint: first calls, slow and failing loads, eviction, stale copies."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Cloud
+
+
+def in_threads(*calls: Callable[[], Any]) -> list[Any]:
+    """The outcomes of calls made at the same time: what they return or raise."""
+    outcomes: list[Any] = [None] * len(calls)
+
+    def run(number: int) -> None:
+        try:
+            outcomes[number] = calls[number]()
+        except Exception as fault:  # noqa: BLE001 - the test looks at it
+            outcomes[number] = fault
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+def cache_of(cloud: Cloud) -> Any:
+    """The cache of the endpoint's first instance."""
+    return cloud.service._endpoints.get("e").fleet.instances[0].cache
+
+
+def test_concurrent_first_calls_share_one_load(cloud: Cloud) -> None:
+    """However many callers come first, a model is fetched and loaded once."""
+    cloud.put_model("a.tar.gz", answer="a", behaviour="load=0.2")
+    cloud.deploy()
+    outcomes = in_threads(*[cloud.invoke] * 8)
+    assert [outcome["answer"] for outcome in outcomes] == ["a"] * 8
+    assert len(cloud.factory.started[0].loads) == 1
+
+
+def test_a_loaded_copy_is_never_read_again(cloud: Cloud) -> None:
+    """Overwriting or deleting the object changes nothing where the model is loaded."""
+    cloud.put_model("a.tar.gz", answer="first")
+    cloud.deploy()
+    assert cloud.invoke()["answer"] == "first"
+    cloud.put_model("a.tar.gz", answer="second")
+    assert cloud.invoke()["answer"] == "first"
+    cloud.s3.delete_object(Bucket="models", Key="p/a.tar.gz")
+    assert cloud.invoke()["answer"] == "first"
+
+
+def test_instances_have_copies_of_their_own(cloud: Cloud) -> None:
+    """A model overwritten between two first calls answers differently on each instance, as on the service."""
+    cloud.put_model("a.tar.gz", answer="first", behaviour="invoke=0.3")
+    cloud.put_model("b.tar.gz", answer="b")
+    cloud.deploy(count=2)
+    assert cloud.invoke()["answer"] == "first"
+    cloud.put_model("a.tar.gz", answer="second")
+    outcomes = in_threads(*[cloud.invoke] * 20)
+    assert {outcome["answer"] for outcome in outcomes} == {"first", "second"}
+
+
+def test_a_slow_load_is_not_ready_and_goes_on(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
+    """A load longer than the limit gives 429, goes on in the background, and later calls succeed."""
+    cloud = make_cloud(load_wait_s=0.2)
+    cloud.put_model("slow.tar.gz", answer="slow", behaviour="load=0.7")
+    cloud.put_model("quick.tar.gz", answer="quick")
+    cloud.deploy()
+    with pytest.raises(cloud.runtime.exceptions.ModelNotReadyException) as caught:
+        cloud.invoke("slow.tar.gz")
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
+    assert cloud.invoke("quick.tar.gz")["answer"] == "quick"
+    wait(lambda: cache_of(cloud).loaded_count == 2)
+    assert cloud.invoke("slow.tar.gz")["answer"] == "slow"
+    assert len(cloud.factory.started[0].loads) == 2
+
+
+def test_a_load_that_takes_for_ever_is_given_up(make_cloud: Callable[..., Cloud]) -> None:
+    """After the limit for loading the model is unloaded from the container, and a later call starts afresh."""
+    cloud = make_cloud(load_wait_s=5, load_limit_s=0.3)
+    cloud.put_model("a.tar.gz", behaviour="load=2")
+    cloud.deploy()
+    with pytest.raises(cloud.runtime.exceptions.ModelError, match=r"not loaded within 0\.3 seconds"):
+        cloud.invoke()
+    assert len(cache_of(cloud).models) == 0
+    cloud.put_model("a.tar.gz", answer="mended")
+    assert cloud.invoke()["answer"] == "mended"
+
+
+def test_a_load_that_fails_is_a_model_error_and_can_be_mended(cloud: Cloud) -> None:
+    """The container's refusal reaches every waiting caller; after a new upload the next call succeeds."""
+    cloud.put_model("a.tar.gz", behaviour="load=0.1\nload_status=500")
+    cloud.deploy()
+    outcomes = in_threads(*[cloud.invoke] * 3)
+    assert {type(outcome).__name__ for outcome in outcomes} == {"ModelError"}
+    assert outcomes[0].response["OriginalStatusCode"] == 500
+    assert "Failed to initialize model" in outcomes[0].response["OriginalMessage"]
+    cloud.put_model("a.tar.gz", answer="mended")
+    assert cloud.invoke()["answer"] == "mended"
+
+
+def test_a_corrupt_archive_is_a_validation_error_and_can_be_mended(cloud: Cloud) -> None:
+    """What cannot be unpacked is refused with bucket and key, leaves nothing on disk, and can be replaced."""
+    cloud.s3.put_object(Bucket="models", Key="p/a.tar.gz", Body=b"no archive")
+    cloud.deploy()
+    with pytest.raises(cloud.runtime.exceptions.ValidationError, match=r"Failed to extract model data\(bucket: models"):
+        cloud.invoke()
+    assert [path for path in (cloud.state_dir / "endpoints").rglob("*") if path.is_file()] == []
+    cloud.put_model("a.tar.gz", answer="mended")
+    assert cloud.invoke()["answer"] == "mended"
+
+
+def test_the_least_recently_used_model_makes_room(cloud: Cloud) -> None:
+    """When the container has no memory left, the model whose last call is longest ago goes."""
+    for name in "abc":
+        cloud.put_model(f"{name}.tar.gz", answer=name)
+    cloud.factory.room = 2
+    cloud.deploy()
+    for name in "abac":
+        assert cloud.invoke(f"{name}.tar.gz")["answer"] == name
+    assert [model.target for model in cache_of(cloud).models] == ["a.tar.gz", "c.tar.gz"]
+    assert cache_of(cloud).evictions == 1
+
+
+def test_more_models_than_memory_are_all_answered(cloud: Cloud) -> None:
+    """Traffic over three models with memory for two is answered call by call, with evictions."""
+    for name in "abc":
+        cloud.put_model(f"{name}.tar.gz", answer=name)
+    cloud.factory.room = 2
+    cloud.deploy()
+    assert [cloud.invoke(f"{name}.tar.gz")["answer"] for name in "abcabc"] == list("abcabc")
+    assert cache_of(cloud).evictions == 4
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_busy_models_do_not_keep_others_out(cloud: Cloud, room: int) -> None:
+    """With less memory than models under concurrent load, every caller is answered by its own model."""
+    for name in "abc":
+        cloud.put_model(f"{name}.tar.gz", answer=name, behaviour="load=0.01\ninvoke=0.01")
+    cloud.factory.room = room
+    cloud.deploy()
+
+    def work(name: str) -> list[str]:
+        return [cloud.invoke(f"{name}.tar.gz")["answer"] for _ in range(5)]
+
+    outcomes = in_threads(*[lambda name=name: work(name) for name in "abcabcabc"])
+    assert outcomes == [[name] * 5 for name in "abcabcabc"]
+    assert len(cloud.factory.started[0].models) <= room
+
+
+def test_an_evicted_model_comes_back_from_the_instances_disk(cloud: Cloud) -> None:
+    """An unloaded model stays on the instance's disk: it is loaded again without a look at S3."""
+    for name in "ab":
+        cloud.put_model(f"{name}.tar.gz", answer=name)
+    cloud.factory.room = 1
+    cloud.deploy()
+    cloud.invoke("a.tar.gz")
+    cloud.invoke("b.tar.gz")
+    cloud.s3.delete_object(Bucket="models", Key="p/a.tar.gz")
+    assert cloud.invoke("a.tar.gz")["answer"] == "a"
+
+
+def test_a_model_too_large_for_an_empty_container_is_a_model_error(cloud: Cloud) -> None:
+    """When nothing is left to unload, the container's 507 reaches the caller."""
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.factory.room = 0
+    cloud.deploy()
+    with pytest.raises(cloud.runtime.exceptions.ModelError) as caught:
+        cloud.invoke()
+    assert caught.value.response["OriginalStatusCode"] == 507
+
+
+def test_with_caching_disabled_a_model_goes_after_its_call(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """ModelCacheSetting Disabled unloads the model and deletes its copy after each call."""
+    cloud.put_model("a.tar.gz", answer="first")
+    cloud.deploy(MultiModelConfig={"ModelCacheSetting": "Disabled"})
+    assert cloud.invoke()["answer"] == "first"
+    wait(lambda: not cache_of(cloud).models)
+    wait(lambda: not list((cloud.state_dir / "endpoints").rglob("answer")))
+    cloud.put_model("a.tar.gz", answer="second")
+    assert cloud.invoke()["answer"] == "second"
+
+
+def test_a_container_that_dies_while_loading_fails_the_call_and_recovers(
+    cloud: Cloud, wait: Callable[..., None]
+) -> None:
+    """A call whose container dies during the load ends with an error at once; the next container serves the model."""
+    cloud.put_model("a.tar.gz", answer="a", behaviour="load=3")
+    cloud.put_model("b.tar.gz", answer="b")
+    cloud.deploy()
+    started = time.monotonic()
+    outcomes: list[Any] = []
+    caller = threading.Thread(target=lambda: outcomes.extend(in_threads(cloud.invoke)))
+    caller.start()
+    wait(lambda: cloud.factory.started[0]._loading)
+    cloud.run(cloud.factory.started[0].die())
+    caller.join()
+    assert time.monotonic() - started < 3
+    assert type(outcomes[0]).__name__ == "ModelError"
+    wait(lambda: len(cloud.factory.running) == 1)
+    wait(lambda: cloud.service._endpoints.get("e").fleet.instances[0].ready)
+    assert cloud.invoke("b.tar.gz")["answer"] == "b"

@@ -1,0 +1,120 @@
+"""What can be seen of endpoints: metrics, logs and the introspection route."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Cloud
+
+GROUP = "/aws/sagemaker/Endpoints/e"
+
+
+def statistic(cloud: Cloud, namespace: str, name: str, kind: str) -> Any:
+    """A statistic over the last minutes; None if there is none."""
+    now = datetime.now(UTC)
+    dimensions = [{"Name": "EndpointName", "Value": "e"}, {"Name": "VariantName", "Value": "AllTraffic"}]
+    points = cloud.cloudwatch.get_metric_statistics(
+        Namespace=namespace,
+        MetricName=name,
+        Dimensions=dimensions,
+        StartTime=now - timedelta(minutes=5),
+        EndTime=now + timedelta(minutes=5),
+        Period=3600,
+        Statistics=[kind],
+    )["Datapoints"]
+    return points[0][kind] if points else None
+
+
+def test_calls_and_loads_are_measured(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """Invocations, latencies, cache hits and loading times reach CloudWatch with the service's names."""
+    cloud.put_model("a.tar.gz", answer="a", behaviour="load=0.1")
+    cloud.deploy()
+    for _ in range(4):
+        cloud.invoke()
+    wait(lambda: statistic(cloud, "AWS/SageMaker", "Invocations", "Sum") == 4)
+    assert statistic(cloud, "AWS/SageMaker", "ModelCacheHit", "Average") == 0.75
+    assert statistic(cloud, "AWS/SageMaker", "ModelLoadingTime", "Minimum") >= 100_000
+    assert statistic(cloud, "AWS/SageMaker", "ModelLoadingWaitTime", "SampleCount") == 1
+    assert statistic(cloud, "AWS/SageMaker", "ModelDownloadingTime", "SampleCount") == 1
+    assert statistic(cloud, "AWS/SageMaker", "OverheadLatency", "Maximum") >= 100_000
+    assert 0 < statistic(cloud, "AWS/SageMaker", "ModelLatency", "Maximum") < 100_000
+    assert statistic(cloud, "AWS/SageMaker", "InvocationModelErrors", "Sum") == 0
+
+
+def test_loaded_models_are_counted(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """LoadedModelCount follows what is in memory, without a call to prompt it."""
+    for name in "ab":
+        cloud.put_model(f"{name}.tar.gz", answer=name)
+    cloud.deploy()
+    wait(lambda: statistic(cloud, "/aws/sagemaker/Endpoints", "LoadedModelCount", "Maximum") == 0)
+    cloud.invoke("a.tar.gz")
+    cloud.invoke("b.tar.gz")
+    wait(lambda: statistic(cloud, "/aws/sagemaker/Endpoints", "LoadedModelCount", "Maximum") == 2)
+
+
+def test_log_lines_reach_the_file_and_cloudwatch(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """A container's output is in a file of its instance and in a stream of the endpoint's log group."""
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.deploy()
+    cloud.invoke()
+    (file,) = (cloud.state_dir / "logs" / "e").iterdir()
+    assert file.read_text() == "listening\nloaded a.tar.gz\n"
+    stream = f"AllTraffic/{file.stem}"
+
+    def lines() -> list[str]:
+        if not cloud.logs.describe_log_groups(logGroupNamePrefix=GROUP)["logGroups"]:
+            return []
+        if not cloud.logs.describe_log_streams(logGroupName=GROUP)["logStreams"]:
+            return []
+        events = cloud.logs.get_log_events(logGroupName=GROUP, logStreamName=stream)["events"]
+        return [event["message"] for event in events]
+
+    wait(lambda: lines() == ["listening", "loaded a.tar.gz"])
+
+
+def test_a_log_group_of_the_stack_is_used_and_its_removal_final(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """A group that is there is used; once removed it does not come back, neither then nor after the endpoint's end."""
+    cloud.logs.create_log_group(logGroupName=GROUP)
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.put_model("b.tar.gz", answer="b")
+    cloud.deploy()
+    wait(lambda: cloud.logs.describe_log_streams(logGroupName=GROUP)["logStreams"])
+    cloud.logs.delete_log_group(logGroupName=GROUP)
+    cloud.invoke()
+    cloud.run(cloud.service._logs.publish())
+    cloud.invoke("b.tar.gz")
+    cloud.sagemaker.delete_endpoint(EndpointName="e")
+    wait(lambda: not cloud.sagemaker.list_endpoints()["Endpoints"])
+    cloud.run(cloud.service._logs.publish())
+    assert cloud.logs.describe_log_groups()["logGroups"] == []
+
+
+def test_introspection_tells_instances_and_models(cloud: Cloud) -> None:
+    """The route of our own gives instances with process ids, and models with their calls."""
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.deploy(count=2)
+    cloud.invoke()
+    cloud.invoke()
+    (endpoint,) = httpx.get(f"{cloud.url}/_cohost/endpoints", trust_env=False).json()["endpoints"]
+    assert (endpoint["name"], endpoint["status"], endpoint["config"]) == ("e", "InService", "config")
+    instances = endpoint["variants"][0]["instances"]
+    assert [instance["pid"] for instance in instances] == [4242, 4242]
+    (model,) = [model for instance in instances for model in instance["models"]]
+    assert (model["target"], model["loaded"], model["calls"]) == ("a.tar.gz", True, 2)
+
+
+def test_faults_of_the_request_are_json_errors(cloud: Cloud) -> None:
+    """Bodies that are no JSON object, and unknown targets, are answered in JSON, never with a 500."""
+    url, target = cloud.url, {"x-amz-target": "SageMaker.ListModels"}
+    for body in ("no json", "[1]"):
+        answer = httpx.post(url, content=body, headers=target, trust_env=False)
+        assert (answer.status_code, answer.json()["__type"]) == (400, "SerializationException")
+    answer = httpx.post(url, content="{}", trust_env=False)
+    assert (answer.status_code, answer.json()["__type"]) == (400, "UnknownOperationException")
+    assert httpx.post(url, content="", headers=target, trust_env=False).json() == {"Models": []}

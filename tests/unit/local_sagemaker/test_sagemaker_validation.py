@@ -1,0 +1,133 @@
+"""Checks of requests against the API's own model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from local_aws.sagemaker.faults import SerializationException, UnknownOperationException, ValidationException
+from local_aws.sagemaker.patterns import matcher
+from local_aws.sagemaker.validation import check_request
+
+
+def variant(**members: Any) -> dict[str, Any]:
+    """An endpoint configuration with one production variant."""
+    whole = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1, **members}
+    return {"EndpointConfigName": "c", "ProductionVariants": [whole]}
+
+
+def test_a_good_request_passes() -> None:
+    """A request that keeps all constraints is let through, also with members that the model does not know."""
+    check_request("CreateEndpointConfig", {**variant(), "FutureMember": 1})
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_body", "message"),
+    [
+        (
+            "CreateEndpoint",
+            {"EndpointName": "e"},
+            (
+                "1 validation error detected: Value null at 'endpointConfigName' failed to satisfy constraint: "
+                "Member must not be null"
+            ),
+        ),
+        (
+            "DescribeEndpoint",
+            {"EndpointName": "under_score"},
+            (
+                "1 validation error detected: Value 'under_score' at 'endpointName' failed to satisfy constraint: "
+                "Member must satisfy regular expression pattern: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
+            ),
+        ),
+        (
+            "DescribeEndpoint",
+            {"EndpointName": "e" * 64},
+            (
+                f"1 validation error detected: Value '{'e' * 64}' at 'endpointName' failed to satisfy constraint: "
+                "Member must have length less than or equal to 63"
+            ),
+        ),
+        (
+            "CreateEndpointConfig",
+            variant(ModelDataDownloadTimeoutInSeconds=59),
+            (
+                "1 validation error detected: Value '59' at "
+                "'productionVariants.1.member.modelDataDownloadTimeoutInSeconds' failed to satisfy constraint: "
+                "Member must have value greater than or equal to 60"
+            ),
+        ),
+        (
+            "CreateEndpointConfig",
+            {"EndpointConfigName": "c", "ProductionVariants": []},
+            (
+                "1 validation error detected: Value '[]' at 'productionVariants' failed to satisfy constraint: "
+                "Member must have length greater than or equal to 1"
+            ),
+        ),
+    ],
+)
+def test_a_broken_constraint_is_told_in_the_services_form(
+    operation: str, request_body: dict[str, Any], message: str
+) -> None:
+    """Each kind of constraint gives the text that AWS services give, with the member's path."""
+    with pytest.raises(ValidationException) as caught:
+        check_request(operation, request_body)
+    assert caught.value.message == message
+
+
+def test_all_faults_come_at_once() -> None:
+    """A request with several faults names all of them."""
+    with pytest.raises(
+        ValidationException, match=r"^2 validation errors detected: .*initialInstanceCount.*; .*cool"
+    ) as e:
+        check_request("CreateEndpointConfig", variant(InitialInstanceCount=0, InstanceType="ml.cool.xlarge"))
+    assert "Member must satisfy enum value set: [ml.t2.medium, " in e.value.message
+
+
+def test_map_entries_are_checked() -> None:
+    """A container's environment has bounds on keys and values."""
+    container = {"Image": "i", "Environment": {"1bad": "x", "OK": "y" * 1025}}
+    with pytest.raises(ValidationException) as caught:
+        check_request("CreateModel", {"ModelName": "m", "PrimaryContainer": container})
+    assert "Map keys must satisfy constraint: [Member must satisfy regular expression" in caught.value.message
+    assert (
+        "Map value must satisfy constraint: [Member must have length less than or equal to 1024" in caught.value.message
+    )
+
+
+@pytest.mark.parametrize("value", [7, True, ["e"], {"a": 1}])
+def test_a_wrong_json_type_cannot_be_read(value: object) -> None:
+    """A value of another JSON type is refused before any constraint is looked at."""
+    with pytest.raises(SerializationException, match="endpointName"):
+        check_request("DescribeEndpoint", {"EndpointName": value})
+
+
+def test_a_boolean_is_no_number() -> None:
+    """Python takes True for 1; the service does not."""
+    with pytest.raises(SerializationException, match="integer"):
+        check_request("CreateEndpointConfig", variant(InitialInstanceCount=True))
+
+
+def test_an_unknown_operation_is_refused() -> None:
+    """What SageMaker does not have is named."""
+    with pytest.raises(UnknownOperationException, match="MakeCoffee"):
+        check_request("MakeCoffee", {})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        (r"([\p{L}\p{Z}\p{N}_.:/=+\-@]*)", "Größe 한국 9", True),
+        (r"([\p{L}\p{Z}\p{N}_.:/=+\-@]*)", "semi;colon", False),
+        (r"\p{ASCII}*", "plain", True),
+        (r"\p{ASCII}*", "né", False),
+        (r"\A\S[\p{Print}]*\z", "a/b.tar.gz", True),
+        (r"\A\S[\p{Print}]*\z", " leading", False),
+        (r"\A\S[\p{Print}]*\z", "line\nbreak", False),
+    ],
+)
+def test_java_patterns_match_as_in_java(pattern: str, text: str, matches: bool) -> None:  # noqa: FBT001
+    """The character classes that only Java has keep their meaning."""
+    assert bool(matcher(pattern).fullmatch(text)) is matches
