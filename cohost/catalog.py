@@ -79,14 +79,13 @@ class Storage(Settings):
 
 
 class DeviceSettings(Settings):
-    """Workers and memory on one kind of device: the keys under `gpu.` or `cpu.` of serving.properties.
+    """Workers on one kind of device: the keys under `gpu.` or `cpu.` of serving.properties.
 
     Both bounds are always written, because DJL Serving's documents and code disagree on the default.
     """
 
     min_workers: Workers = Field(default=1, alias="minWorkers", description="1 to 64 workers")
     max_workers: Workers = Field(default=1, alias="maxWorkers", description="1 to 64 workers")
-    required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> DeviceSettings:
@@ -97,6 +96,12 @@ class DeviceSettings(Settings):
             )
             raise ValueError(msg)
         return self
+
+
+class GpuSettings(DeviceSettings):
+    """Workers on GPUs, and GPU memory where it differs from what the model needs on the host."""
+
+    required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
 class ModelEntry(Settings):
@@ -112,10 +117,8 @@ class ModelEntry(Settings):
     handler: Literal["stock"] = Field(default="stock", description="stock")
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
     reserved_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
-    gpu: DeviceSettings = Field(
-        default_factory=DeviceSettings, description="minWorkers, maxWorkers, required_memory_mb"
-    )
-    cpu: DeviceSettings | None = Field(default=None, description="minWorkers, maxWorkers, required_memory_mb")
+    gpu: GpuSettings = Field(default_factory=GpuSettings, description="minWorkers, maxWorkers, required_memory_mb")
+    cpu: DeviceSettings | None = Field(default=None, description="minWorkers, maxWorkers")
     batch_size: int | None = Field(default=None, ge=1, le=1024, description="1 to 1024 requests")
     max_batch_delay: int | None = Field(default=None, ge=0, le=60_000, description="0 to 60000 milliseconds")
     max_idle_time: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")

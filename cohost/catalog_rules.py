@@ -43,7 +43,6 @@ FIELDS_OF_KEYS: Mapping[str, str] = {
     "gpu.required_memory_mb": "gpu.required_memory_mb",
     "cpu.minWorkers": "cpu.minWorkers",
     "cpu.maxWorkers": "cpu.maxWorkers",
-    "cpu.required_memory_mb": "cpu.required_memory_mb",
     "required_memory_mb": "required_memory_mb",
     "reserved_memory_mb": "reserved_memory_mb",
     "batch_size": "batch_size",

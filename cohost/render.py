@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cohost.artifacts.archive import model_files
+from cohost.artifacts.archive import in_file_order, model_files
 
 if TYPE_CHECKING:
-    from cohost.catalog import DeviceSettings, ModelEntry
+    from cohost.catalog import ModelEntry
     from cohost.images import Image
 
 CPU_FULL_REQUIREMENTS = (
@@ -23,38 +23,34 @@ the lmi image has them and the rest as they resolve together (2026-11)."""
 
 
 def properties_of(entry: ModelEntry) -> dict[str, str]:
-    """The lines of serving.properties, in the order in which they are written; the same entry gives the same lines.
+    """The keys and values of serving.properties, in the order of the file; the same entry gives the same lines.
 
     `rolling_batch` is always disabled, because it is a way of generating text, and `tensor_parallel_degree` always
     written, because a worker takes every GPU of the machine without it.
     """
-    properties = {
+    settings: dict[str, str | float | bool | None] = {
         "engine": "Python",
         "option.model_id": entry.model_id,
+        "option.revision": entry.revision,
         "option.task": entry.task,
         "option.rolling_batch": "disable",
-        **_workers("gpu", entry.gpu),
-        **_given(required_memory_mb=entry.required_memory_mb),
+        "option.tensor_parallel_degree": entry.tensor_parallel_degree,
+        "option.dtype": entry.dtype,
+        "option.trust_remote_code": entry.trust_remote_code,
+        "gpu.minWorkers": entry.gpu.min_workers,
+        "gpu.maxWorkers": entry.gpu.max_workers,
+        "gpu.required_memory_mb": entry.gpu.required_memory_mb,
+        "cpu.minWorkers": None if entry.cpu is None else entry.cpu.min_workers,
+        "cpu.maxWorkers": None if entry.cpu is None else entry.cpu.max_workers,
+        "required_memory_mb": entry.required_memory_mb,
+        "reserved_memory_mb": entry.reserved_memory_mb,
+        "batch_size": entry.batch_size,
+        "max_batch_delay": entry.max_batch_delay,
+        "max_idle_time": entry.max_idle_time,
+        "job_queue_size": entry.job_queue_size,
+        **entry.properties,
     }
-    if entry.revision is not None:
-        properties["option.revision"] = entry.revision
-    properties["option.tensor_parallel_degree"] = str(entry.tensor_parallel_degree)
-    properties |= _given(
-        **{
-            "gpu.required_memory_mb": entry.gpu.required_memory_mb,
-            "reserved_memory_mb": entry.reserved_memory_mb,
-            "batch_size": entry.batch_size,
-            "max_batch_delay": entry.max_batch_delay,
-            "max_idle_time": entry.max_idle_time,
-            "job_queue_size": entry.job_queue_size,
-            "option.dtype": entry.dtype,
-            "option.trust_remote_code": entry.trust_remote_code,
-        }
-    )
-    if entry.cpu is not None:
-        properties |= _workers("cpu", entry.cpu)
-        properties |= _given(**{"cpu.required_memory_mb": entry.cpu.required_memory_mb})
-    return properties | entry.properties
+    return in_file_order({key: _text(value) for key, value in settings.items() if value is not None})
 
 
 def requirements_for(entry: ModelEntry, image: Image) -> tuple[str, ...]:
@@ -69,14 +65,6 @@ def files_of(entry: ModelEntry, image: Image) -> dict[str, bytes]:
     return model_files(properties_of(entry), requirements_for(entry, image))
 
 
-def _workers(device: str, settings: DeviceSettings) -> dict[str, str]:
-    return {f"{device}.minWorkers": str(settings.min_workers), f"{device}.maxWorkers": str(settings.max_workers)}
-
-
-def _given(**settings: str | float | bool | None) -> dict[str, str]:
-    """The settings that have a value, as DJL Serving writes them: true and false in small letters."""
-    return {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in settings.items()
-        if value is not None
-    }
+def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a setting of any type
+    """A value as DJL Serving writes it: true and false in small letters."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

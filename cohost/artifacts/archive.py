@@ -26,13 +26,36 @@ _MEMBER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
 
+_FILE_ORDER = (
+    "engine",
+    "option.model_id",
+    "option.task",
+    "option.rolling_batch",
+    "gpu.minWorkers",
+    "gpu.maxWorkers",
+    "required_memory_mb",
+    "option.revision",
+    "option.tensor_parallel_degree",
+)
+
+
+def in_file_order(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties in the order in which they are written: what makes a model first, the rest by name.
+
+    The order is fixed here because the properties arrive through CloudFormation, which promises none for a map, and
+    another order would be another content.
+    """
+    first = {key: properties[key] for key in _FILE_ORDER if key in properties}
+    return first | {key: properties[key] for key in sorted(properties) if key not in first}
+
+
 def model_files(properties: Mapping[str, str], requirements: Sequence[str] = ()) -> dict[str, bytes]:
     """The members of a model's archive: serving.properties and, where there are any, requirements.txt.
 
     Raises:
         ArtifactError: the properties cannot be written as Java properties.
     """
-    files = {"serving.properties": dumps(properties).encode("ascii")}
+    files = {"serving.properties": dumps(in_file_order(properties)).encode("ascii")}
     if requirements:
         files["requirements.txt"] = "".join(f"{line}\n" for line in requirements).encode()
     return files

@@ -15,7 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cohost.artifacts.archive import content_digest, digest, model_archive, model_files, pack, write_archive
+from cohost.artifacts.archive import (
+    content_digest,
+    digest,
+    model_archive,
+    model_files,
+    pack,
+    write_archive,
+)
 from cohost.artifacts.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -68,6 +75,18 @@ def test_names_other_than_plain_file_names_are_refused(name: str) -> None:
     """What the server would not find at the root is never packed."""
     with pytest.raises(ArtifactError, match="plain file name"):
         pack({name: b""})
+
+
+def test_order_in_which_properties_arrive_does_not_matter() -> None:
+    """CloudFormation promises no order of a map's keys, and another order must not become a new generation."""
+    properties = {"engine": "Python", "option.model_id": "org/nli", "batch_size": "8", "gpu.minWorkers": "1"}
+
+    first, second = model_files(properties), model_files(dict(reversed(properties.items())))
+
+    assert first == second
+    assert first["serving.properties"].decode() == (
+        "engine=Python\noption.model_id=org/nli\ngpu.minWorkers=1\nbatch_size=8\n"
+    )
 
 
 def test_model_archive_holds_properties_and_wanted_requirements() -> None:
