@@ -46,7 +46,8 @@ def _settings(options: argparse.Namespace) -> Settings:
     if catalog is not None:
         from cohost.catalog import load_catalog  # noqa: PLC0415 - needed only when a catalog is given
 
-        catalog = load_catalog(catalog).source.resolve()
+        load_catalog(catalog)
+        catalog = catalog.resolve()
     return Settings(
         port=options.port,
         state_dir=options.state.resolve(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qs, unquote
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -38,10 +38,12 @@ def moto_app() -> ASGIApp:
     # The bootstrap stack's roles name AWS's own managed policies; moto knows them only when told so.
     os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = "true"
     from a2wsgi import WSGIMiddleware  # noqa: PLC0415 - see above
-    from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415 - see above
+    from moto import server  # noqa: PLC0415 - see above
 
-    app: ASGIApp = WSGIMiddleware(DomainDispatcherApplication(create_backend_app), workers=WORKERS)
-    return app
+    # Its documented names are not marked as exports, and a2wsgi's types are narrower than ASGI's.
+    moto: Any = server
+    wsgi: Any = moto.DomainDispatcherApplication(moto.create_backend_app)
+    return cast("ASGIApp", WSGIMiddleware(wsgi, workers=WORKERS))
 
 
 def warm_up(clients: Clients) -> None:

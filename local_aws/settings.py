@@ -65,9 +65,7 @@ class Clients:
 
     def _make(self, service: str, region: str) -> Any:  # noqa: ANN401 - as `get`
         # A session of its own: the default session is not safe to build clients from in several threads.
-        session = boto3.Session(
-            aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name=region, botocore_session=None
-        )
+        session: Any = boto3.Session(aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name=region)
         return session.client(
             service,
             endpoint_url=self.endpoint_url(),

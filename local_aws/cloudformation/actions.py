@@ -97,7 +97,7 @@ def update_termination_protection(engine: Engine, request: Mapping[str, Any]) ->
 
 def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
     """CreateChangeSet; the plan is made at once, so that the first look at it finds it complete."""
-    # ImportExistingResources only permits an import, and `cdk bootstrap` always does: what exists fails the deploy here.
+    # ImportExistingResources only permits an import (`cdk bootstrap` always does): here what exists fails the deploy.
     if request.get("ChangeSetType") == "IMPORT":
         raise ValidationError("Importing existing resources is not supported by the local AWS.")
     name, change_type = str(request["ChangeSetName"]), str(request.get("ChangeSetType", "UPDATE"))

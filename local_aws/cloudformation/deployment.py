@@ -73,7 +73,6 @@ class Rollback:
         self._context = context
         self._stack = stack
         self._journal = journal
-        self._replaced: list[Obsolete] = []
         self._tags = journal.previous.tags if journal.previous is not None else {}
 
     def restore(self) -> Failures:
@@ -91,19 +90,19 @@ class Rollback:
         resource = self._stack.resources[logical_id]
         by_update = self._context.registry.get(old.type).rolls_back_by_update
         if resource.live is not None and resource.live.physical_id != old.physical_id and not by_update:
-            self._replaced.append(Obsolete(definition=resource.definition, live=resource.live))
+            self._journal.discarded.append(Obsolete(definition=resource.definition, live=resource.live))
             resource.live, resource.physical_id = old, old.physical_id
             self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
         resource.definition = definition
         properties = self._resolver.resolve(dict(definition.properties))
         assert resource.live is not None  # noqa: S101 - what was there before is never removed on the way forward
-        attempted = logical_id in self._journal.attempted
-        touched = attempted and (resource.live is not old or resource.status.endswith("_FAILED"))
+        begun = logical_id in self._journal.updated
+        touched = begun and (resource.live is not old or resource.status.endswith("_FAILED"))
         if touched or properties != resource.live.properties:
             before_update = resource.live
             self._worker.update(definition, properties)
             if resource.live.physical_id != before_update.physical_id:
-                self._replaced.append(Obsolete(definition=definition, live=before_update))
+                self._journal.discarded.append(Obsolete(definition=definition, live=before_update))
         elif resource.status.endswith("_FAILED"):
             self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
 
@@ -113,7 +112,7 @@ class Rollback:
         Args:
             target: what the failed operation was to reach.
         """
-        doomed = [(one, "Delete") for one in self._replaced]
+        doomed = [(one, "Delete") for one in self._journal.discarded]
         for logical_id, resource in list(self._stack.resources.items()):
             if logical_id in self._journal.before:
                 continue
@@ -158,13 +157,19 @@ def clean_up_after_success(context: Context, stack: Stack, target: Target, journ
 
 def delete_all(context: Context, stack: Stack, journal: Journal, *, retain: set[str]) -> Failures:
     """Remove every resource of a stack, in reverse order; those named in `retain` are left and forgotten."""
-    doomed = [(one, _replace_policy(one)) for one in journal.obsolete]
+    doomed = []
     for logical_id, resource in list(stack.resources.items()):
-        if resource.live is None or resource.status == "DELETE_COMPLETE":
+        if resource.live is None:
             del stack.resources[logical_id]
             continue
         obsolete = Obsolete(definition=resource.definition, live=resource.live)
         doomed.append((obsolete, "Retain" if logical_id in retain else _deletion_policy(obsolete)))
+    # An operation that ended badly left more behind; what it listed may be current again, or be listed twice.
+    known = {_identity(one) for one, _ in doomed}
+    for obsolete in [*journal.discarded, *journal.obsolete]:
+        if _identity(obsolete) not in known:
+            known.add(_identity(obsolete))
+            doomed.append((obsolete, _replace_policy(obsolete)))
     tags = stack.target.tags if stack.target is not None else {}
     return delete_in_order(context, stack, Worker(context, stack, journal, tags), doomed, stack.target)
 
@@ -186,6 +191,10 @@ def delete_in_order(
                 del stack.resources[logical_id]
 
     return run(restricted(graph, by_id), remove)
+
+
+def _identity(obsolete: Obsolete) -> tuple[str, str]:
+    return obsolete.definition.logical_id, obsolete.live.physical_id
 
 
 def _replace_policy(obsolete: Obsolete) -> str:

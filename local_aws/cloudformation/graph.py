@@ -83,31 +83,47 @@ def run(
     """
     sorter = graphlib.TopologicalSorter(graph)
     sorter.prepare()
-    finished: queue.Queue[tuple[str, Exception | None]] = queue.Queue()
-
-    def work(name: str) -> None:
-        try:
-            action(name)
-        except Exception as error:  # noqa: BLE001 - any fault of a resource is this resource's failure
-            finished.put((name, error))
-        else:
-            finished.put((name, None))
-
+    crew = _Crew(action)
     failures: dict[str, Exception] = {}
-    running = 0
     while True:
-        ready = () if failures and on_failure else sorter.get_ready()
-        for name in ready:
-            # Daemon threads: a resource that hangs must not keep the process alive when it is told to stop.
-            threading.Thread(target=work, args=(name,), name=f"resource-{name}", daemon=True).start()
-            running += 1
-        if running == 0:
+        if not (failures and on_failure):
+            crew.start(sorter.get_ready())
+        if crew.running == 0:
             return failures
-        name, error = finished.get()
-        running -= 1
+        name, error = crew.wait()
         if error is None:
             sorter.done(name)
             continue
         if on_failure and not failures:
             on_failure()
         failures[name] = error
+
+
+class _Crew:
+    """Calls the action in one thread a name, and reports each end."""
+
+    def __init__(self, action: Callable[[str], None]) -> None:
+        self._action = action
+        self._finished: queue.Queue[tuple[str, Exception | None]] = queue.Queue()
+        self.running = 0
+
+    def start(self, names: Iterable[str]) -> None:
+        """Begin the work on these."""
+        for name in names:
+            # Daemon threads: a resource that hangs must not keep the process alive when it is told to stop.
+            threading.Thread(target=self._work, args=(name,), name=f"resource-{name}", daemon=True).start()
+            self.running += 1
+
+    def wait(self) -> tuple[str, Exception | None]:
+        """The next name that is finished, and why it failed if it did."""
+        outcome = self._finished.get()
+        self.running -= 1
+        return outcome
+
+    def _work(self, name: str) -> None:
+        try:
+            self._action(name)
+        except Exception as error:  # noqa: BLE001 - any fault of a resource is this resource's failure
+            self._finished.put((name, error))
+        else:
+            self._finished.put((name, None))

@@ -188,7 +188,7 @@ def _join(resolver: Resolver, value: list[Any]) -> str:
 
 def _select(resolver: Resolver, value: list[Any]) -> Any:  # noqa: ANN401 - any JSON
     items = resolver.resolve(value[1])
-    if items == [UNKNOWN] or items == UNKNOWN:
+    if items in ([UNKNOWN], UNKNOWN):
         return UNKNOWN
     try:
         return items[int(resolver.text(value[0]))]

@@ -130,7 +130,8 @@ def render_error(error: CloudFormationError) -> bytes:
 
 
 def _document(root: Element) -> bytes:
-    return b'<?xml version="1.0" encoding="UTF-8"?>' + tostring(root, encoding="utf-8")
+    text: bytes = tostring(root, encoding="utf-8")
+    return b'<?xml version="1.0" encoding="UTF-8"?>' + text
 
 
 def _render_structure(parent: Element, shape: Shape, value: dict[str, Any]) -> None:

@@ -87,14 +87,16 @@ class Journal:
         before: its resources then, by logical id.
         definitions: their definitions then.
         obsolete: what the operation replaced.
-        attempted: logical ids whose creation or update was begun.
+        discarded: what the operation made and its rollback replaced again.
+        updated: logical ids whose update in place was begun.
     """
 
     previous: Target | None
     before: Mapping[str, Live]
     definitions: Mapping[str, ResourceDefinition]
     obsolete: list[Obsolete] = field(default_factory=list)
-    attempted: set[str] = field(default_factory=set)
+    discarded: list[Obsolete] = field(default_factory=list)
+    updated: set[str] = field(default_factory=set)
 
 
 @dataclass(kw_only=True)

@@ -78,7 +78,7 @@ def _short_form(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> dict[s
     return {suffix if suffix in {"Ref", "Condition"} else f"Fn::{suffix}": value}
 
 
-_Loader.add_multi_constructor("!", _short_form)  # type: ignore[no-untyped-call]
+_Loader.add_multi_constructor("!", _short_form)
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()

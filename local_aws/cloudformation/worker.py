@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from local_aws.cloudformation.errors import ResourceFailure
@@ -10,9 +11,10 @@ from local_aws.cloudformation.resources.base import Request, failure_text
 from local_aws.cloudformation.stack import Live, Obsolete, StackResource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from local_aws.cloudformation.context import Context
+    from local_aws.cloudformation.resources.base import Initiated
     from local_aws.cloudformation.stack import Journal, Stack
     from local_aws.cloudformation.template import ResourceDefinition
 
@@ -59,12 +61,11 @@ class Worker:
 
     def _make(self, resource: StackResource, properties: dict[str, Any], *, verb: str, reason: str | None) -> None:
         definition = resource.definition
-        self._journal.attempted.add(definition.logical_id)
         self._progress(resource, verb, properties, reason)
 
-        def initiated(physical_id: str) -> None:
+        def initiated(physical_id: str, **attributes: Any) -> None:  # noqa: ANN401 - attributes are of any type
             resource.physical_id = physical_id
-            resource.live = self._live(definition, physical_id, properties, {})
+            resource.live = self._live(definition, physical_id, properties, attributes)
             self._stack.set_resource_status(resource, f"{verb}_IN_PROGRESS", "Resource creation Initiated")
 
         request = self._request(definition, properties, initiated=initiated)
@@ -81,9 +82,9 @@ class Worker:
         resource = self._stack.resources[definition.logical_id]
         old = resource.live
         assert old is not None  # noqa: S101 - only what exists is updated
-        self._journal.attempted.add(definition.logical_id)
+        self._journal.updated.add(definition.logical_id)
         self._progress(resource, "UPDATE", properties, None)
-        request = self._request(definition, properties, physical_id=old.physical_id, old=old.properties)
+        request = self._request(definition, properties, existing=old)
         try:
             outcome = self._context.registry.get(definition.type).update(request)
         except Exception as error:  # noqa: BLE001 - as in `_make`
@@ -111,7 +112,7 @@ class Worker:
             self._stack.set_resource_status(record, "DELETE_SKIPPED")
             return
         self._stack.set_resource_status(record, "DELETE_IN_PROGRESS")
-        request = self._request(definition, dict(live.properties), physical_id=live.physical_id, type_name=live.type)
+        request = self._request(definition, dict(live.properties), existing=live)
         try:
             self._context.registry.get(live.type).delete(request)
         except Exception as error:  # noqa: BLE001 - as in `_make`
@@ -147,29 +148,36 @@ class Worker:
         definition: ResourceDefinition,
         properties: dict[str, Any],
         *,
-        physical_id: str = "",
-        old: Mapping[str, Any] | None = None,
-        type_name: str | None = None,
-        initiated: Callable[[str], None] = lambda _: None,
+        existing: Live | None = None,
+        initiated: Initiated | None = None,
     ) -> Request:
         stack = self._stack
-        resource_type = self._context.registry.get(type_name or definition.type)
+        # A replaced resource may be of another type than its successor in the template.
+        type_name = definition.type if existing is None else existing.type
         system = {
             "aws:cloudformation:stack-name": stack.name,
             "aws:cloudformation:stack-id": stack.arn,
             "aws:cloudformation:logical-id": definition.logical_id,
         }
-        return Request(
-            type=type_name or definition.type,
+        takes_system_tags = self._context.registry.get(type_name).takes_system_tags
+        request = Request(
+            type=type_name,
             logical_id=definition.logical_id,
             stack_name=stack.name,
             stack_arn=stack.arn,
             region=stack.region,
             properties=properties,
-            tags={**self._tags, **(system if resource_type.takes_system_tags else {})},
+            tags={**self._tags, **(system if takes_system_tags else {})},
             clients=self._context.clients,
-            physical_id=physical_id,
-            old_properties=old or {},
-            initiated=initiated,
             cancelled=stack.cancelled,
+        )
+        if initiated is not None:
+            request = replace(request, initiated=initiated)
+        if existing is None:
+            return request
+        return replace(
+            request,
+            physical_id=existing.physical_id,
+            attributes=existing.attributes,
+            old_properties=existing.properties,
         )

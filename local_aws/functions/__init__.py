@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 LOGGER: Final = logging.getLogger(__name__)
 FUNCTIONS: Final = re.compile(r"^/2015-03-31/functions/?$")
-FUNCTION: Final = re.compile(r"^/2015-03-31/functions/(?P<name>[^/]+)/?(?P<part>code|invocations)?/?$")
+FUNCTION: Final = re.compile(r"^/2015-03-31/functions/(?P<name>[^/]+)/?(?P<part>code|configuration|invocations)?/?$")
 LATEST: Final = "$LATEST"
 LOG_TAIL_BYTES: Final = 4096
 SUCCESS_LIMIT: Final = 300
@@ -54,6 +55,7 @@ class Functions:
         self._others = others
         self._clients = clients
         self._code = CodeStore(folder, clients)
+        self._logging: dict[tuple[str, str], dict[str, Any]] = {}
         self._invoker: Invoker | None = None
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,28 +77,43 @@ class Functions:
             self._invoker.stop()
 
     async def _manage(self, scope: Scope, region: str, body: bytes) -> Response:
-        """A call of the management API: moto's, with the code taken from those that bring some."""
-        method, path = scope["method"], scope["path"]
-        match = FUNCTION.match(path)
-        creates = method == "POST" and FUNCTIONS.match(path) is not None
-        changes_code = method == "PUT" and match is not None and match["part"] == "code"
-        request: dict[str, Any] = json.loads(body) if creates or changes_code else {}
-        refusal = _refusal(request) if creates else None
+        """A call of the management API: moto's, with what moto does not keep taken out of it and put back."""
+        call = _ManagementCall.read(scope, body)
+        refusal = call.refusal()
         if refusal is not None:
             return refusal
+        folder: Path | None = None
+        try:
+            if call.code is not None:
+                folder = await run_in_threadpool(self._code.unpack, region, call.code)
+        except CodeError as error:
+            return lambda_error("InvalidParameterValueException", str(error))
         answer = await capture(self._others, scope, body)
         if answer.status_code >= SUCCESS_LIMIT:
             return answer
-        if creates or changes_code:
-            name = function_name(request["FunctionName"] if creates or match is None else match["name"])
-            code = request["Code"] if creates else request
-            try:
-                await run_in_threadpool(self._code.put, region, name, code)
-            except CodeError as error:
-                return lambda_error("InvalidParameterValueException", str(error))
-        elif method == "DELETE" and match is not None and match["part"] is None:
-            self._code.remove(region, function_name(match["name"]))
-        return answer
+        if folder is not None:
+            self._code.bind(region, call.name, folder)
+        if "LoggingConfig" in call.request:
+            self._logging[region, call.name] = call.request["LoggingConfig"]
+        if call.deletes:
+            self._code.remove(region, call.name)
+            self._logging.pop((region, call.name), None)
+        return self._with_logging(region, answer)
+
+    def _with_logging(self, region: str, answer: Response) -> Response:
+        """Put the LoggingConfig back into an answer that describes a function; moto forgets it."""
+        try:
+            content = json.loads(bytes(answer.body) or b"null")
+        except ValueError:
+            return answer
+        if not isinstance(content, dict):
+            return answer
+        described = content.get("Configuration", content)
+        logging_config = self._logging.get((region, str(described.get("FunctionName"))))
+        if logging_config is None:
+            return answer
+        described["LoggingConfig"] = {"LogFormat": "Text", **logging_config}
+        return Response(json.dumps(content), answer.status_code, media_type="application/json")
 
     def _invoke(self, region: str, name: str, headers: Headers, scope: Scope, body: bytes) -> Response:
         kind = headers.get("x-amz-invocation-type", "RequestResponse")
@@ -170,14 +187,50 @@ def lambda_error(code: str, message: str, *, status: int = 400) -> Response:
     return Response(body, status, {"x-amzn-errortype": code}, media_type="application/json")
 
 
-def _refusal(request: dict[str, Any]) -> Response | None:
-    """Functions that cannot run here are refused when they are made, not when they are called."""
-    runtime = str(request.get("Runtime", ""))
-    if not runtime.startswith("python"):
-        return lambda_error(
-            "InvalidParameterValueException",
-            f"Runtime: '{runtime}' of {request.get('FunctionName')} cannot run here; the local AWS runs python only.",
-        )
-    if request.get("Layers"):
-        return lambda_error("InvalidParameterValueException", "Layers: the local AWS runs functions without layers.")
-    return None
+@dataclass(frozen=True, kw_only=True)
+class _ManagementCall:
+    """What of a management request concerns code and logging."""
+
+    name: str
+    request: dict[str, Any]
+    creates: bool
+    deletes: bool
+    code: dict[str, Any] | None
+
+    @classmethod
+    def read(cls, scope: Scope, body: bytes) -> _ManagementCall:
+        """Read a request; one that is none of ours comes out empty."""
+        method, path = scope["method"], scope["path"]
+        match = FUNCTION.match(path)
+        part = match["part"] if match else None
+        creates = method == "POST" and FUNCTIONS.match(path) is not None
+        request = _json_object(body) if creates or (method == "PUT" and part in {"code", "configuration"}) else {}
+        name = str(request.get("FunctionName", "")) if creates else match["name"] if match else ""
+        code = request.get("Code", {}) if creates else request if part == "code" and request else None
+        deletes = method == "DELETE" and match is not None and part is None
+        return cls(name=function_name(name), request=request, creates=creates, deletes=deletes, code=code)
+
+    def refusal(self) -> Response | None:
+        """Functions that cannot run here are refused when they are made, not when they are called."""
+        if not self.creates:
+            return None
+        runtime = str(self.request.get("Runtime", ""))
+        if not runtime.startswith("python"):
+            return lambda_error(
+                "InvalidParameterValueException",
+                f"Runtime: '{runtime}' of {self.name} cannot run here; the local AWS runs python only.",
+            )
+        if self.request.get("Layers"):
+            return lambda_error(
+                "InvalidParameterValueException", "Layers: the local AWS runs functions without layers."
+            )
+        return None
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    """A body as an object; anything else is left for moto to refuse."""
+    try:
+        content = json.loads(body)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -41,27 +41,31 @@ class CodeStore:
         self._clients = clients
         self._by_function: dict[tuple[str, str], Path] = {}
 
-    def put(self, region: str, name: str, code: Mapping[str, Any]) -> None:
-        """Take the code of a function.
+    def unpack(self, region: str, code: Mapping[str, Any]) -> Path:
+        """Fetch and unpack code, for no function yet; `bind` gives it to one when the API has taken the function.
 
         Args:
             region: the function's region.
-            name: its name.
             code: the API's `Code`: `ZipFile` (base64) or `S3Bucket` and `S3Key`.
 
         Raises:
             CodeError: it cannot be read or is no safe zip file.
         """
-        self._by_function[region, name] = self._unpacked(self._fetch(region, code))
+        return self._unpacked(self._fetch(region, code))
+
+    def bind(self, region: str, name: str, folder: Path) -> None:
+        """Let a function run from a folder that `unpack` made; the folder of before goes when nobody has it."""
+        self.remove(region, name, keep=folder)
+        self._by_function[region, name] = folder
 
     def get(self, region: str, name: str) -> Path | None:
         """The folder of a function's code; None for an unknown function."""
         return self._by_function.get((region, name))
 
-    def remove(self, region: str, name: str) -> None:
-        """Forget a function; its folder goes when no other function has the same code."""
+    def remove(self, region: str, name: str, *, keep: Path | None = None) -> None:
+        """Forget a function; its folder goes when no other function has the same code, unless it is `keep`."""
         folder = self._by_function.pop((region, name), None)
-        if folder is not None and folder not in self._by_function.values():
+        if folder is not None and folder != keep and folder not in self._by_function.values():
             shutil.rmtree(folder, ignore_errors=True)
 
     def _fetch(self, region: str, code: Mapping[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ Differences from Lambda: every invocation is a cold start, and the memory limit 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -173,12 +174,10 @@ def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds:
     output = process.stdout
     reader = threading.Thread(target=lambda: printed.append(output.read()), daemon=True)
     reader.start()
-    try:
+    # It may have died while starting; its output says why.
+    with contextlib.suppress(BrokenPipeError):
         process.stdin.write(request)
         process.stdin.flush()
-    except BrokenPipeError:
-        # It died while starting; its output says why.
-        pass
     timed_out = False
     try:
         process.wait(timeout=timeout_seconds)
@@ -188,10 +187,8 @@ def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds:
     _kill(process)
     process.wait(timeout=EXIT_SECONDS)
     reader.join(timeout=EXIT_SECONDS)
-    try:
+    with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
-    except BrokenPipeError:
-        pass
     output.close()
     return b"".join(printed), timed_out
 

@@ -6,7 +6,7 @@ import json
 import threading
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.model import ListShape, MapShape, StructureShape
@@ -15,14 +15,21 @@ from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.names import physical_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from botocore.model import Shape
 
     from local_aws.settings import Clients
 
 
-def _nobody(_: str) -> None:
+class Initiated(Protocol):
+    """Takes the physical id and the attributes of a resource that is being made, as soon as they are known."""
+
+    def __call__(self, physical_id: str, **attributes: Any) -> None:  # noqa: ANN401 - attributes are of any type
+        """Take note."""
+
+
+def _nobody(physical_id: str, **attributes: Any) -> None:  # noqa: ANN401 - as `Initiated`
     """The listener of a request that nobody follows."""
 
 
@@ -40,6 +47,7 @@ class Request:
         tags: the stack's tags, to be put on the resource where it takes tags.
         clients: boto3 clients of the front door.
         physical_id: the resource as it exists (update and delete).
+        attributes: its attributes as they are (update and delete).
         old_properties: its properties as they are (update).
         initiated: to be called with the physical id as soon as it is known, so that a later failure can be cleaned up.
         cancelled: set when the operation is being taken back; a long wait must watch it.
@@ -54,8 +62,9 @@ class Request:
     tags: Mapping[str, str]
     clients: Clients
     physical_id: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     old_properties: Mapping[str, Any] = field(default_factory=dict)
-    initiated: Callable[[str], None] = _nobody
+    initiated: Initiated = _nobody
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def client(self, service: str) -> Any:  # noqa: ANN401 - clients of all services

@@ -45,11 +45,11 @@ class Model(ResourceType):
     def update(self, request: Request) -> Outcome:
         """Change the tags, which is all that can change in place."""
         _tag(request)
-        return Outcome(physical_id=request.physical_id, attributes={"ModelName": _name(request)})
+        return Outcome(physical_id=request.physical_id, attributes={"ModelName": _name(request, "ModelName")})
 
     def delete(self, request: Request) -> None:
         """Remove the model."""
-        call_if_there(request.client("sagemaker"), "delete_model", ModelName=_name(request))
+        call_if_there(request.client("sagemaker"), "delete_model", ModelName=_name(request, "ModelName"))
 
 
 class EndpointConfig(ResourceType):
@@ -77,11 +77,17 @@ class EndpointConfig(ResourceType):
     def update(self, request: Request) -> Outcome:
         """Change the tags."""
         _tag(request)
-        return Outcome(physical_id=request.physical_id, attributes={"EndpointConfigName": _name(request)})
+        return Outcome(
+            physical_id=request.physical_id, attributes={"EndpointConfigName": _name(request, "EndpointConfigName")}
+        )
 
     def delete(self, request: Request) -> None:
         """Remove the configuration."""
-        call_if_there(request.client("sagemaker"), "delete_endpoint_config", EndpointConfigName=_name(request))
+        call_if_there(
+            request.client("sagemaker"),
+            "delete_endpoint_config",
+            EndpointConfigName=_name(request, "EndpointConfigName"),
+        )
 
 
 class Endpoint(ResourceType):
@@ -109,13 +115,13 @@ class Endpoint(ResourceType):
             DeploymentConfig=request.properties.get("DeploymentConfig"),
             Tags=request.tag_list() or None,
         )
-        request.initiated(answer["EndpointArn"])
+        request.initiated(answer["EndpointArn"], EndpointName=name)
         _wait_in_service(request, name)
         return Outcome(physical_id=answer["EndpointArn"], attributes={"EndpointName": name})
 
     def update(self, request: Request) -> Outcome:
         """Move the endpoint to another configuration; the endpoint and its name stay."""
-        name, client = _name(request), request.client("sagemaker")
+        name, client = _name(request, "EndpointName"), request.client("sagemaker")
         # A take-back may find an update still under way, and must not repeat what SageMaker rolled back by itself.
         current = _settled(request, name)["EndpointConfigName"]
         if request.changed(*self.known - {"Tags"}) and current != request.properties["EndpointConfigName"]:
@@ -131,7 +137,7 @@ class Endpoint(ResourceType):
 
     def delete(self, request: Request) -> None:
         """Remove the endpoint and wait until it is gone: its model and configuration go after it."""
-        name, client = _name(request), request.client("sagemaker")
+        name, client = _name(request, "EndpointName"), request.client("sagemaker")
         deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
         if call_if_there(client, "describe_endpoint", EndpointName=name):
             _settled(request, name)
@@ -147,9 +153,9 @@ def _arguments(request: Request, **name: str) -> dict[str, Any]:
     return {**properties, **name, "Tags": request.tag_list() or None}
 
 
-def _name(request: Request) -> str:
-    """The name at the end of the ARN that is the physical id."""
-    return request.physical_id.rsplit("/", 1)[-1]
+def _name(request: Request, attribute: str) -> str:
+    """The name; it cannot be read from the ARN, where SageMaker writes it in lower case."""
+    return str(request.attributes[attribute])
 
 
 def _tag(request: Request) -> None:
