@@ -16,6 +16,7 @@ import httpx
 from local_aws.sagemaker.account import log_group
 from local_aws.sagemaker.container import ContainerApi
 from local_aws.sagemaker.faults import ValidationError
+from local_aws.sagemaker.instance_log import InstanceLog
 from local_aws.sagemaker.metrics import INSTANCE_METRICS
 from local_aws.sagemaker.model_cache import ModelCache
 from local_aws.sagemaker.model_disk import ModelDisk
@@ -65,11 +66,13 @@ class Instance:
         self.restarts = 0
         self.cache: ModelCache | None = None
         self.log_file = host.state_dir / "logs" / endpoint_name / f"{self.instance_id}.log"
+        self._log = InstanceLog(self.log_file)
         self._plan = plan
         self._host = host
         self._group = log_group(endpoint_name)
         self._meter = host.metrics.meter(endpoint_name, plan.name)
         self._folder = host.state_dir / "endpoints" / endpoint_name / self.instance_id
+        self._store = self._folder / "store"
         self._disk = ModelDisk(host.front, self._folder / "models")
         self._container: ContainerProcess | None = None
         self._api: ContainerApi | None = None
@@ -104,13 +107,14 @@ class Instance:
         Raises:
             StartFailed: the archive of a single model could not be had, or the container does not answer pings.
         """
-        (self._folder / "models").mkdir(parents=True, exist_ok=True)
+        (self._folder / "models").mkdir(parents=True)
         self._host.logs.attach(self._group, f"{self._plan.name}/{self.instance_id}", self.log_file)
-        await self._fetch_single_model()
+        await self._fill_store()
         try:
             await self._launch()
         except Exception as fault:
             _logger.exception("the container of %s did not start", self.instance_id)
+            self._log.note(f"container did not start: {fault}")
             raise StartFailed(
                 f"The primary container for production variant {self._plan.name} did not pass the ping health check. "
                 "Please check CloudWatch logs for this endpoint."
@@ -176,19 +180,21 @@ class Instance:
         finally:
             cache.release(model)
 
-    async def _fetch_single_model(self) -> None:
+    async def _fill_store(self) -> None:
         if self._plan.multi_model or self._plan.model_data is None:
+            # The store of a multi-model container stays empty: what lies in it is loaded at the start, and models
+            # that were fetched before a restart are to come back with their next call only.
+            self._store.mkdir()
             return
         try:
-            await self._disk.fetch(self._plan.model_data, _SINGLE_MODEL)
+            self._store = await self._disk.fetch(self._plan.model_data, _SINGLE_MODEL)
         except ValidationError as fault:
             raise StartFailed(fault.message) from fault
 
     async def _launch(self) -> None:
         host, plan = self._host, self._plan
-        single = not plan.multi_model and plan.model_data is not None
         self._container = await host.start_container(
-            model_store=self._folder / "models" / (_SINGLE_MODEL if single else ""),
+            model_store=self._store,
             multi_model=plan.multi_model,
             hub_roots=host.hub_roots,
             log_file=self.log_file,
@@ -196,11 +202,13 @@ class Instance:
             memory_mb=plan.memory_mb,
             start_timeout_s=plan.startup_timeout_s,
         )
+        self._log.note(f"container started, process {self._container.pid}")
         self._api = ContainerApi(self._container.url, host.http, host.settings.invocation_timeout_s)
         if plan.multi_model and plan.model_data is not None:
             self.cache = ModelCache(
                 api=self._api,
                 disk=self._disk,
+                log=self._log,
                 prefix=plan.model_data,
                 settings=host.settings,
                 meter=self._meter,
@@ -233,12 +241,13 @@ class Instance:
         self._suspicion.clear()
 
     async def _replace_container(self) -> None:
-        _logger.warning("the container of %s died or stopped answering; starting another one", self.instance_id)
+        self._log.note("container died or stopped answering; starting another one")
         try:
             await self._end_container()
             await self._launch()
-        except Exception:
+        except Exception as fault:
             _logger.exception("the container of %s did not start again", self.instance_id)
+            self._log.note(f"container did not start again: {fault}")
             await asyncio.sleep(_RESTART_PAUSE_S)
         else:
             self.restarts += 1

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_aws.sagemaker.container import ContainerApi
+    from local_aws.sagemaker.instance_log import InstanceLog
     from local_aws.sagemaker.metrics import Meter
     from local_aws.sagemaker.model_disk import ModelDisk
     from local_aws.sagemaker.settings import Settings
@@ -63,10 +64,19 @@ class ModelCache:
     """Loads, counts and unloads models in one container. `prefix` is the endpoint's ModelDataUrl."""
 
     def __init__(
-        self, *, api: ContainerApi, disk: ModelDisk, prefix: S3Location, settings: Settings, meter: Meter, keep: bool
+        self,
+        *,
+        api: ContainerApi,
+        disk: ModelDisk,
+        log: InstanceLog,
+        prefix: S3Location,
+        settings: Settings,
+        meter: Meter,
+        keep: bool,
     ) -> None:
         self._api = api
         self._disk = disk
+        self._log = log
         self._prefix = prefix
         self._settings = settings
         self._meter = meter
@@ -188,6 +198,7 @@ class ModelCache:
                 await self._fetch_and_load(model)
         except BaseException as fault:
             self._models.pop(model.target, None)
+            self._log.note(f"{model.target} was not loaded: {fault or type(fault).__name__}")
             if not isinstance(fault, asyncio.CancelledError):
                 # The next call starts afresh: what could not be loaded is no copy worth keeping.
                 await self._disk.discard(model.model_id)
@@ -214,6 +225,7 @@ class ModelCache:
         if not answer.is_success and answer.status_code != httpx.codes.CONFLICT:
             raise LoadRefused(answer.status_code, answer.text)
         self._meter.duration("ModelLoadingTime", time.monotonic() - started)
+        self._log.note(f"{model.target} was loaded as {model.model_id} in {time.monotonic() - started:.2f} s")
         model.loaded = True
 
     async def _post(self, model: CachedModel, folder: Path) -> httpx.Response:
@@ -253,6 +265,7 @@ class ModelCache:
             self._models.pop(model.target, None)
             self._pulse()
         self._meter.duration("ModelUnloadingTime", time.monotonic() - started)
+        self._log.note(f"{model.target} was unloaded")
 
     async def _evict(self, model: CachedModel) -> None:
         await self._unload(model)

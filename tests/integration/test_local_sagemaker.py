@@ -1,0 +1,180 @@
+"""The embedded SageMaker with real LMI containers: archives from S3, loaded by workers, called through boto3."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+import socket
+import tarfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import httpx
+import psutil
+import pytest
+import uvicorn
+from moto.server import ThreadedMotoServer
+
+import local_aws
+from local_aws.sagemaker import SageMaker, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HUB = Path(local_aws.__file__).parent / "data" / "hub"
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
+PROPERTIES = """engine=Python
+option.model_id={model_id}
+option.task=text-classification
+option.rolling_batch=disable
+gpu.minWorkers=1
+gpu.maxWorkers=1
+cpu.minWorkers=1
+cpu.maxWorkers=1
+required_memory_mb={memory_mb}
+option.tensor_parallel_degree=1
+"""
+
+
+class Aws:
+    """moto for the other services, and SageMaker served in a thread with an event loop of its own."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._moto.start()
+        host, port = self._moto.get_host_and_port()
+        moto_url = f"http://{host}:{port}"
+        httpx.post(f"{moto_url}/moto-api/reset", trust_env=False).raise_for_status()
+        self.service = SageMaker(
+            endpoint_url=lambda: moto_url,
+            state_dir=state_dir,
+            hub_roots=[HUB],
+            account_id="123456789012",
+            region="us-east-1",
+            settings=Settings(publish_interval_s=0.2),
+        )
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(listener)))
+        self._thread.start()
+        self.s3, self.iam, self.logs = (_client(service, moto_url) for service in ("s3", "iam", "logs"))
+        self.sagemaker, self.runtime = (_client(service, self.url) for service in ("sagemaker", "sagemaker-runtime"))
+
+    async def _serve(self, listener: socket.socket) -> None:
+        server = uvicorn.Server(uvicorn.Config(self.service.asgi, log_level="error", lifespan="off"))
+        await self.service.startup()
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        await asyncio.to_thread(self._ended.wait)
+        server.force_exit = server.should_exit = True
+        await serving
+        await self.service.shutdown()
+
+    def close(self) -> None:
+        """Shut everything down."""
+        self._ended.set()
+        self._thread.join(30)
+        self._moto.stop()
+
+    def push(self, name: str, model_id: str, memory_mb: int) -> None:
+        """Upload an archive that holds one serving.properties."""
+        text = PROPERTIES.format(model_id=model_id, memory_mb=memory_mb).encode()
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+            member = tarfile.TarInfo("serving.properties")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+        self.s3.put_object(Bucket="models", Key=f"p/{name}.tar.gz", Body=buffer.getvalue())
+
+    def deploy(self) -> None:
+        """A multi-model endpoint `e` on s3://models/p/."""
+        principal = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [principal]})
+        role = self.iam.create_role(RoleName="r", AssumeRolePolicyDocument=policy)["Role"]["Arn"]
+        container = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": "s3://models/p/"}
+        self.sagemaker.create_model(ModelName="m", PrimaryContainer=container, ExecutionRoleArn=role)
+        variant = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
+        self.sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant])
+        self.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
+        wait_for(lambda: self.sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] != "Creating", 60)
+        assert self.sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService"
+
+    def invoke(self, name: str, text: str) -> Any:
+        """The container's answer to one text."""
+        answer = self.runtime.invoke_endpoint(
+            EndpointName="e",
+            TargetModel=f"{name}.tar.gz",
+            ContentType="application/json",
+            Body=json.dumps({"inputs": text}).encode(),
+        )
+        return json.loads(answer["Body"].read())
+
+    def instance(self) -> dict[str, Any]:
+        """The one instance, from the introspection route."""
+        endpoints = httpx.get(f"{self.url}/_cohost/endpoints", trust_env=False).json()["endpoints"]
+        found: dict[str, Any] = endpoints[0]["variants"][0]["instances"][0]
+        return found
+
+
+def _client(service: str, url: str) -> Any:
+    return boto3.client(
+        service, endpoint_url=url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+
+
+def wait_for(condition: Callable[[], Any], limit_s: float) -> None:
+    """Wait until a condition holds; fails the test if it does not in time."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def aws(tmp_path: Path) -> Iterator[Aws]:
+    """An emulation with an empty bucket; after the test none of its processes is left."""
+    emulation = Aws(tmp_path)
+    emulation.s3.create_bucket(Bucket="models")
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield emulation
+    emulation.close()
+    left = {child.pid for child in psutil.Process().children(recursive=True)} - before
+    assert left == set()
+
+
+def test_models_are_fetched_loaded_called_evicted_and_survive_a_kill(aws: Aws) -> None:
+    """The whole life of models on one real container, which has memory for two of the three."""
+    aws.push("mdeberta", "lmi-cohost/tiny-mdeberta-nli", 6000)
+    aws.push("minilm", "lmi-cohost/tiny-minilm-nli", 6000)
+    aws.push("xlmr", "lmi-cohost/tiny-xlmr-nli", 6000)
+    aws.push("homeless", "lmi-cohost/not-there", 100)
+    aws.deploy()
+
+    first = aws.invoke("mdeberta", "the movie was great")
+    assert [set(item) for item in first] == [{"label", "score"}]
+    assert aws.invoke("mdeberta", "the movie was great") == first
+    aws.invoke("minilm", "한국어 문장")
+    aws.invoke("xlmr", "still answered")
+    assert [model["target"] for model in aws.instance()["models"]] == ["minilm.tar.gz", "xlmr.tar.gz"]
+    assert aws.instance()["evictions"] == 1
+
+    with pytest.raises(aws.runtime.exceptions.ValidationError, match="Failed to download model data"):
+        aws.invoke("nobody", "x")
+
+    killed = aws.instance()["pid"]
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: aws.instance()["ready"] and aws.instance()["pid"] != killed, 30)
+    assert aws.invoke("mdeberta", "the movie was great") == first
+
+    with pytest.raises(aws.runtime.exceptions.ModelError) as caught:
+        aws.invoke("homeless", "x")
+    assert caught.value.response["OriginalStatusCode"] == 500
+    assert "lmi-cohost/not-there" in caught.value.response["OriginalMessage"]
+    wait_for(lambda: "lmi-cohost/not-there" in Path(aws.instance()["log_file"]).read_text(), 10)
+    wait_for(lambda: aws.logs.describe_log_groups()["logGroups"], 10)
