@@ -12,7 +12,7 @@ from local_aws.sagemaker.faults import ServiceUnavailable, ValidationError
 from local_aws.sagemaker.instance import Instance
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Mapping, Sequence
+    from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 
     from local_aws.sagemaker.instance import Host
     from local_aws.sagemaker.plan import VariantPlan
@@ -126,11 +126,21 @@ class Fleet:
         return self.variants[chosen]
 
 
-async def _all_of(starts: Sequence[Coroutine[None, None, None]]) -> None:
-    """Run all to their end, then raise the first failure: none is left half started."""
-    for outcome in await asyncio.gather(*starts, return_exceptions=True):
-        if isinstance(outcome, BaseException):
-            raise outcome
+async def _all_of(starts: Iterable[Coroutine[None, None, None]]) -> None:
+    """Run all to their end, then raise the first failure. None is left half started, not even by a cancellation."""
+    tasks = [asyncio.create_task(start) for start in starts]
+    if not tasks:
+        return
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    for failure in [task.exception() for task in tasks]:
+        if failure is not None:
+            raise failure
 
 
 async def _drain_and_stop(instances: Sequence[Instance], limit_s: float) -> None:

@@ -155,11 +155,17 @@ class FakeContainer:
 
 
 class FakeFactory:
-    """Starts fake containers, like `Container.start`. `failing` makes starts fail, `room` limits models in memory."""
+    """Starts fake containers, like `Container.start`.
+
+    `failing` makes starts fail, `delay_s` makes them slow, `room` limits the models in memory; `given_up` counts starts
+    that were cancelled and have cleaned up after themselves, which takes a moment.
+    """
 
     def __init__(self) -> None:
         self.started: list[FakeContainer] = []
         self.failing = False
+        self.delay_s = 0.0
+        self.given_up = 0
         self.room: int | None = None
 
     @property
@@ -169,6 +175,12 @@ class FakeFactory:
 
     async def __call__(self, **options: Any) -> FakeContainer:
         """Start one."""
+        try:
+            await asyncio.sleep(self.delay_s)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.05)
+            self.given_up += 1
+            raise
         if self.failing:
             raise RuntimeError("told to fail")
         container = FakeContainer(options, self.room)

@@ -239,10 +239,12 @@ def test_counts_and_weights_can_be_changed(cloud: Cloud) -> None:
 
 
 def test_shutdown_ends_containers_in_every_state(make_cloud: Callable[..., Cloud]) -> None:
-    """Shutting down in the middle of an update ends the old and the new containers."""
-    cloud = make_cloud(transition_delay_s=0)
+    """Shutting down in the middle of an update ends the old containers and those that are just being started."""
+    cloud = make_cloud()
     cloud.deploy()
     cloud.create_config("config-2", count=2)
+    cloud.factory.delay_s = 30
     cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
     cloud.run(cloud.service._deployments.shutdown())
     assert cloud.factory.running == []
+    assert cloud.factory.given_up == 2
