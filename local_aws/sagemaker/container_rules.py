@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ParamValidationError
 
 from cohost.errors import ImageError
 from cohost.images import Image, parse_image, registry_account
@@ -27,6 +26,7 @@ MULTI_MODEL = "MultiModel"
 _ECR = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+/(?P<repository>[^:@]+):(?P<tag>[^@]+)"
 )
+_S3_URI = re.compile(r"s3://(?P<bucket>[^/]+)/?(?P<key>.*)", re.DOTALL)
 _MULTI_MODEL_LABEL = "com.amazonaws.sagemaker.capabilities.multi-models=true"
 _ENVIRONMENT_BYTES = 32 * 1024  # AWS API reference: ContainerDefinition, Environment
 _UNSUPPORTED = (
@@ -52,10 +52,9 @@ class S3Location:
         Raises:
             ValidationException: the URL has another scheme.
         """
-        parts = urlsplit(url, allow_fragments=False)
-        if parts.scheme != "s3":
+        if (match := _S3_URI.fullmatch(url)) is None:
             raise ValidationException(f"ModelDataUrl {url} must be an Amazon S3 URI, s3://bucket/key")
-        return cls(bucket=parts.netloc, key=url.partition(f"{parts.netloc}/")[2])
+        return cls(bucket=match["bucket"], key=match["key"])
 
 
 def check_container(container: dict[str, Any], *, account_id: str, region: str) -> None:
@@ -97,7 +96,7 @@ async def check_model_data(container: dict[str, Any], front: Front) -> None:
 
     try:
         await front.run(look)
-    except ClientError:
+    except (ClientError, ParamValidationError):
         raise ValidationException(f"Could not find model data at {url}.") from None
 
 
@@ -109,7 +108,7 @@ async def check_role(arn: str, front: Front) -> None:
     """
     try:
         answer = await front.run(lambda: front.iam().get_role(RoleName=arn.rpartition("/")[2]))
-    except ClientError:
+    except (ClientError, ParamValidationError):
         trusted = False
     else:
         trusted = answer["Role"]["Arn"] == arn and _trusts_sagemaker(answer["Role"].get("AssumeRolePolicyDocument"))

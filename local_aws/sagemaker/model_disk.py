@@ -10,7 +10,7 @@ import shutil
 import uuid
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ParamValidationError
 
 from local_aws.sagemaker.faults import ValidationError
 from local_aws.sagemaker.unpack import ArchiveFault, unpack
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from local_aws.sagemaker.container_rules import S3Location
     from local_aws.sagemaker.front import Front
-
-_MISSING = {"404", "NoSuchKey", "NoSuchBucket"}
 
 
 class ModelDisk:
@@ -68,9 +66,7 @@ class ModelDisk:
     def _download(self, source: S3Location, path: Path) -> None:
         try:
             body = self._front.s3().get_object(Bucket=source.bucket, Key=source.key)["Body"]
-        except ClientError as fault:
-            if fault.response["Error"]["Code"] not in _MISSING:
-                raise
+        except (ClientError, ParamValidationError) as fault:
             raise _refusal(
                 "download",
                 source,

@@ -70,6 +70,8 @@ def test_a_missing_model_is_not_found(cloud: Cloud, operation: str) -> None:
             ),
         ),
         ({"ModelDataUrl": "s3://no-such-bucket/p/"}, "Could not find model data at s3://no-such-bucket/p/."),
+        ({"ModelDataUrl": "s3://[no bucket/p/"}, "Could not find model data at s3://[no bucket/p/."),
+        ({"ModelDataUrl": "s3://models"}, "must end with '/'"),
         ({"ModelDataUrl": None}, "ModelDataUrl: a container of Mode MultiModel needs the S3 prefix of its models"),
         ({"ModelDataUrl": "s3://models/p"}, "must end with '/'"),
         ({"ModelDataUrl": "s3://models/a.tar.gz"}, "must end with '/'"),
@@ -109,7 +111,7 @@ def test_the_role_must_exist_and_trust_sagemaker(cloud: Cloud) -> None:
     statement = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     foreign = cloud.iam.create_role(RoleName="foreign", AssumeRolePolicyDocument=policy)["Role"]["Arn"]
-    for role in (foreign, "arn:aws:iam::123456789012:role/missing"):
+    for role in (foreign, "arn:aws:iam::123456789012:role/missing", f"arn:aws:iam::123456789012:role/{'r' * 200}"):
         cloud.role = role
         with pytest.raises(ClientError) as caught:
             cloud.create_model()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from local_aws.sagemaker.faults import SerializationException, UnknownOperationException, ValidationException
+from local_aws.sagemaker.faults import (
+    SerializationException,
+    ServiceFault,
+    UnknownOperationException,
+    ValidationException,
+)
 from local_aws.sagemaker.patterns import matcher
 from local_aws.sagemaker.validation import check_request
 
@@ -84,6 +92,24 @@ def test_all_faults_come_at_once() -> None:
     ) as e:
         check_request("CreateEndpointConfig", variant(InitialInstanceCount=0, InstanceType="ml.cool.xlarge"))
     assert "Member must satisfy enum value set: [ml.t2.medium, " in e.value.message
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=70),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+CONTAINER = st.fixed_dictionaries({}, optional={"Image": JSON, "Environment": JSON, "ModelDataUrl": JSON, "Mode": JSON})
+
+
+@given(
+    request_body=st.fixed_dictionaries({}, optional={"ModelName": JSON, "PrimaryContainer": CONTAINER, "Tags": JSON})
+)
+@settings(max_examples=150, deadline=None)
+def test_no_json_value_breaks_the_checks(request_body: dict[str, Any]) -> None:
+    """Whatever a request holds, it passes or is refused with one of the service's errors."""
+    with contextlib.suppress(ServiceFault):
+        check_request("CreateModel", request_body)
 
 
 def test_map_entries_are_checked() -> None:
