@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -83,11 +82,7 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
     command = [sys.executable, "-m", "local_aws", "up", "--port", str(port), "--state", str(state.resolve())]
     command += ["--catalog", str(catalog.resolve())]
     command += [part for root in hub for part in ("--hub", str(root.resolve()))]
-    with log.open("ab") as output:
-        process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-    return _wait_until_up(process, state, log)
+    return _wait_until_up(_spawn(command, log), state, log)
 
 
 def find(state: Path) -> LocalServer | None:
@@ -111,14 +106,12 @@ def stop(state: Path) -> bool:
     server = find(state)
     if server is None:
         return False
-    os.kill(server.pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if not _alive(server.pid):
-            return True
-        time.sleep(_POLL_S)
-    msg = f"process {server.pid} has not ended {STOP_TIMEOUT_S:.0f} s after SIGTERM; fix: see {state}/logs/server.log"
-    raise LocalError(msg)
+    if not _end(server.pid):
+        msg = (
+            f"process {server.pid} has not ended {STOP_TIMEOUT_S:.0f} s after SIGTERM; fix: see its log in {state}/logs"
+        )
+        raise LocalError(msg)
+    return True
 
 
 def _check_packages() -> None:
@@ -145,21 +138,55 @@ def _check_port(port: int) -> None:
             raise LocalError(msg) from error
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], state: Path, log: Path) -> LocalServer:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        server = find(state)
-        if server is not None and server.pid == process.pid:
+def _spawn(command: Sequence[str], log: Path) -> int:
+    """Start a program in a session of its own, so that it outlives this one and its terminal; its process id."""
+    # Not subprocess.Popen: that object wants to see its process end, and this one is meant to stay.
+    return os.posix_spawn(
+        command[0],
+        list(command),
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def _wait_until_up(pid: int, state: Path, log: Path) -> LocalServer:
+    try:
+        if (server := _first_answer(pid, state)) is not None:
             return server
-        if process.poll() is not None:
-            break
-        time.sleep(_POLL_S)
-    if process.poll() is None:
-        process.terminate()
-        process.wait(STOP_TIMEOUT_S)
+    except KeyboardInterrupt:
+        _end(pid)
+        raise
+    _end(pid)
     lines = log.read_text(errors="replace").strip().splitlines()
     msg = f"the server did not start: {lines[-1] if lines else 'no output'}; fix: see {log}"
     raise LocalError(msg)
+
+
+def _first_answer(pid: int, state: Path) -> LocalServer | None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and _alive(pid):
+        server = find(state)
+        if server is not None and server.pid == pid:
+            return server
+        time.sleep(_POLL_S)
+    return None
+
+
+def _end(pid: int) -> bool:
+    """Ask a process to end and wait for it; False when it has not ended within the time limit."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if not _alive(pid):
+            return True
+        time.sleep(_POLL_S)
+    return False
 
 
 def _health(url: str) -> Mapping[str, Any] | None:

@@ -28,6 +28,13 @@ PAIR = ("She has lived in Seoul for ten years.", "She moved to Seoul last week."
 RELATED = ("The cat is asleep on the sofa.", "A kitten naps on the couch.")
 UNRELATED = ("The cat is asleep on the sofa.", "The central bank raised its interest rate.")
 
+CALLS: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "text-classification": ([ENGLISH, KOREAN, {"text": PAIR[0], "text_pair": PAIR[1]}], {}),
+    "zero-shot-classification": ([ENGLISH, KOREAN], {"candidate_labels": ["travel", "요리"]}),
+    "feature-extraction": ([ENGLISH, KOREAN], {}),
+}
+"""Texts and parameters for each task of the catalog."""
+
 ADDED_MODEL = "minilm-nli"
 ADDED_ENTRY = {
     "model_id": "lmi-cohost/tiny-minilm-nli",
@@ -87,12 +94,10 @@ class Script:
         client = CohostClient.from_stack(session=boto3.Session())
         seen = []
         for name, entry in self.catalog["models"].items():
-            inputs: object = [ENGLISH, KOREAN]
-            if entry["task"] == "text-classification":
-                inputs = [ENGLISH, KOREAN, {"text": PAIR[0], "text_pair": PAIR[1]}]
-            answer = client.invoke(name, inputs)
-            if not isinstance(answer, list) or len(answer) != len(inputs):  # type: ignore[arg-type]
-                msg = f"model {name!r} answered {len(answer)} items for {len(inputs)} texts"  # type: ignore[arg-type]
+            inputs, parameters = CALLS[entry["task"]]
+            answer = client.invoke(name, inputs, parameters)
+            if not isinstance(answer, list) or len(answer) != len(inputs):
+                msg = f"model {name!r} answered {answer!r:.200} for {len(inputs)} texts"
                 raise DemoError(msg)
             seen.append(f"{name} {len(answer)} answers")
         return ", ".join(seen)
@@ -130,9 +135,8 @@ class Script:
         if self._resources() != before or self.deployment.generation != generation:
             msg = f"adding {ADDED_MODEL!r} replaced the endpoint's model or config"
             raise DemoError(msg)
-        client = CohostClient.from_stack(session=boto3.Session())
-        answer = client.invoke(ADDED_MODEL, KOREAN, {"candidate_labels": ["여행", "요리"]})
-        return f"{ADDED_MODEL} answers ({answer[0]['labels'][0]}); model and config untouched"
+        seen = self.invoke()
+        return f"{seen}; SageMaker's model and config untouched"
 
     def roll(self) -> str:
         """Change a model; a new generation must take over and the old one's archives must go."""
@@ -144,8 +148,8 @@ class Script:
         if self.deployment.generation == old.generation or left:
             msg = f"generation {old.generation} was to be replaced; live: {self.deployment.generation}, left: {left}"
             raise DemoError(msg)
-        self.invoke()
-        return f"generation {old.generation} → {self.deployment.generation}, old archives gone, all models answer"
+        seen = self.invoke()
+        return f"generation {old.generation} → {self.deployment.generation}, old archives gone; {seen}"
 
     def destroy(self) -> str:
         """Remove the stack; nothing may be left."""

@@ -1,0 +1,122 @@
+"""One embedded AWS for the end-to-end tests, and the steps that depend on each other."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+import yaml
+
+from cohost import local
+from cohost.client import CohostClient
+from cohost.deployment import Deployment, read_deployment
+from local_aws.demo.cdk import Cdk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OFFLINE = Path(__file__).parents[2] / "model_configs" / "offline.yaml"
+
+
+@dataclass(kw_only=True)
+class Journey:
+    """One deploy's life: the emulation it runs in, the catalog as it is now, and the cdk that acts on it."""
+
+    server: local.LocalServer
+    cdk: Cdk
+    folder: Path
+    catalog: dict[str, Any] = field(default_factory=lambda: yaml.safe_load(OFFLINE.read_text()))
+    broken: str | None = None
+
+    @property
+    def file(self) -> Path:
+        """The catalog as a file."""
+        path = self.folder / "catalog.yaml"
+        path.write_text(yaml.safe_dump(self.catalog, sort_keys=False))
+        return path
+
+    @property
+    def models(self) -> dict[str, Any]:
+        """The catalog's models, to change."""
+        models: dict[str, Any] = self.catalog["models"]
+        return models
+
+    def copy_of_catalog(self) -> dict[str, Any]:
+        """What to go back to."""
+        return copy.deepcopy(self.catalog)
+
+    def deployment(self) -> Deployment:
+        """What the stack says of itself now."""
+        return read_deployment(boto3.client("cloudformation"))
+
+    def client(self) -> CohostClient:
+        """A client for the stack as it is now."""
+        return CohostClient.from_stack(session=boto3.Session())
+
+    def endpoint(self) -> dict[str, Any]:
+        """The names of the endpoint's config and model, and its status."""
+        sagemaker = boto3.client("sagemaker")
+        endpoint = sagemaker.describe_endpoint(EndpointName="lmi-cohost")
+        config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+        model = sagemaker.describe_model(ModelName=config["ProductionVariants"][0]["ModelName"])
+        return {
+            "config": endpoint["EndpointConfigName"],
+            "model": model["ModelName"],
+            "data": model["Containers"][0]["ModelDataUrl"] if "Containers" in model else _data(model),
+            "status": endpoint["EndpointStatus"],
+        }
+
+    def keys(self, deployment: Deployment) -> list[str]:
+        """The objects of a deployment's generation."""
+        page = boto3.client("s3").list_objects_v2(
+            Bucket=deployment.bucket, Prefix=f"{deployment.prefix}{deployment.generation}/"
+        )
+        return [item["Key"].rpartition("/")[2] for item in page.get("Contents", [])]
+
+
+def _data(model: Any) -> str:
+    return str(model["PrimaryContainer"]["ModelDataUrl"])
+
+
+@pytest.fixture(scope="session")
+def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
+    """An emulation on a free port, for this process's boto3 too, that is gone when the tests are."""
+    folder = tmp_path_factory.mktemp("journey")
+    server = local.start(port=0, state=folder / "state", catalog=OFFLINE)
+    environment = server.environment()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("AWS_PROFILE", raising=False)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        try:
+            yield Journey(server=server, cdk=Cdk(environment=environment, out=folder), folder=folder)
+        finally:
+            local.stop(folder / "state")
+
+
+@pytest.fixture(autouse=True)
+def _stop_at_the_first_broken_step(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each step stands on the ones before it, so what follows a failed one tells nothing."""
+    if "journey" not in request.fixturenames:
+        yield
+        return
+    journey: Journey = request.getfixturevalue("journey")
+    if journey.broken:
+        pytest.fail(f"an earlier step failed: {journey.broken}")
+    journey.broken = request.node.name
+    yield
+    if getattr(request.node, "passed", False):
+        journey.broken = None
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Let the fixture above know how its test ended."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.when == "call":
+        item.passed = report.passed  # type: ignore[attr-defined]

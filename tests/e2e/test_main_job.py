@@ -1,0 +1,182 @@
+"""The main job with the real cdk command against the embedded AWS: each test is the next step of one deploy's life."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from transformers import pipeline
+from typer.testing import CliRunner
+
+from cohost import cli
+from local_aws.demo.leftovers import find_leftovers
+from local_aws.hub import Hub, default_roots
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Journey
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+TEXTS = ["The train to Busan leaves at nine.", "부산행 기차는 아홉 시에 떠납니다."]
+ADDED = {
+    "model_id": "lmi-cohost/tiny-minilm-nli",
+    "task": "zero-shot-classification",
+    "required_memory_mb": 1024,
+    "cpu": {"minWorkers": 1, "maxWorkers": 1},
+}
+
+
+def block_of(diff: str, resource_type: str) -> list[str]:
+    """The lines that `cdk diff` shows for the one resource of a type, without the drawn tree."""
+    lines = iter(ANSI.sub("", diff).splitlines())
+    block = []
+    for line in lines:
+        if line.startswith(f"[~] {resource_type} "):
+            break
+    for line in lines:
+        if not line.startswith((" ", "│")):
+            break
+        block.append(line.strip(" │├└─"))
+    return block
+
+
+def test_bootstrap(journey: Journey) -> None:
+    """`cdk bootstrap` prepares the embedded account as it does a real one."""
+    journey.cdk.bootstrap(journey.file)
+
+    stacks = boto3.client("cloudformation").describe_stacks(StackName="CDKToolkit")["Stacks"]
+    assert stacks[0]["StackStatus"] == "CREATE_COMPLETE"
+
+
+def test_deploy(journey: Journey) -> None:
+    """`cdk deploy` brings the endpoint into service with one archive a model."""
+    journey.cdk.deploy(journey.file)
+
+    assert journey.endpoint()["status"] == "InService"
+    assert journey.keys(journey.deployment()) == ["mdeberta.tar.gz", "minilm.tar.gz", "xlmr-large.tar.gz"]
+
+
+def test_every_model_answers(journey: Journey) -> None:
+    """Each model gives one result for each text, English and Korean."""
+    client = journey.client()
+
+    for name in ("mdeberta", "xlmr-large"):
+        answer = client.invoke(name, TEXTS)
+        assert [sorted(item) for item in answer] == [["label", "score"]] * 2
+    assert len(client.invoke("minilm", TEXTS)) == 2
+
+
+def test_embeddings_equal_transformers_own(journey: Journey) -> None:
+    """What the endpoint answers is what transformers computes from the same weights, to 1e-4."""
+    folder = str(Hub(default_roots()).resolve("sentence-transformers/all-MiniLM-L6-v2", None))
+    own = pipeline("feature-extraction", model=folder, tokenizer=folder)
+
+    for text in TEXTS:
+        (answer,) = journey.client().invoke("minilm", text)
+        expected = own(text)
+        assert len(answer[0]) == len(expected[0])
+        for row, expected_row in zip(answer[0], expected[0], strict=True):
+            assert row == pytest.approx(expected_row, abs=1e-4)
+
+
+def test_diff_right_after_the_deploy_is_empty(journey: Journey) -> None:
+    """What is deployed is what the catalog says, and cdk sees that."""
+    assert "There were no differences" in journey.cdk.diff(journey.file)
+
+
+def test_diff_names_exactly_the_changed_model_and_key(journey: Journey) -> None:
+    """A review sees the one setting that changed, with both values, and nothing else of any model."""
+    before = journey.copy_of_catalog()
+    journey.models["mdeberta"]["required_memory_mb"] = 1536
+
+    diff = journey.cdk.diff(journey.file)
+
+    journey.catalog = before
+    assert block_of(diff, "Custom::LmiModelStore") == [
+        "[~] Models",
+        "[~] .mdeberta:",
+        "[~] .required_memory_mb:",
+        "[-] 1024",
+        "[+] 1536",
+    ]
+    assert "minilm" not in diff
+    assert "xlmr-large" not in diff
+
+
+def test_added_model_leaves_the_endpoint_alone(journey: Journey) -> None:
+    """A new model is one upload: SageMaker's model and config stay, and the new model answers."""
+    before, generation = journey.endpoint(), journey.deployment().generation
+    journey.models["zero-shot"] = dict(ADDED)
+
+    journey.cdk.deploy(journey.file)
+
+    assert journey.endpoint() == before
+    assert journey.deployment().generation == generation
+    (answer,) = journey.client().invoke("zero-shot", "기차", {"candidate_labels": ["여행", "요리"]})
+    assert sorted(answer["labels"]) == ["여행", "요리"]
+
+
+def test_pushed_model_answers_without_a_deploy(journey: Journey) -> None:
+    """`cohost push` makes a model callable at once, and the next diff shows it as what the deploy will add."""
+    before = journey.endpoint()
+    journey.models["pushed"] = dict(ADDED)
+
+    runner = CliRunner()
+    pushed = runner.invoke(cli.app, ["push", "pushed", "--catalog", str(journey.file)], catch_exceptions=False)
+    status = runner.invoke(cli.app, ["status", "--json"], catch_exceptions=False)
+
+    assert pushed.exit_code == 0, pushed.output
+    assert journey.endpoint() == before
+    assert journey.client().invoke("pushed", "train", {"candidate_labels": ["travel"]})
+    assert '"not_in_outputs": [\n    "pushed"\n  ]' in status.stdout
+
+
+def test_changed_model_rolls_to_a_new_generation(journey: Journey) -> None:
+    """A change of content replaces model and config, keeps the endpoint's name, and leaves no old archive."""
+    old, before = journey.deployment(), journey.endpoint()
+    journey.models["mdeberta"]["required_memory_mb"] = 1536
+
+    journey.cdk.deploy(journey.file)
+
+    new, after = journey.deployment(), journey.endpoint()
+    assert new.generation != old.generation
+    assert (after["status"], after["data"]) == ("InService", new.model_data_url)
+    assert after["config"] != before["config"]
+    assert after["model"] != before["model"]
+    assert journey.keys(old) == []
+    assert "pushed.tar.gz" in journey.keys(new)
+    assert journey.client().invoke("mdeberta", TEXTS[0])
+
+
+def test_failed_update_goes_back_to_the_old_generation(journey: Journey) -> None:
+    """An update that SageMaker refuses leaves everything as it was, archives included, and every model answering."""
+    good, old, before = journey.copy_of_catalog(), journey.deployment(), journey.endpoint()
+    keys = journey.keys(old)
+    journey.models["mdeberta"]["required_memory_mb"] = 1792
+    journey.catalog["endpoint"]["instance_type"] = "ml.p5.48xlarge"
+
+    failed = journey.cdk.run(
+        "deploy", "LmiCohostStack", "--require-approval", "never", catalog=journey.file, check=False
+    )
+
+    journey.catalog = good
+    assert failed.returncode != 0
+    assert "service limit 'ml.p5.48xlarge for endpoint usage' is 0 Instances" in failed.stdout
+    stack = boto3.client("cloudformation").describe_stacks(StackName="LmiCohostStack")["Stacks"][0]
+    assert stack["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"
+    assert journey.deployment() == old
+    assert journey.endpoint() == before
+    assert journey.keys(old) == keys
+    bucket = boto3.client("s3").list_objects_v2(Bucket=old.bucket, Prefix=old.prefix, Delimiter="/")
+    assert [item["Prefix"] for item in bucket["CommonPrefixes"]] == [f"{old.prefix}{old.generation}/"]
+    assert journey.client().invoke("mdeberta", TEXTS[0])
+
+
+def test_destroy_leaves_nothing(journey: Journey) -> None:
+    """After `cdk destroy` there is no object, bucket, endpoint, model, config, function, role, log group or stack."""
+    journey.cdk.destroy(journey.file)
+
+    assert find_leftovers(boto3.Session()) == {}
