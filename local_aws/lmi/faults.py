@@ -1,4 +1,4 @@
-"""The faults that the server answers by itself, each with DJL Serving's status, type name and, where it has one, reason.
+"""The faults that the server answers by itself, with DJL Serving's status, type name and, where it has one, reason.
 
 Fault
 ├── BadRequest              400  (AlreadyRegistered 409)
@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-class Fault(Exception):
+class Fault(Exception):  # noqa: N818 - the type names of the answers are DJL Serving's, in `kind`
     """An error answer: `status`, `kind` (the type name in the body), `message` (left out of the body when None)."""
 
     status: ClassVar[int] = 500

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+from collections import deque
 from typing import Any
 
 from local_aws.lmi.faults import EngineFailure
@@ -31,15 +32,14 @@ class ForkServer:
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._forking = asyncio.Lock()
-        self._forked: asyncio.Queue[int] = asyncio.Queue()
+        self._asked: deque[asyncio.Future[tuple[int, asyncio.Future[int]]]] = deque()
         self._exits: dict[int, asyncio.Future[int]] = {}
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Starts the process."""
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
+        ours.settimeout(0)
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "local_aws.lmi.worker.zygote", str(theirs.fileno())),
@@ -57,16 +57,20 @@ class ForkServer:
             EngineFailure: the process that forks has ended.
         """
         await asyncio.shield(self._ready)
+        if self._control is None or self._reading is None or self._reading.done():
+            raise EngineFailure(_GONE)
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        async with self._forking:
-            with theirs:
-                if self._control is None or self._reading is None or self._reading.done():
-                    ours.close()
-                    raise EngineFailure(_GONE)
-                socket.send_fds(self._control, [b'{"op": "fork"}\n'], [theirs.fileno()])
-            pid = await self._forked.get()
-        return pid, ours, self._exits[pid]
+        ours.settimeout(0)
+        answer: asyncio.Future[tuple[int, asyncio.Future[int]]] = asyncio.get_running_loop().create_future()
+        with theirs:
+            socket.send_fds(self._control, [b'{"op": "fork"}\n'], [theirs.fileno()])
+        self._asked.append(answer)
+        try:
+            pid, exited = await answer
+        except BaseException:
+            ours.close()
+            raise
+        return pid, ours, exited
 
     def kill(self, pid: int) -> None:
         """Ends a worker at once. Asking its parent cannot hit another process that got the same number."""
@@ -90,15 +94,27 @@ class ForkServer:
         reader, _ = await asyncio.open_connection(sock=control.dup())
         while line := await reader.readline():
             self._take(json.loads(line))
-        # Whoever waits for the imports goes on, and finds the process gone.
+        # Whoever waits goes on, and finds the process gone.
         if not self._ready.done():
             self._ready.set_result(None)
+        for answer in self._asked:
+            if not answer.done():
+                answer.set_exception(EngineFailure(_GONE))
 
     def _take(self, message: dict[str, Any]) -> None:
         if "ready" in message:
             self._ready.set_result(None)
         elif "pid" in message:
-            self._exits[message["pid"]] = asyncio.get_running_loop().create_future()
-            self._forked.put_nowait(message["pid"])
+            self._forked(message["pid"])
         else:
-            self._exits.pop(message["exited"]).set_result(message["code"])
+            exited = self._exits.pop(message["exited"])
+            if not exited.done():
+                exited.set_result(message["code"])
+
+    def _forked(self, pid: int) -> None:
+        exited = self._exits[pid] = asyncio.get_running_loop().create_future()
+        answer = self._asked.popleft()
+        if answer.done():  # nobody waits for this worker any more
+            self.kill(pid)
+        else:
+            answer.set_result((pid, exited))

@@ -6,6 +6,7 @@ ASGI has no place for a reason phrase, so an answer carries it in a header that 
 from __future__ import annotations
 
 import json
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from uvicorn import Config
 
 REASON_HEADER = "x-lmi-internal-reason"
+
+NO_CACHE = (
+    (b"pragma", b"no-cache"),
+    (b"cache-control", b"no-cache; no-store, must-revalidate, private"),
+    (b"expires", b"Thu, 01 Jan 1970 00:00:00 UTC"),
+)
 
 _REASON_FIELD = REASON_HEADER.encode()
 _HEAD_LIMIT = 65536  # bytes of a request's head; h11's own default is 16 KiB
@@ -32,10 +39,12 @@ class LmiHttpProtocol(H11Protocol):
         """Answers a request that is no HTTP, in the server's own JSON."""
         body = json.dumps(_INVALID, indent=2).encode() + b"\n"
         headers = [
-            ("content-type", "application/json"),
-            ("content-length", str(len(body))),
-            ("connection", "close"),
-            (REASON_HEADER, _INVALID["message"]),
+            (b"content-type", b"application/json"),
+            (b"x-request-id", str(uuid.uuid4()).encode()),
+            *NO_CACHE,
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+            (_REASON_FIELD, b"Invalid HTTP message."),
         ]
         events = [h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()]
         self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
@@ -43,7 +52,7 @@ class LmiHttpProtocol(H11Protocol):
 
 
 class _ReasonConnection(h11.Connection):
-    def send(self, event: h11.Event) -> bytes | None:
+    def send(self, event: Any) -> Any:  # noqa: ANN401 - one method of many signatures
         return super().send(_with_reason(event) if isinstance(event, h11.Response) else event)
 
 

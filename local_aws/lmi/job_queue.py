@@ -26,6 +26,7 @@ class JobQueue:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def __len__(self) -> int:
+        """How many wait."""
         return len(self._jobs)
 
     def offer(self, job: Job) -> None:

@@ -10,13 +10,15 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from local_aws.lmi.faults import TranslateFault
+from local_aws.lmi.faults import TranslateFault, WorkerFailure
 from local_aws.lmi.json_text import compact
+from local_aws.lmi.worker_link import DISCONNECTED
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
+    from local_aws.lmi.faults import Fault
     from local_aws.lmi.frames import Content, Frame
 
 _BATCH_KEY = re.compile(r"batch_([0-9]+)\.(.*)", re.DOTALL)
@@ -94,6 +96,27 @@ class AsyncAnswer:
         self.body += part.get("data", "").encode()
         done = part.get("last", "").lower() == "true"
         return Answer(_OK, "OK", self.properties, bytes(self.body)) if done else None
+
+
+def take_part(job: Job, answer: AsyncAnswer, frame: Frame | None) -> None:
+    """Adds a part to an asynchronous answer and finishes the job once it is whole.
+
+    Raises:
+        WorkerFailure: there is no further part, because the worker is gone.
+        TranslateFault: the part is not what an asynchronous handler may answer.
+    """
+    if frame is None:
+        raise WorkerFailure(DISCONNECTED)
+    whole = answer.add(frame)
+    if whole is not None and not job.future.done():
+        job.future.set_result(whole)
+
+
+def fail(jobs: Sequence[Job], fault: Fault) -> None:
+    """Answers requests with a fault, but for those already answered."""
+    for job in jobs:
+        if not job.future.done():
+            job.future.set_exception(fault)
 
 
 def _async_error(part: dict[str, str], properties: dict[str, str]) -> Answer:

@@ -7,7 +7,6 @@ import shutil
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.archive import model_folder
@@ -20,11 +19,12 @@ from local_aws.lmi.weights import with_local_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from local_aws.hub import Hub
     from local_aws.lmi.fork_server import ForkServer
     from local_aws.lmi.model_settings import ModelSettings
-    from local_aws.lmi.pool import Worker
+    from local_aws.lmi.pool_worker import Worker
 
 _ESTIMATE = 1.2
 _MIB = 1024 * 1024

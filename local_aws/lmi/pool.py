@@ -8,17 +8,15 @@ gives the model up (or, with `retry_threshold`, answers 503 for about a minute).
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.faults import CapacityExceeded, EngineFailure, Fault, NotReady, WorkerFailure
 from local_aws.lmi.job_queue import JobQueue
-from local_aws.lmi.jobs import Answer, AsyncAnswer, Job, join, split
-from local_aws.lmi.worker_link import DISCONNECTED
+from local_aws.lmi.jobs import Answer, AsyncAnswer, Job, fail, join, split, take_part
+from local_aws.lmi.pool_worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -35,22 +33,6 @@ _SHUTTING_DOWN = "Worker shutting down"
 _STALE_S = 60.0
 _LEAST_RESTARTS = 3
 _RESTART_PAUSE_S = 0.2
-_numbers = itertools.count(1)
-
-
-@dataclass(eq=False, slots=True)
-class Worker:
-    """A member of a pool; `permanent` ones never idle out, `started_at` is in seconds since the epoch."""
-
-    permanent: bool
-    number: int = field(default_factory=lambda: next(_numbers))
-    started_at: float = field(default_factory=time.time)
-    running: bool = True
-    busy: bool = False
-    stopped_at: float = 0.0
-    pid: int = 0
-    link: WorkerLink | None = None
-    serving: asyncio.Task[None] | None = None
 
 
 class WorkerPool:
@@ -67,6 +49,7 @@ class WorkerPool:
         self._members: list[Worker] = []
         self._starting: set[asyncio.Task[tuple[int, WorkerLink]]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._replacing = 0
         self._closed = False
 
     @property
@@ -104,7 +87,7 @@ class WorkerPool:
             CapacityExceeded: the queue is full, or no worker is alive (one is then started).
             WorkerFailure: the worker died, was too slow, or the model is being unloaded.
         """
-        if self.failed:
+        if self.failed or (self._replacing and not self._settings.retry_threshold and not self._running()):
             raise NotReady(self._name)
         if self._refuses():
             if not self._starting:
@@ -137,14 +120,19 @@ class WorkerPool:
                 self._retire(worker)
         self._fail_waiting(WorkerFailure(_SHUTTING_DOWN))
 
+    def _running(self) -> list[Worker]:
+        return [worker for worker in self._members if worker.running]
+
     def _refuses(self) -> bool:
         room = self._settings.queue_size - len(self._queue)
-        running = [worker for worker in self._members if worker.running]
+        running = self._running()
         return room < 1 or not running or (room == 1 and all(worker.busy for worker in running))
 
     def _needs_another(self) -> bool:
-        running = sum(worker.running for worker in self._members) + len(self._starting)
-        return running < self.max_workers and len(self._queue) > 2 * self._settings.batch_size
+        return (
+            len(self._running()) + len(self._starting) < self.max_workers
+            and len(self._queue) > 2 * self._settings.batch_size
+        )
 
     async def _scale_up(self) -> None:
         if len(self.workers) + len(self._starting) >= self.max_workers:
@@ -193,11 +181,11 @@ class WorkerPool:
                 frame = await link.ask(*join(jobs))
             answers = split(frame, len(jobs))
         except TimeoutError:
-            _fail(jobs, WorkerFailure(_TIMEOUT))
+            fail(jobs, WorkerFailure(_TIMEOUT))
             self._starter.kill(worker.pid)
             self._lost(worker)
         except Fault as fault:
-            _fail(jobs, WorkerFailure(_SHUTTING_DOWN) if self._closed else fault)
+            fail(jobs, WorkerFailure(_SHUTTING_DOWN) if self._closed else fault)
         else:
             for job, answer in zip(jobs, answers, strict=True):
                 if not job.future.done():
@@ -210,14 +198,14 @@ class WorkerPool:
         tracking = {"request_tracking_id": str(uuid.uuid4())}
         answer = AsyncAnswer(dict(tracking))
         timer = asyncio.get_running_loop().call_later(
-            self._settings.predict_timeout_s, _fail, [job], WorkerFailure(_TIMEOUT)
+            self._settings.predict_timeout_s, fail, [job], WorkerFailure(_TIMEOUT)
         )
 
         def take(frame: Frame | None) -> bool:
             try:
-                _take_part(job, answer, frame)
+                take_part(job, answer, frame)
             except Fault as fault:
-                _fail([job], WorkerFailure(_SHUTTING_DOWN) if self._closed else fault)
+                fail([job], WorkerFailure(_SHUTTING_DOWN) if self._closed else fault)
             if job.future.done():
                 timer.cancel()
             return job.future.done()
@@ -225,7 +213,7 @@ class WorkerPool:
         try:
             link.call(job.properties | tracking, job.contents, take)
         except WorkerFailure as failure:
-            _fail([job], failure)
+            fail([job], failure)
 
     def _lost(self, worker: Worker) -> None:
         """A worker died or was killed: it is replaced."""
@@ -241,19 +229,28 @@ class WorkerPool:
             self._spawn(self._replace(worker))
 
     async def _replace(self, dead: Worker) -> None:
+        self._replacing += 1
+        try:
+            restarted = await self._restart(permanent=dead.permanent)
+        finally:
+            self._replacing -= 1
+        if restarted:
+            self._members = [worker for worker in self._members if worker is not dead]
+        elif not self._running():
+            self.failed = True
+            self._fail_waiting(NotReady(self._name))
+
+    async def _restart(self, *, permanent: bool) -> bool:
         attempts = max(_LEAST_RESTARTS, self._settings.retry_threshold)
         for attempt in range(attempts):
             try:
-                await self._add(permanent=dead.permanent)
+                await self._add(permanent=permanent)
             except Fault as fault:
                 logger.warning("%s: restart %d of %d failed: %s", self._name, attempt + 1, attempts, fault)
                 await asyncio.sleep(_RESTART_PAUSE_S * 2**attempt)
             else:
-                self._members = [worker for worker in self._members if worker is not dead]
-                return
-        if not any(worker.running for worker in self._members):
-            self.failed = True
-            self._fail_waiting(NotReady(self._name))
+                return True
+        return False
 
     def _retire(self, worker: Worker) -> None:
         """Ends a worker on purpose; the one it was stays listed for a while."""
@@ -266,23 +263,9 @@ class WorkerPool:
         self._starter.kill(worker.pid)
 
     def _fail_waiting(self, fault: Fault) -> None:
-        _fail(self._queue.drain(), fault)
+        fail(self._queue.drain(), fault)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _take_part(job: Job, answer: AsyncAnswer, frame: Frame | None) -> None:
-    if frame is None:
-        raise WorkerFailure(DISCONNECTED)
-    whole = answer.add(frame)
-    if whole is not None and not job.future.done():
-        job.future.set_result(whole)
-
-
-def _fail(jobs: Sequence[Job], fault: Fault) -> None:
-    for job in jobs:
-        if not job.future.done():
-            job.future.set_exception(fault)

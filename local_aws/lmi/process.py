@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 import httpx
 
@@ -117,8 +117,7 @@ def _command(
 
 async def _spawn(command: list[str], log_file: Path, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
     search_path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    with log_file.open("ab") as log:
+    with _append_to(log_file) as log:
         return await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
@@ -129,12 +128,21 @@ async def _spawn(command: list[str], log_file: Path, environment: Mapping[str, s
 
 
 async def _listening_port(process: asyncio.subprocess.Process, ready: Path, log_file: Path) -> int:
-    while not ready.exists():
+    while (port := _read_port(ready)) is None:
         if process.returncode is not None:
             msg = f"the container ended with exit code {process.returncode} while starting; see {log_file}"
             raise ContainerError(msg)
         await asyncio.sleep(_POLL_S)
-    return int(json.loads(ready.read_text())["port"])
+    return port
+
+
+def _read_port(ready: Path) -> int | None:
+    return int(json.loads(ready.read_text())["port"]) if ready.exists() else None
+
+
+def _append_to(log_file: Path) -> BinaryIO:
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    return log_file.open("ab")
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from local_aws.lmi.http_protocol import REASON_HEADER
+from local_aws.lmi.http_protocol import NO_CACHE, REASON_HEADER
 from local_aws.lmi.json_text import pretty
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 JSON_HEADERS = {"content-type": "application/json"}
 
-_NO_CACHE = (
-    (b"pragma", b"no-cache"),
-    (b"cache-control", b"no-cache; no-store, must-revalidate, private"),
-    (b"expires", b"Thu, 01 Jan 1970 00:00:00 UTC"),
-)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
 _FRAMING_HEADERS = {"content-length", "connection", "transfer-encoding", REASON_HEADER}
@@ -44,7 +39,7 @@ class Reply:
         """Writes the answer. Answers of 400 and above close the connection, as the real server's do."""
         closing = close or self.status >= _CLOSING_STATUS
         headers = _header_fields(self.headers or {})
-        headers += [(b"x-request-id", _visible(request_id)), *_NO_CACHE]
+        headers += [(b"x-request-id", _visible(request_id)), *NO_CACHE]
         if self.status != HTTPStatus.NO_CONTENT:
             headers.append((b"content-length", str(len(self.body)).encode()))
         headers.append((b"connection", b"close" if closing else b"keep-alive"))

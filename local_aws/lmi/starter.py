@@ -63,7 +63,7 @@ class WorkerStarter:
             async with asyncio.timeout(self._settings.loading_timeout_s):
                 link.send_order(self._order)
                 if not await link.started:
-                    raise EngineFailure(f"Python stream closed unexpectedly, exit code: {await exited}")
+                    raise EngineFailure(f"Python stream closed unexpectedly, exit code: {await asyncio.shield(exited)}")
                 _check(await link.ask(dict(self._settings.properties), ()))
         except TimeoutError:
             # The real server's answer carries no message here either.

@@ -38,12 +38,11 @@ class Input:
         if not self.is_batch():
             return [self]
         batch = [Input() for _ in range(self.get_batch_size())]
-        for key, value in self.properties.items():
-            if key.startswith(_PREFIX) and key != _BATCH_SIZE:
-                batch[int(key[_INDEX])].properties[key[_NAME]] = value
-        for key, content in zip(self.content.keys, self.content.values, strict=True):
-            name = str(key)
-            batch[int(name[_INDEX])].content.add(name[_NAME], content)
+        for name, value in self.properties.items():
+            if name.startswith(_PREFIX) and name != _BATCH_SIZE:
+                batch[int(name[_INDEX])].properties[name[_NAME]] = value
+        for key, content in zip(map(str, self.content.keys), self.content.values, strict=True):
+            batch[int(key[_INDEX])].content.add(key[_NAME], content)
         return batch
 
     def get_function_name(self) -> str | None:

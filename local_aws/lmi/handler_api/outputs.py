@@ -77,7 +77,7 @@ class Output:
 
     @staticmethod
     def binary_encode(data: Mapping[str, Any]) -> bytearray:
-        """The form in which an asynchronous handler hands an answer over: {"data", "last"} and on errors "code", "error".
+        """The form in which an asynchronous handler answers: {"data", "last"} and on errors "code", "error".
 
         A count of entries (signed 16 bits), then for each its key and its value as text, each as a length
         (signed 32 bits) and UTF-8.

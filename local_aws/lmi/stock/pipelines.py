@@ -28,16 +28,14 @@ def load_pipeline(properties: Mapping[str, Any]) -> Callable[..., Any]:
         Exception: whatever transformers raises on weights it cannot read or a task it does not know; ValueError for
             options of no use.
     """
-    # Imported here: only workers may pay for torch.
-    from transformers import AutoConfig, AutoTokenizer, pipeline  # noqa: PLC0415
+    import transformers  # noqa: PLC0415 - only workers may pay for torch
 
     options = read_options(properties)
     trusted = {"trust_remote_code": options.trust_remote_code}
-    architecture = (AutoConfig.from_pretrained(options.model, **trusted).architectures or [""])[0]
-    tokenizer = AutoTokenizer.from_pretrained(options.model, **trusted)
-    task = options.task or task_of(architecture)
-    loaded: Callable[..., Any] = pipeline(task=task, tokenizer=tokenizer, model=options.model, **options.keywords())
-    return loaded
+    architecture = (transformers.AutoConfig.from_pretrained(options.model, **trusted).architectures or [""])[0]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model, **trusted)
+    build: Callable[..., Callable[..., Any]] = transformers.pipeline
+    return build(options.task or task_of(architecture), model=options.model, tokenizer=tokenizer, **options.keywords())
 
 
 def task_of(architecture: str) -> str:

@@ -56,7 +56,7 @@ def _import_heavy_modules() -> None:
     import transformers  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # transformers imports on first use; naming what encoders need does it here, once.
     _ = (transformers.pipeline, transformers.AutoConfig, transformers.AutoTokenizer)
     _ = (transformers.AutoModel, transformers.AutoModelForSequenceClassification)
@@ -71,7 +71,7 @@ class _Zygote:
         self._children: set[int] = set()
         self._wakeup, wakeup_end = socket.socketpair()
         for end in (self._wakeup, wakeup_end):
-            end.setblocking(False)
+            end.settimeout(0)
         self._wakeup_end = wakeup_end
         signal.set_wakeup_fd(wakeup_end.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
