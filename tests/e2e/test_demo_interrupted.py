@@ -1,0 +1,53 @@
+"""The demo stopped half-way: nothing may go on running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from cohost import local
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+
+def processes_of(state: Path) -> list[str]:
+    """The command lines of all processes that were told of the state folder."""
+    lines = []
+    for process in psutil.process_iter():
+        try:
+            lines.append(" ".join(process.cmdline()))
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return [line for line in lines if str(state) in line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_demo_leaves_no_process(number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C, and a polite kill, end the demo with 130, its server and everything below it."""
+    state = tmp_path / "state"
+    with subprocess.Popen(
+        [sys.executable, "-m", "cohost", "demo", "--state", str(state)],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as demo:
+        deadline = time.monotonic() + 60
+        while local.find(state) is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert local.find(state) is not None
+        # As a terminal does it: Ctrl-C reaches the whole foreground group, kill just the one process.
+        os.killpg(demo.pid, number) if number == signal.SIGINT else os.kill(demo.pid, number)
+        demo.communicate(timeout=60)
+
+    assert demo.returncode == 130
+    assert processes_of(state) == []
