@@ -43,7 +43,13 @@ def moto_app() -> ASGIApp:
     # Its documented names are not marked as exports, and a2wsgi's types are narrower than ASGI's.
     moto: Any = server
     wsgi: Any = moto.DomainDispatcherApplication(moto.create_backend_app)
-    return cast("ASGIApp", WSGIMiddleware(wsgi, workers=WORKERS))
+
+    def with_raw_path(environ: Any, start_response: Any) -> Any:  # noqa: ANN401 - WSGI
+        # moto reads S3 keys from the path as it was sent: `%2F` in a key is no slash.
+        environ["RAW_URI"] = environ["asgi.scope"].get("raw_path", b"").decode("latin-1")
+        return wsgi(environ, start_response)
+
+    return cast("ASGIApp", WSGIMiddleware(with_raw_path, workers=WORKERS))
 
 
 def warm_up(clients: Clients) -> None:

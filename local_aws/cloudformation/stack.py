@@ -36,13 +36,24 @@ class Live:
 
 @dataclass(kw_only=True)
 class StackResource:
-    """A resource of a stack; `live` is None until it exists."""
+    """A resource of a stack.
+
+    Args:
+        definition: what the template says.
+        status: its last status.
+        reason: why it has that status.
+        physical_id: its id, which may be known before it is complete.
+        live: what exists; None until something does.
+        attempted: the properties of an update that failed, and so may be in force partly or wholly.
+        updated: when the status was reached.
+    """
 
     definition: ResourceDefinition
     status: str
     reason: str | None = None
     physical_id: str | None = None
     live: Live | None = None
+    attempted: Mapping[str, Any] | None = None
     updated: datetime = field(default_factory=now)
 
 

@@ -85,6 +85,9 @@ class Worker:
         self._journal.updated.add(definition.logical_id)
         self._progress(resource, "UPDATE", properties, None)
         request = self._request(definition, properties, existing=old)
+        if resource.attempted is not None:
+            request = replace(request, old_properties=resource.attempted)
+        resource.attempted = properties
         try:
             outcome = self._context.registry.get(definition.type).update(request)
         except Exception as error:  # noqa: BLE001 - as in `_make`
@@ -92,6 +95,7 @@ class Worker:
         if outcome.physical_id != old.physical_id:
             self._journal.obsolete.append(Obsolete(definition=resource.definition, live=old))
         resource.definition = definition
+        resource.attempted = None
         resource.physical_id = outcome.physical_id
         resource.live = self._live(definition, outcome.physical_id, properties, outcome.attributes)
         self._stack.set_resource_status(resource, "UPDATE_COMPLETE")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_SECONDS: Final = 3600
 PHYSICAL_ID_LIMIT: Final = 1024
 POLL_SECONDS: Final = 0.05
+LAST_WORDS_SECONDS: Final = 5.0
 
 
 class CustomResource(ResourceType):
@@ -93,6 +94,8 @@ class CustomResource(ResourceType):
                 if answer is None:
                     raise ResourceFailure(call.ending())
             if answer is not None:
+                # Its last log lines must be written before a stack that is going removes the log group.
+                call.join(timeout=LAST_WORDS_SECONDS)
                 return answer
         raise ResourceFailure(
             "CloudFormation did not receive a response from your Custom Resource. Please check your logs for requestId "

@@ -1,0 +1,300 @@
+"""The front door with real clients: routing, uploads, Lambda, start and end."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from botocore.exceptions import ClientError
+from cloud_fixtures.running import FrontDoor, running
+
+from cohost.errors import LocalError
+from local_aws.server import LocalAws
+from local_aws.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ROLE = "arn:aws:iam::123456789012:role/f"
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontDoor]:
+    """One front door for this file."""
+    with running(tmp_path_factory.mktemp("state")) as front_door:
+        yield front_door
+
+
+def raw(
+    door: FrontDoor, method: str, url: str, body: Any = None, **headers: str
+) -> tuple[int, bytes, list[tuple[str, str]]]:
+    """One request without an SDK: status, body, headers."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection("127.0.0.1", door.server.port, timeout=20)
+    try:
+        chunked = "Transfer-Encoding" in headers
+        connection.request(method, f"{parts.path}?{parts.query}", body, headers, encode_chunked=chunked)
+        answer = connection.getresponse()
+        return answer.status, answer.read(), answer.getheaders()
+    finally:
+        connection.close()
+
+
+def test_health_says_what_it_is(door: FrontDoor) -> None:
+    """Anyone can tell the emulation from the real thing."""
+    status, body, _ = raw(door, "GET", f"{door.server.url}/_cohost/health")
+    health = json.loads(body)
+    assert (status, health["status"], health["emulation"]) == (200, "ok", "lmi-cohost local AWS")
+    assert health["account"] == "123456789012"
+
+
+def test_one_account_for_every_key(door: FrontDoor) -> None:
+    """Callers, and those who assume the bootstrap roles, are the same account; another account is refused."""
+    sts = door.client("sts")
+    assert sts.get_caller_identity()["Account"] == "123456789012"
+    sts.assume_role(RoleArn="arn:aws:iam::123456789012:role/x", RoleSessionName="session")
+    with pytest.raises(ClientError, match="only 123456789012"):
+        sts.assume_role(RoleArn="arn:aws:iam::999999999999:role/x", RoleSessionName="session")
+
+
+def test_large_upload_comes_back_whole(door: FrontDoor) -> None:
+    """Assets are megabytes: in one piece, in parts, and as a stream."""
+    s3 = door.client("s3")
+    s3.create_bucket(Bucket="uploads")
+    data = os.urandom(20 * 1024 * 1024)
+    s3.put_object(Bucket="uploads", Key="plain", Body=data)
+    s3.upload_fileobj(io.BytesIO(data), "uploads", "in parts/ü +%2F.bin")
+    for key in ("plain", "in parts/ü +%2F.bin"):
+        got = s3.get_object(Bucket="uploads", Key=key)["Body"].read()
+        assert hashlib.sha256(got).digest() == hashlib.sha256(data).digest()
+    assert [o["Key"] for o in s3.list_objects_v2(Bucket="uploads")["Contents"]] == ["in parts/ü +%2F.bin", "plain"]
+
+
+def test_upload_in_signed_chunks_comes_back_without_its_frame(door: FrontDoor) -> None:
+    """`aws-chunked` bodies carry signatures between the bytes; they must not end up in the object."""
+    door.client("s3").create_bucket(Bucket="chunks")
+    frame = b"5;chunk-signature=" + b"0" * 64 + b"\r\nhello\r\n0;chunk-signature=" + b"0" * 64 + b"\r\n\r\n"
+    scope = "Credential=a/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+    status, _, _ = raw(
+        door, "PUT", f"{door.server.url}/chunks/key", iter([frame[:20], frame[20:]]),
+        **{
+            "Authorization": f"AWS4-HMAC-SHA256 {scope}",
+            "X-Amz-Content-Sha256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+            "X-Amz-Decoded-Content-Length": "5",
+            "Content-Encoding": "aws-chunked",
+            "Transfer-Encoding": "chunked",
+        },
+    )  # fmt: skip
+    assert status == 200
+    assert door.client("s3").get_object(Bucket="chunks", Key="key")["Body"].read() == b"hello"
+
+
+def test_presigned_urls_work_without_credentials(door: FrontDoor) -> None:
+    """A presigned PUT and GET carry the service in their query."""
+    s3 = door.client("s3", signature_version="s3v4")
+    s3.create_bucket(Bucket="presigned")
+    put = s3.generate_presigned_url("put_object", Params={"Bucket": "presigned", "Key": "k"})
+    assert raw(door, "PUT", put, b"payload")[0] == 200
+    get = s3.generate_presigned_url("get_object", Params={"Bucket": "presigned", "Key": "k"})
+    assert raw(door, "GET", get)[1] == b"payload"
+
+
+def test_tls_only_policy_leaves_the_bucket_usable(door: FrontDoor) -> None:
+    """The policy that every bucket of ours has must not shut the emulation out, and reads back as written."""
+    s3 = door.client("s3")
+    s3.create_bucket(Bucket="tls-only")
+    deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": ["arn:aws:s3:::tls-only/*"]}
+    policy = {"Version": "2012-10-17", "Statement": [{**deny, "Condition": {"Bool": {"aws:SecureTransport": "false"}}}]}
+    s3.put_bucket_policy(Bucket="tls-only", Policy=json.dumps(policy))
+    s3.put_object(Bucket="tls-only", Key="k", Body=b"x")
+    assert s3.get_object(Bucket="tls-only", Key="k")["Body"].read() == b"x"
+    assert json.loads(s3.get_bucket_policy(Bucket="tls-only")["Policy"]) == policy
+
+
+def test_answers_have_one_date(door: FrontDoor) -> None:
+    """Whoever answers, the Date header is there once."""
+    door.client("s3").create_bucket(Bucket="dates")
+    for path in ("/dates", "/nothing-here", "/_cohost/nothing"):
+        names = [name.lower() for name, _ in raw(door, "GET", door.server.url + path)[2]]
+        assert names.count("date") <= 1
+        assert names.count("server") <= 1
+
+
+def test_unknown_service_and_lookup_events(door: FrontDoor) -> None:
+    """An SDK turns the refusal into its own error, which names the service; CloudTrail has no events."""
+    with pytest.raises(ClientError, match="no service 'pricing'"):
+        door.client("pricing").get_products(ServiceCode="AmazonSageMaker")
+    assert door.client("cloudtrail").lookup_events()["Events"] == []
+
+
+def packed(source: str) -> bytes:
+    """A function's code."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("index.py", source)
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def role(door: FrontDoor) -> str:
+    """The role that functions run as."""
+    answer = door.client("iam").create_role(RoleName="f", AssumeRolePolicyDocument="{}")
+    return str(answer["Role"]["Arn"])
+
+
+def make_function(door: FrontDoor, name: str, source: str, **fields: Any) -> None:
+    """A function of this source."""
+    settings = {"Runtime": "python3.13", "Role": ROLE, "Handler": "index.handler", "Timeout": 20}
+    door.client("lambda").create_function(FunctionName=name, Code={"ZipFile": packed(source)}, **{**settings, **fields})
+
+
+@pytest.mark.usefixtures("role")
+def test_function_runs_logs_and_goes(door: FrontDoor) -> None:
+    """A function is listed and runs with boto3 pointed at the front door; what it prints is in its log group."""
+    client = door.client("lambda")
+    source = (
+        "import boto3\n"
+        "def handler(event, context):\n"
+        "    print('said', event['x'])\n"
+        "    return boto3.client('sts').get_caller_identity()['Account']\n"
+    )
+    make_function(door, "talks", source)
+    assert [f["FunctionName"] for f in client.list_functions()["Functions"]] == ["talks"]
+    answer = client.invoke(FunctionName="talks", Payload=b'{"x": 1}', LogType="Tail")
+    assert json.loads(answer["Payload"].read()) == "123456789012"
+    assert "FunctionError" not in answer
+    logs = door.client("logs")
+    stream = logs.describe_log_streams(logGroupName="/aws/lambda/talks")["logStreams"][0]["logStreamName"]
+    lines = logs.get_log_events(logGroupName="/aws/lambda/talks", logStreamName=stream)["events"]
+    assert "said 1" in [line["message"] for line in lines]
+    client.delete_function(FunctionName="talks")
+    assert client.list_functions()["Functions"] == []
+    with pytest.raises(client.exceptions.ResourceNotFoundException):
+        client.invoke(FunctionName="talks")
+
+
+@pytest.mark.usefixtures("role")
+def test_function_can_be_changed(door: FrontDoor) -> None:
+    """New code, new environment and new logging are in force at the next call, and read back."""
+    client = door.client("lambda")
+    door.client("logs").create_log_group(logGroupName="mine")
+    make_function(door, "changes", "def handler(e, c): return 'old'\n", LoggingConfig={"LogGroup": "mine"})
+    client.update_function_code(
+        FunctionName="changes",
+        ZipFile=packed("import os\ndef handler(e, c): return [os.environ['A'], c.log_group_name]\n"),
+    )
+    client.update_function_configuration(FunctionName="changes", Environment={"Variables": {"A": "new"}})
+    assert json.loads(client.invoke(FunctionName="changes")["Payload"].read()) == ["new", "mine"]
+    assert client.get_function(FunctionName="changes")["Configuration"]["LoggingConfig"]["LogGroup"] == "mine"
+    client.delete_function(FunctionName="changes")
+
+
+@pytest.mark.usefixtures("role")
+def test_failing_function_and_event_call(door: FrontDoor) -> None:
+    """A fault comes back as FunctionError; an Event call returns at once and still runs."""
+    client = door.client("lambda")
+    make_function(door, "fails", "def handler(e, c): raise ValueError('no')\n")
+    answer = client.invoke(FunctionName="fails")
+    assert answer["FunctionError"] == "Unhandled"
+    assert json.loads(answer["Payload"].read())["errorType"] == "ValueError"
+    assert client.invoke(FunctionName="fails", InvocationType="DryRun")["StatusCode"] == 204
+    source = "import boto3\ndef handler(e, c): boto3.client('s3').create_bucket(Bucket='made-by-event')\n"
+    make_function(door, "later", source)
+    assert client.invoke(FunctionName="later", InvocationType="Event")["StatusCode"] == 202
+    deadline = time.monotonic() + 20
+    while "made-by-event" not in [b["Name"] for b in door.client("s3").list_buckets()["Buckets"]]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.usefixtures("role")
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"Runtime": "nodejs22.x"}, "Runtime: 'nodejs22.x' of odd cannot run here"),
+        ({"Code": {"ZipFile": b"no zip"}}, "no zip file"),
+        ({"Layers": ["arn:aws:lambda:us-east-1:123456789012:layer:x:1"]}, "Layers"),
+    ],
+)
+def test_function_that_cannot_run_is_refused_when_it_is_made(
+    door: FrontDoor, fields: dict[str, Any], text: str
+) -> None:
+    """Another runtime, broken code and layers fail by name, and no function is left."""
+    client = door.client("lambda")
+    settings: dict[str, Any] = {"Runtime": "python3.13", "Code": {"ZipFile": packed("x = 1")}, **fields}
+    with pytest.raises(client.exceptions.InvalidParameterValueException, match=text):
+        client.create_function(FunctionName="odd", Role=ROLE, Handler="index.handler", **settings)
+    with pytest.raises(client.exceptions.ResourceNotFoundException):
+        client.get_function(FunctionName="odd")
+
+
+def test_port_in_use_is_told_with_its_way_out(tmp_path: Path) -> None:
+    """The message names the port and the fix, and nothing is written."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(LocalError, match=rf"port {port} on 127.0.0.1 is in use.*--port"):
+            LocalAws(Settings(port=port, state_dir=tmp_path / "state"))
+    assert not (tmp_path / "state").exists()
+
+
+def test_state_file_lives_as_long_as_the_server(tmp_path: Path) -> None:
+    """`server.json` tells pid, port and url; it goes with the server, and SageMaker is told to end."""
+    with running(tmp_path) as door:
+        state = json.loads((tmp_path / "server.json").read_text())
+        assert state["url"] == f"http://127.0.0.1:{state['port']}" == door.server.url
+        assert state["pid"] == os.getpid()
+    assert not (tmp_path / "server.json").exists()
+    assert door.sagemaker.closed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_command_starts_soon_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    """`python -m local_aws up` prints one line when it is ready, and a signal ends it with 0 and no traces."""
+    command = [sys.executable, "-m", "local_aws", "up", "--port", "0", "--state", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        assert "is ready at http://127.0.0.1:" in line
+        assert (tmp_path / "server.json").exists()
+        process.send_signal(number)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+    assert not (tmp_path / "server.json").exists()
+
+
+def test_bad_catalog_stops_the_command(tmp_path: Path) -> None:
+    """A catalog with faults is told before anything starts."""
+    catalog = tmp_path / "bad.yaml"
+    catalog.write_text("modles: {}\n", encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "local_aws",
+        "up",
+        "--port",
+        "0",
+        "--state",
+        str(tmp_path / "s"),
+        "--catalog",
+        str(catalog),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "modles" in ended.stderr
+    assert "Traceback" not in ended.stderr

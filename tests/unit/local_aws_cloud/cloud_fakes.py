@@ -1,0 +1,159 @@
+"""A world of make-believe resources, in which every call can be made to fail."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from local_aws.cloudformation.context import Context
+from local_aws.cloudformation.engine import Engine
+from local_aws.cloudformation.errors import ResourceFailure
+from local_aws.cloudformation.resources import Registry
+from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType
+from local_aws.settings import Clients
+
+if TYPE_CHECKING:
+    import threading
+
+    from local_aws.cloudformation.stack import Stack
+
+REGION = "us-east-1"
+
+
+@dataclass
+class World:
+    """What exists, what was called, and what is to fail.
+
+    Args:
+        existing: properties by physical id.
+        calls: `(verb, logical id)` in order.
+        faults: reasons by `(verb, logical id)`; such a call fails, after its effect when `half_done` names it too.
+    """
+
+    existing: dict[str, dict[str, Any]] = field(default_factory=dict)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    faults: dict[tuple[str, str], str] = field(default_factory=dict)
+    half_done: set[tuple[str, str]] = field(default_factory=set)
+    gates: dict[str, threading.Event] = field(default_factory=dict)
+    counter: int = 0
+
+    def check(self, verb: str, request: Request) -> None:
+        """Note a call, wait at its gate if it has one, and fail it if it is to fail."""
+        self.calls.append((verb, request.logical_id))
+        gate = self.gates.get(request.logical_id)
+        if gate is not None and not gate.wait(10):
+            raise AssertionError("the gate never opened")
+        reason = self.faults.get((verb, request.logical_id))
+        if reason is not None:
+            raise ResourceFailure(reason)
+
+
+class FakeThing(ResourceType):
+    """`Key` and `Name` cannot change in place; `Value` can."""
+
+    type = "AWS::Test::Thing"
+    known = frozenset({"Key", "Name", "Value", "Tags"})
+    create_only = frozenset({"Key", "Name"})
+    name_property = "Name"
+    volatile = frozenset({"Value"})
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def create(self, request: Request) -> Outcome:
+        """Give it the next number."""
+        world = self._world
+        if ("create", request.logical_id) in world.half_done:
+            world.counter += 1
+            physical_id = f"{request.logical_id}-{world.counter}"
+            world.existing[physical_id] = dict(request.properties)
+            request.initiated(physical_id)
+        world.check("create", request)
+        world.counter += 1
+        physical_id = str(request.properties.get("Name", f"{request.logical_id}-{world.counter}"))
+        if physical_id in world.existing:
+            raise ResourceFailure(f"{physical_id} already exists")
+        world.existing[physical_id] = dict(request.properties)
+        return self._outcome(physical_id, request)
+
+    def update(self, request: Request) -> Outcome:
+        """Take over the properties."""
+        self._world.check("update", request)
+        self._world.existing[request.physical_id] = dict(request.properties)
+        return self._outcome(request.physical_id, request)
+
+    def delete(self, request: Request) -> None:
+        """Forget it."""
+        self._world.check("delete", request)
+        self._world.existing.pop(request.physical_id, None)
+
+    @staticmethod
+    def _outcome(physical_id: str, request: Request) -> Outcome:
+        attributes = {"Arn": f"arn:{physical_id}", "Value": request.properties.get("Value")}
+        return Outcome(physical_id=physical_id, attributes=attributes)
+
+
+class FakeStore(ResourceType):
+    """A custom resource whose physical id follows its `Content`, as a handler may decide."""
+
+    type = "Custom::Store"
+    volatile = None
+    rolls_back_by_update = True
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def unknown_properties(self, names: Any) -> list[str]:
+        """Takes everything."""
+        del names
+        return []
+
+    def create(self, request: Request) -> Outcome:
+        """Publish the content."""
+        self._world.check("create", request)
+        return self._publish(request)
+
+    def update(self, request: Request) -> Outcome:
+        """Publish the content, under another id when it differs."""
+        self._world.check("update", request)
+        return self._publish(request)
+
+    def delete(self, request: Request) -> None:
+        """Remove the content."""
+        self._world.check("delete", request)
+        self._world.existing.pop(request.physical_id, None)
+
+    def _publish(self, request: Request) -> Outcome:
+        physical_id = f"store-{request.properties['Content']}"
+        self._world.existing[physical_id] = dict(request.properties)
+        return Outcome(physical_id=physical_id, attributes={"Url": f"s3://{physical_id}/"})
+
+
+def make_engine(world: World) -> Engine:
+    """An engine that knows the two fake types."""
+    registry = Registry([FakeThing(world)], custom=FakeStore(world))
+    clients = Clients(lambda: "http://127.0.0.1:9")
+    return Engine(Context(region=REGION, registry=registry, clients=clients))
+
+
+def thing(*, depends_on: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+    """A resource of the fake type for a template."""
+    entry: dict[str, Any] = {"Type": "AWS::Test::Thing", "Properties": properties}
+    return entry if depends_on is None else {**entry, "DependsOn": depends_on}
+
+
+def body(resources: dict[str, Any], **sections: Any) -> str:
+    """A template with these resources."""
+    return json.dumps({"Resources": resources, **sections})
+
+
+def settled(stack: Stack) -> Stack:
+    """The stack once nothing is under way."""
+    assert stack.settled.wait(10), stack.status
+    return stack
+
+
+def history(stack: Stack) -> list[str]:
+    """The stack's events as `STATUS LogicalId`, oldest first."""
+    return [f"{event.status} {event.logical_id}" for event in stack.events]

@@ -1,0 +1,84 @@
+"""Unpacking the code of functions."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from local_aws.functions import function_name
+from local_aws.functions.code import CodeError, CodeStore
+from local_aws.settings import Clients
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def zipped(**files: str) -> dict[str, str]:
+    """A `Code` with these files; `__` stands for a slash."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name.replace("__", "/"), text)
+    return {"ZipFile": base64.b64encode(buffer.getvalue()).decode()}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CodeStore:
+    """An empty store."""
+    return CodeStore(tmp_path / "functions", Clients(lambda: "http://127.0.0.1:9"))
+
+
+def test_code_is_unpacked_and_goes_with_its_last_function(store: CodeStore) -> None:
+    """Two functions of one content share a folder, which goes with the second of them."""
+    folder = store.unpack("r", zipped(a__index="code"))
+    assert (folder / "a" / "index").read_text() == "code"
+    assert store.unpack("r", zipped(a__index="code")) == folder
+    store.bind("r", "one", folder)
+    store.bind("r", "two", folder)
+    store.remove("r", "one")
+    assert store.get("r", "one") is None
+    assert folder.exists()
+    store.bind("r", "two", folder)
+    assert folder.exists()
+    store.remove("r", "two")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil"])
+def test_unsafe_member_is_refused(store: CodeStore, tmp_path: Path, name: str) -> None:
+    """A member that leaves the folder is named, and nothing is written."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(name, "x")
+    with pytest.raises(CodeError, match="unsafe member"):
+        store.unpack("r", {"ZipFile": base64.b64encode(buffer.getvalue()).decode()})
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [({"ZipFile": base64.b64encode(b"no zip").decode()}, "no zip file"), ({"ImageUri": "x"}, "zip files only")],
+)
+def test_other_code_is_refused(store: CodeStore, code: dict[str, str], text: str) -> None:
+    """Images and broken archives do not run here."""
+    with pytest.raises(CodeError, match=text):
+        store.unpack("r", code)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "f",
+        "f:$LATEST",
+        "arn:aws:lambda:us-east-1:123456789012:function:f",
+        "123456789012:function:f:$LATEST",
+        "arn%3Aaws%3Alambda%3Ar%3A1%3Afunction%3Af",
+    ],
+)
+def test_function_name_in_all_its_forms(given: str) -> None:
+    """Name, partial ARN, whole ARN, with and without a qualifier."""
+    assert function_name(given) == "f"

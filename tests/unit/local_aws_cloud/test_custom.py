@@ -1,0 +1,185 @@
+"""Custom resources: the request, the answer and everything that can go wrong with it."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local_aws.cloudformation.errors import ResourceFailure
+from local_aws.cloudformation.resources.base import Request
+from local_aws.cloudformation.resources.custom import CustomResource, stringified
+from local_aws.cloudformation.responses import Responses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from local_aws.settings import Clients
+
+TOKEN = "arn:aws:lambda:us-east-1:123456789012:function:f"
+
+
+class Handler:
+    """Stands for boto3's Lambda client; `act` is the function's code."""
+
+    def __init__(self, responses: Responses, act: Callable[[Handler, dict[str, Any]], dict[str, Any] | None]) -> None:
+        self.responses = responses
+        self.act = act
+        self.events: list[dict[str, Any]] = []
+
+    def get(self, service: str, region: str) -> Handler:
+        """The client itself; it is its own factory."""
+        assert (service, region) == ("lambda", "us-east-1")
+        return self
+
+    def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:  # noqa: N803 - boto3's names
+        """Run the function."""
+        assert FunctionName == TOKEN
+        event = json.loads(Payload)
+        self.events.append(event)
+        return self.act(self, event) or {}
+
+    def answer(self, event: dict[str, Any], **fields: Any) -> None:
+        """Put an answer into the inbox, as the PUT to the ResponseURL does."""
+        echoed = {key: event[key] for key in ("StackId", "RequestId", "LogicalResourceId")}
+        self.raw(event, json.dumps({"Status": "SUCCESS", "PhysicalResourceId": "id", **echoed, **fields}).encode())
+
+    def raw(self, event: dict[str, Any], body: bytes) -> None:
+        """Put any bytes into the inbox."""
+        token = event["ResponseURL"].rsplit("/", 1)[1]
+        self.responses._waiting[token].put(body)
+
+
+def make(act: Callable[[Handler, dict[str, Any]], dict[str, Any] | None]) -> tuple[CustomResource, Handler]:
+    """A custom resource and its function."""
+    responses = Responses(lambda: "http://127.0.0.1:1")
+    return CustomResource(responses), Handler(responses, act)
+
+
+def request(handler: Handler, **fields: Any) -> Request:
+    """A call for the resource R."""
+    clients: Any = handler
+    properties = {"ServiceToken": TOKEN, "Flag": True, "Count": 1, "Deep": {"list": [False, 2.5, "x"]}}
+    known: dict[str, Any] = {
+        "type": "Custom::Thing",
+        "logical_id": "R",
+        "stack_name": "s",
+        "stack_arn": "arn:stack",
+        "region": "us-east-1",
+        "properties": properties,
+        "tags": {},
+        "clients": clients,
+    }
+    typed: Clients = clients
+    assert typed is clients
+    return Request(**{**known, **fields})
+
+
+def test_request_has_cloudformations_form() -> None:
+    """All fields are there, and scalars are texts."""
+    resource, handler = make(lambda me, event: me.answer(event, Data={"Url": "u"}))
+    outcome = resource.create(request(handler))
+    assert (outcome.physical_id, outcome.attributes) == ("id", {"Url": "u"})
+    event = handler.events[0]
+    assert event["RequestType"] == "Create"
+    assert event["ResourceType"] == "Custom::Thing"
+    assert event["ResourceProperties"]["Deep"] == {"list": ["false", "2.5", "x"]}
+    assert (event["ResourceProperties"]["Flag"], event["ResourceProperties"]["Count"]) == ("true", "1")
+    assert "PhysicalResourceId" not in event
+    assert event["ResponseURL"].startswith("http://127.0.0.1:1/_cohost/cfn-response/")
+
+
+def test_update_and_delete_name_what_they_are_about() -> None:
+    """Update carries the old properties, both carry the physical id."""
+    resource, handler = make(lambda me, event: me.answer(event, PhysicalResourceId="new"))
+    old = {"ServiceToken": TOKEN, "Flag": False}
+    assert resource.update(request(handler, physical_id="old", old_properties=old)).physical_id == "new"
+    resource.delete(request(handler, physical_id="new"))
+    assert handler.events[0]["OldResourceProperties"]["Flag"] == "false"
+    assert [event.get("PhysicalResourceId") for event in handler.events] == ["old", "new"]
+
+
+def test_failed_create_may_name_what_it_left() -> None:
+    """The id of a FAILED answer is what the rollback deletes; without one it is the generated id."""
+    resource, handler = make(
+        lambda me, event: me.answer(event, Status="FAILED", Reason="quota", PhysicalResourceId="half")
+    )
+    seen: list[str] = []
+    with pytest.raises(ResourceFailure, match=r"Received response status \[FAILED\].*quota"):
+        resource.create(request(handler, initiated=seen.append))
+    assert seen[0].startswith("s-R-")
+    assert seen[1] == "half"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"Status": "DONE"}, "Status must be SUCCESS or FAILED"),
+        ({"PhysicalResourceId": ""}, "Invalid PhysicalResourceId"),
+        ({"PhysicalResourceId": "x" * 1025}, "Invalid PhysicalResourceId"),
+        ({"RequestId": "another"}, "RequestId is 'another'"),
+        ({"Data": {"x": "y" * 5000}}, "Response object is too long"),
+    ],
+)
+def test_wrong_answer_fails_the_resource(fields: dict[str, Any], text: str) -> None:
+    """Each fault of an answer is named."""
+    resource, handler = make(lambda me, event: me.answer(event, **fields))
+    with pytest.raises(ResourceFailure, match=text):
+        resource.create(request(handler))
+
+
+def test_answer_that_is_no_json_fails_the_resource() -> None:
+    """The beginning of the answer is shown."""
+    resource, handler = make(lambda me, event: me.raw(event, b"<html>"))
+    with pytest.raises(ResourceFailure, match=r"no JSON.*<html>"):
+        resource.create(request(handler))
+
+
+def test_function_that_dies_without_answer_fails_at_once() -> None:
+    """CloudFormation would wait an hour; here the reason comes at once and says so."""
+
+    def crash(me: Handler, event: dict[str, Any]) -> dict[str, Any]:
+        del me, event
+        error = {"errorType": "ImportError", "errorMessage": "no module named x"}
+        return {"FunctionError": "Unhandled", "Payload": io.BytesIO(json.dumps(error).encode())}
+
+    resource, handler = make(crash)
+    began = time.monotonic()
+    with pytest.raises(ResourceFailure, match=r"failed without an answer .ImportError: no module named x"):
+        resource.create(request(handler))
+    assert time.monotonic() - began < 3
+    silent, quiet = make(lambda me, event: None)  # noqa: ARG005 - a function's arguments
+    with pytest.raises(ResourceFailure, match="ended without an answer"):
+        silent.create(request(quiet))
+
+
+def test_function_that_cannot_be_called_fails_at_once() -> None:
+    """A service token that leads nowhere."""
+
+    def refuse(me: Handler, event: dict[str, Any]) -> None:
+        raise RuntimeError(f"Function not found: {me} {event['ServiceToken']}")
+
+    resource, handler = make(refuse)
+    with pytest.raises(ResourceFailure, match="Function not found"):
+        resource.create(request(handler))
+
+
+def test_service_timeout_ends_the_wait() -> None:
+    """A function that goes on for ever is given up at its ServiceTimeout."""
+    forever = threading.Event()
+    resource, handler = make(lambda me, event: forever.wait(20) and None)  # noqa: ARG005 - a function's arguments
+    properties = {"ServiceToken": TOKEN, "ServiceTimeout": "1"}
+    began = time.monotonic()
+    with pytest.raises(ResourceFailure, match=r"did not receive a response.*ServiceTimeout of 1 s"):
+        resource.create(request(handler, properties=properties))
+    forever.set()
+    assert 0.9 < time.monotonic() - began < 5
+
+
+def test_stringified_keeps_texts() -> None:
+    """Texts stay, numbers and booleans become texts at any depth."""
+    assert stringified({"a": [True, 0, 1.5, "x", {"b": False}]}) == {"a": ["true", "0", "1.5", "x", {"b": "false"}]}

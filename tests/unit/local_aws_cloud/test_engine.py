@@ -1,0 +1,460 @@
+"""The life of stacks: creation, update, replacement, rollback, deletion, with faults at every step."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cloud_fakes import World, body, history, settled, thing
+
+from local_aws.cloudformation import actions, queries
+from local_aws.cloudformation.errors import CloudFormationError, ValidationError
+from local_aws.cloudformation.stacks import get_stack
+
+if TYPE_CHECKING:
+    from local_aws.cloudformation.engine import Engine
+    from local_aws.cloudformation.stack import Stack
+
+# A store whose id follows its content, a model that names it, and an endpoint that names the model: the shape of ours.
+CHAIN = {
+    "Store": {"Type": "Custom::Store", "Properties": {"Content": "1"}},
+    "Model": thing(Key={"Fn::GetAtt": ["Store", "Url"]}),
+    "Endpoint": thing(Value={"Ref": "Model"}),
+}
+
+
+def chain(content: str) -> dict[str, Any]:
+    """The chain with other content."""
+    return {**CHAIN, "Store": {"Type": "Custom::Store", "Properties": {"Content": content}}}
+
+
+def create(engine: Engine, resources: dict[str, Any], **request: Any) -> Stack:
+    """A stack, once its creation has ended."""
+    answer = actions.create_stack(engine, {"StackName": "s", "TemplateBody": body(resources), **request})
+    return settled(get_stack(engine.context, answer["StackId"]))
+
+
+def update(engine: Engine, resources: dict[str, Any], **request: Any) -> Stack:
+    """The stack, once its update has ended."""
+    actions.update_stack(engine, {"StackName": "s", "TemplateBody": body(resources), **request})
+    return settled(get_stack(engine.context, "s"))
+
+
+def delete(engine: Engine, **request: Any) -> Stack:
+    """The stack, once its deletion has ended."""
+    stack = get_stack(engine.context, "s")
+    actions.delete_stack(engine, {"StackName": "s", **request})
+    return settled(stack)
+
+
+def test_creation_follows_the_order_and_computes_outputs(engine: Engine, world: World) -> None:
+    """Resources come in the order of their references; outputs show what came of them."""
+    outputs = {"Url": {"Value": {"Fn::GetAtt": ["Store", "Url"]}}, "Id": {"Value": {"Fn::Sub": "<${Endpoint}>"}}}
+    stack = create(engine, {}, TemplateBody=body(CHAIN, Outputs=outputs), ClientRequestToken="token")
+    assert stack.status == "CREATE_COMPLETE"
+    assert world.calls == [("create", "Store"), ("create", "Model"), ("create", "Endpoint")]
+    assert {o["OutputKey"]: o["OutputValue"] for o in stack.outputs} == {"Url": "s3://store-1/", "Id": "<Endpoint-2>"}
+    assert {event.token for event in stack.events} == {"token"}
+    assert history(stack)[0] == "CREATE_IN_PROGRESS s"
+    assert history(stack)[-1] == "CREATE_COMPLETE s"
+
+
+def test_no_two_events_share_a_time(engine: Engine) -> None:
+    """The cdk CLI sorts events by their milliseconds."""
+    stack = create(engine, CHAIN)
+    times = [event.timestamp.isoformat(timespec="milliseconds") for event in stack.events]
+    assert times == sorted(set(times))
+
+
+@pytest.mark.parametrize("broken", ["Store", "Model", "Endpoint"])
+def test_failed_creation_removes_everything(engine: Engine, world: World, broken: str) -> None:
+    """Whichever resource fails, nothing is left and the reason names it."""
+    world.faults["create", broken] = "no more room"
+    stack = create(engine, CHAIN)
+    assert stack.status == "ROLLBACK_COMPLETE"
+    assert world.existing == {}
+    assert stack.resources == {}
+    announced = next(event for event in stack.events if event.status == "ROLLBACK_IN_PROGRESS")
+    assert announced.reason == f"The following resource(s) failed to create: [{broken}]. Rollback requested by user."
+    failed = next(event for event in stack.events if event.status == "CREATE_FAILED")
+    assert (failed.logical_id, failed.reason) == (broken, "no more room")
+
+
+def test_half_made_resource_is_removed_too(engine: Engine, world: World) -> None:
+    """A resource whose id was known when it failed is deleted in the rollback."""
+    world.faults["create", "Model"] = "it never came up"
+    world.half_done.add(("create", "Model"))
+    assert create(engine, CHAIN).status == "ROLLBACK_COMPLETE"
+    assert world.existing == {}
+
+
+def test_failed_creation_may_be_kept_and_mended(engine: Engine, world: World) -> None:
+    """With rollback off the stack stays as it failed; an update then makes what is missing."""
+    world.faults["create", "Model"] = "not yet"
+    world.half_done.add(("create", "Model"))
+    assert create(engine, CHAIN, DisableRollback=True).status == "CREATE_FAILED"
+    assert set(world.existing) == {"store-1", "Model-1"}
+    world.faults.clear()
+    world.half_done.clear()
+    stack = update(engine, CHAIN)
+    assert stack.status == "UPDATE_COMPLETE"
+    assert set(world.existing) == {"store-1", "Model-2", "Endpoint-3"}
+
+
+def test_failed_creation_may_delete_the_stack(engine: Engine, world: World) -> None:
+    """OnFailure DELETE leaves not even the stack."""
+    world.faults["create", "Endpoint"] = "x"
+    stack = create(engine, CHAIN, OnFailure="DELETE")
+    assert stack.status == "DELETE_COMPLETE"
+    assert world.existing == {}
+
+
+def test_failed_rollback_says_so_and_can_be_deleted(engine: Engine, world: World) -> None:
+    """What cannot be taken back is named, and a later deletion takes it."""
+    world.faults = {("create", "Endpoint"): "x", ("delete", "Model"): "in use"}
+    stack = create(engine, CHAIN)
+    assert stack.status == "ROLLBACK_FAILED"
+    assert stack.reason == "The following resource(s) failed to delete: [Model]. "
+    world.faults.clear()
+    assert delete(engine).status == "DELETE_COMPLETE"
+    assert world.existing == {}
+
+
+def test_same_physical_id_leaves_dependants_alone(engine: Engine, world: World) -> None:
+    """A custom resource that answers with its old id is updated; nothing that refers to it is touched."""
+    create(engine, CHAIN)
+    world.calls.clear()
+    more = {**CHAIN, "Store": {"Type": "Custom::Store", "Properties": {"Content": "1", "Also": "a model"}}}
+    assert update(engine, more).status == "UPDATE_COMPLETE"
+    assert world.calls == [("update", "Store")]
+
+
+def test_new_physical_id_replaces_and_cleans_up_in_reverse(engine: Engine, world: World) -> None:
+    """New ones first, the endpoint moves in place, then the old ones go: the model before the store."""
+    create(engine, CHAIN)
+    world.calls.clear()
+    stack = update(engine, chain("2"))
+    assert stack.status == "UPDATE_COMPLETE"
+    assert world.calls == [
+        ("update", "Store"), ("create", "Model"), ("update", "Endpoint"), ("delete", "Model"), ("delete", "Store"),
+    ]  # fmt: skip
+    assert set(world.existing) == {"store-2", "Model-3", "Endpoint-2"}
+    cleanup = history(stack).index("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS s")
+    assert history(stack)[cleanup + 1 :] == [
+        "DELETE_IN_PROGRESS Model", "DELETE_COMPLETE Model", "DELETE_IN_PROGRESS Store", "DELETE_COMPLETE Store",
+        "UPDATE_COMPLETE s",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", [("update", "Store"), ("create", "Model"), ("update", "Endpoint")])
+@pytest.mark.parametrize("half", [False, True])
+def test_failed_update_returns_to_what_was(engine: Engine, world: World, broken: tuple[str, str], half: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Whichever step fails, the old resources are there again, unreplaced, and the new ones are gone."""
+    create(engine, CHAIN)
+    before = {name: dict(properties) for name, properties in world.existing.items()}
+    stack = get_stack(engine.context, "s")
+    records = {name: one.physical_id for name, one in stack.resources.items()}
+    world.faults[broken] = "broken"
+    if half:
+        world.half_done.add(broken)
+
+    # An update that fails fails once: the take-back of the same resource must be able to succeed.
+    original = world.check
+
+    def fail_once(verb: str, request: Any) -> None:
+        try:
+            original(verb, request)
+        finally:
+            if (verb, request.logical_id) == broken:
+                world.faults.clear()
+
+    world.check = fail_once  # type: ignore[method-assign]
+    update(engine, chain("2"))
+    assert stack.status == "UPDATE_ROLLBACK_COMPLETE"
+    assert world.existing == before
+    assert {name: one.physical_id for name, one in stack.resources.items()} == records
+    assert stack.target is not None
+    assert stack.target.template.body == body(CHAIN)
+    world.calls.clear()
+    assert update(engine, chain("3")).status == "UPDATE_COMPLETE"
+    assert "store-3" in world.existing
+
+
+def test_rollback_sends_the_custom_resource_back_before_its_dependants(engine: Engine, world: World) -> None:
+    """The store gets an update to its old content, then the endpoint; last of all the new ones are deleted."""
+    create(engine, {**CHAIN, "Last": thing(depends_on=["Endpoint"], Value="a")})
+    world.calls.clear()
+    world.faults["update", "Last"] = "no"
+    stack = update(engine, {**chain("2"), "Last": thing(depends_on=["Endpoint"], Value="b")})
+    assert stack.status == "UPDATE_ROLLBACK_FAILED"
+    world.faults.clear()
+    actions.continue_update_rollback(engine, {"StackName": "s"})
+    assert settled(stack).status == "UPDATE_ROLLBACK_COMPLETE"
+    first_back = world.calls.index(("update", "Last")) + 1
+    assert world.calls[first_back : first_back + 2] == [("update", "Store"), ("update", "Endpoint")]
+    assert world.calls[-2:] == [("delete", "Model"), ("delete", "Store")]
+    assert set(world.existing) == {"store-1", "Model-1", "Endpoint-2", "Last-3"}
+
+
+def test_deletion_after_a_failed_rollback_leaves_nothing(engine: Engine, world: World) -> None:
+    """Old and new, replaced and discarded: a deletion takes all that any of the steps left."""
+    create(engine, CHAIN)
+    world.faults["update", "Endpoint"] = "no"
+    assert update(engine, chain("2")).status == "UPDATE_ROLLBACK_FAILED"
+    world.faults.clear()
+    assert delete(engine).status == "DELETE_COMPLETE"
+    assert world.existing == {}
+
+
+def test_update_without_rollback_stays_and_can_be_rolled_back(engine: Engine, world: World) -> None:
+    """With rollback off a failed update stays where it is until RollbackStack."""
+    create(engine, CHAIN)
+    world.faults["update", "Endpoint"] = "no"
+    stack = update(engine, chain("2"), DisableRollback=True)
+    assert stack.status == "UPDATE_FAILED"
+    assert "store-2" in world.existing
+    world.faults.clear()
+    actions.roll_back_stack(engine, {"StackName": "s"})
+    assert settled(stack).status == "UPDATE_ROLLBACK_COMPLETE"
+    assert set(world.existing) == {"store-1", "Model-1", "Endpoint-2"}
+
+
+def test_removed_and_added_resources(engine: Engine, world: World) -> None:
+    """What the new template lacks goes in the clean-up; what a failed update added goes in its rollback."""
+    create(engine, {"A": thing(), "B": thing(depends_on=["A"])})
+    assert update(engine, {"A": thing()}).status == "UPDATE_COMPLETE"
+    assert set(world.existing) == {"A-1"}
+    world.faults["create", "D"] = "no"
+    stack = update(engine, {"A": thing(), "C": thing(), "D": thing(depends_on=["C"])})
+    assert stack.status == "UPDATE_ROLLBACK_COMPLETE"
+    assert set(world.existing) == {"A-1"}
+    assert set(stack.resources) == {"A"}
+
+
+def test_leftover_of_the_clean_up_does_not_fail_the_update(engine: Engine, world: World) -> None:
+    """As in AWS the update is done; the event tells what was left."""
+    create(engine, {"A": thing(Key="1")})
+    world.faults["delete", "A"] = "in use"
+    stack = update(engine, {"A": thing(Key="2")})
+    assert stack.status == "UPDATE_COMPLETE"
+    assert "DELETE_FAILED A" in history(stack)
+
+
+def test_named_resource_cannot_be_replaced(engine: Engine, world: World) -> None:
+    """The new one would need the old one's name while that is still there (reports of colliding fixed names)."""
+    create(engine, {"A": thing(Name="fixed", Key="1")})
+    stack = update(engine, {"A": thing(Name="fixed", Key="2")})
+    assert stack.status == "UPDATE_ROLLBACK_COMPLETE"
+    failed = next(event for event in stack.events if event.status == "UPDATE_FAILED")
+    assert "Rename fixed and update the stack again" in str(failed.reason)
+    assert world.existing == {"fixed": {"Name": "fixed", "Key": "1"}}
+
+
+def test_taken_name_fails_the_creation(engine: Engine, world: World) -> None:
+    """A physical name that is somebody else's is never taken over, nor deleted in the rollback."""
+    world.existing["taken"] = {"not": "ours"}
+    assert create(engine, {"A": thing(Name="taken")}).status == "ROLLBACK_COMPLETE"
+    assert world.existing == {"taken": {"not": "ours"}}
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("Delete", False), ("Retain", True), ("RetainExceptOnCreate", True)])
+def test_deletion_policy(engine: Engine, world: World, policy: str, kept: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """A stack's deletion leaves what its policy keeps."""
+    create(engine, {"A": {**thing(), "DeletionPolicy": policy}})
+    assert delete(engine).status == "DELETE_COMPLETE"
+    assert bool(world.existing) is kept
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("Retain", True), ("RetainExceptOnCreate", False)])
+def test_deletion_policy_in_a_failed_creation(engine: Engine, world: World, policy: str, kept: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Only RetainExceptOnCreate lets a failed creation remove the resource."""
+    world.faults["create", "B"] = "no"
+    create(engine, {"A": {**thing(), "DeletionPolicy": policy}, "B": thing(depends_on=["A"])})
+    assert bool(world.existing) is kept
+
+
+def test_update_replace_policy(engine: Engine, world: World) -> None:
+    """Retain leaves the replaced resource."""
+    create(engine, {"A": thing(Key="1")})
+    update(engine, {"A": {**thing(Key="2"), "UpdateReplacePolicy": "Retain"}})
+    assert set(world.existing) == {"A-2"}
+    update(engine, {"A": {**thing(Key="3"), "UpdateReplacePolicy": "Retain"}})
+    assert set(world.existing) == {"A-2", "A-3"}
+
+
+def test_failed_deletion_can_be_tried_again(engine: Engine, world: World) -> None:
+    """What could be deleted is gone, the rest is named; the second try ends it, or leaves what it is told to."""
+    create(engine, {"A": thing(), "B": thing(depends_on=["A"]), "C": thing()})
+    world.faults["delete", "A"] = "The bucket you tried to delete is not empty"
+    stack = delete(engine)
+    assert stack.status == "DELETE_FAILED"
+    assert stack.reason == "The following resource(s) failed to delete: [A]. "
+    assert set(stack.resources) == {"A"}
+    assert delete(engine, RetainResources=["A"]).status == "DELETE_COMPLETE"
+    assert [name[:1] for name in world.existing] == ["A"]
+
+
+def test_deletion_stops_a_creation(engine: Engine, world: World) -> None:
+    """A stack that is still being made can be deleted; nothing is left."""
+    world.gates["A"] = threading.Event()
+    actions.create_stack(engine, {"StackName": "s", "TemplateBody": body({"A": thing()})})
+    stack = get_stack(engine.context, "s")
+    threading.Timer(0.1, world.gates["A"].set).start()
+    delete(engine)
+    assert stack.status == "DELETE_COMPLETE"
+    assert world.existing == {}
+
+
+def test_condition_switches_a_resource(engine: Engine, world: World) -> None:
+    """A resource whose condition stops holding is removed, and the other way round."""
+    template = body(
+        {"A": thing(), "B": {**thing(), "Condition": "On"}},
+        Parameters={"Switch": {"Type": "String"}},
+        Conditions={"On": {"Fn::Equals": [{"Ref": "Switch"}, "on"]}},
+    )
+
+    def switch(value: str) -> dict[str, Any]:
+        return {"TemplateBody": template, "Parameters": [{"ParameterKey": "Switch", "ParameterValue": value}]}
+
+    create(engine, {}, **switch("off"))
+    assert set(world.existing) == {"A-1"}
+    update(engine, {}, **switch("on"))
+    assert set(world.existing) == {"A-1", "B-2"}
+    update(engine, {}, **switch("off"))
+    assert set(world.existing) == {"A-1"}
+
+
+def test_changed_stack_tags_reach_resources(engine: Engine, world: World) -> None:
+    """A change of the stack's tags alone updates what takes tags."""
+    create(engine, {"A": thing()}, Tags=[{"Key": "k", "Value": "1"}])
+    world.calls.clear()
+    update(engine, {"A": thing()}, Tags=[{"Key": "k", "Value": "2"}])
+    assert world.calls == [("update", "A")]
+
+
+def test_update_without_changes_is_refused(engine: Engine) -> None:
+    """The text is the one that the cdk CLI compares; a changed output alone is a change."""
+    create(engine, CHAIN)
+    with pytest.raises(ValidationError, match=r"^No updates are to be performed\.$"):
+        update(engine, CHAIN)
+    outputs = {"New": {"Value": "x"}}
+    assert update(engine, {}, TemplateBody=body(CHAIN, Outputs=outputs)).status == "UPDATE_COMPLETE"
+
+
+def test_unresolvable_attribute_fails_its_resource(engine: Engine, world: World) -> None:
+    """An attribute that a handler did not answer fails the resource that asks for it, and rolls back."""
+    resources = {**CHAIN, "Model": thing(Key={"Fn::GetAtt": ["Store", "Nope"]})}
+    stack = create(engine, resources)
+    assert stack.status == "ROLLBACK_COMPLETE"
+    failed = next(event for event in stack.events if event.status == "CREATE_FAILED")
+    assert failed.logical_id == "Model"
+    assert "Nope" in str(failed.reason)
+    assert world.existing == {}
+
+
+def test_unknown_type_and_property_are_refused_before_anything_is_made(engine: Engine, world: World) -> None:
+    """The text names the type or the property, and what is known."""
+    with pytest.raises(ValidationError, match=r"Unrecognized resource types: \[AWS::EC2::Instance\]"):
+        create(engine, {"A": thing(), "B": {"Type": "AWS::EC2::Instance"}})
+    with pytest.raises(ValidationError, match=r"resource A of type AWS::Test::Thing.*\[Vlaue\].*takes Key, Name"):
+        create(engine, {"A": thing(Vlaue="x")})
+    with pytest.raises(ValidationError, match=r"dependencies \[Nobody\] in the Outputs"):
+        create(engine, {}, TemplateBody=body(CHAIN, Outputs={"O": {"Value": {"Ref": "Nobody"}}}))
+    assert world.calls == []
+    assert engine.context.stacks == []
+
+
+def test_rule_of_the_template_is_asserted(engine: Engine) -> None:
+    """The CDK's check of the bootstrap version holds for a good version and names its own reason for a bad one."""
+    assertion = {
+        "Assert": {"Fn::Not": [{"Fn::Contains": [["1", "2"], {"Ref": "V"}]}]},
+        "AssertDescription": "Please run 'cdk bootstrap'",
+    }
+    template = body({"A": thing()}, Parameters={"V": {"Type": "String"}}, Rules={"Check": {"Assertions": [assertion]}})
+    with pytest.raises(ValidationError, match="Please run 'cdk bootstrap'"):
+        create(engine, {}, TemplateBody=template, Parameters=[{"ParameterKey": "V", "ParameterValue": "2"}])
+    stack = create(engine, {}, TemplateBody=template, Parameters=[{"ParameterKey": "V", "ParameterValue": "30"}])
+    assert stack.status == "CREATE_COMPLETE"
+
+
+def test_exports_are_unique_and_protected(engine: Engine) -> None:
+    """One name in one stack; no change and no deletion while another stack uses it."""
+    outputs = {"O": {"Value": {"Ref": "A"}, "Export": {"Name": "shared"}}}
+    create(engine, {}, TemplateBody=body({"A": thing(Key="1")}, Outputs=outputs))
+    user = {"StackName": "user", "TemplateBody": body({"B": thing(Value={"Fn::ImportValue": "shared"})})}
+    actions.create_stack(engine, user)
+    assert settled(get_stack(engine.context, "user")).status == "CREATE_COMPLETE"
+    assert queries.list_imports(engine, {"ExportName": "shared"}) == {"Imports": ["user"]}
+    actions.create_stack(engine, {"StackName": "twin", "TemplateBody": body({"A": thing()}, Outputs=outputs)})
+    assert settled(get_stack(engine.context, "twin")).status == "ROLLBACK_COMPLETE"
+    stack = update(engine, {}, TemplateBody=body({"A": thing(Key="2")}, Outputs=outputs))
+    assert stack.status == "UPDATE_ROLLBACK_COMPLETE"
+    with pytest.raises(ValidationError, match="shared cannot be deleted as it is in use by user"):
+        delete(engine)
+
+
+def test_wrong_state_and_wrong_name_are_refused(engine: Engine, world: World) -> None:
+    """Each refusal has the code that SDKs turn into their typed errors."""
+    with pytest.raises(ValidationError, match="Stack with id s does not exist"):
+        queries.describe_stacks(engine, {"StackName": "s"})
+    with pytest.raises(ValidationError, match="stackName"):
+        create(engine, CHAIN, StackName="1 bad name")
+    world.faults["create", "Model"] = "no"
+    create(engine, CHAIN)
+    with pytest.raises(CloudFormationError) as caught:
+        create(engine, CHAIN)
+    assert caught.value.code == "AlreadyExistsException"
+    with pytest.raises(ValidationError, match="is in ROLLBACK_COMPLETE state and can not be updated"):
+        update(engine, chain("2"))
+    assert actions.delete_stack(engine, {"StackName": "never-there"}) == {}
+
+
+def test_termination_protection(engine: Engine) -> None:
+    """A protected stack is not deleted until the protection is taken off."""
+    create(engine, CHAIN, EnableTerminationProtection=True)
+    with pytest.raises(ValidationError, match="TerminationProtection"):
+        delete(engine)
+    actions.update_termination_protection(engine, {"StackName": "s", "EnableTerminationProtection": False})
+    assert delete(engine).status == "DELETE_COMPLETE"
+
+
+def test_deleted_stack_is_found_by_its_id_only(engine: Engine) -> None:
+    """`cdk destroy` follows the id to DELETE_COMPLETE; the name is free again."""
+    arn = create(engine, CHAIN).arn
+    delete(engine)
+    assert queries.describe_stacks(engine, {"StackName": arn})["Stacks"][0]["StackStatus"] == "DELETE_COMPLETE"
+    with pytest.raises(ValidationError):
+        queries.describe_stacks(engine, {"StackName": "s"})
+    assert create(engine, CHAIN).arn != arn
+
+
+def test_event_pages_run_from_new_to_old(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages have no gap and no double, also when events come in between."""
+    monkeypatch.setattr("local_aws.cloudformation.describe.EVENTS_PER_PAGE", 3)
+    stack = create(engine, CHAIN)
+    expected = [event.event_id for event in reversed(stack.events)]
+    seen, token = [], None
+    while True:
+        page = queries.describe_stack_events(engine, {"StackName": "s", "NextToken": token})
+        seen += [event["EventId"] for event in page["StackEvents"]]
+        stack.set_status("CREATE_COMPLETE")
+        token = page["NextToken"]
+        if token is None:
+            break
+    assert seen == expected
+
+
+def test_iam_resources_need_their_capability() -> None:
+    """The named capability covers the plain one, and not the other way round."""
+    from local_aws.cloudformation.checks import check_capabilities  # noqa: PLC0415 - only here
+    from local_aws.cloudformation.template import parse_template  # noqa: PLC0415 - only here
+
+    plain = parse_template(body({"R": {"Type": "AWS::IAM::Role"}}))
+    named = parse_template(body({"R": {"Type": "AWS::IAM::Role", "Properties": {"RoleName": "x"}}}))
+    check_capabilities(plain, ["CAPABILITY_NAMED_IAM"])
+    check_capabilities(named, ["CAPABILITY_NAMED_IAM"])
+    for template, given in ((plain, []), (named, ["CAPABILITY_IAM"])):
+        with pytest.raises(CloudFormationError) as caught:
+            check_capabilities(template, given)
+        assert caught.value.code == "InsufficientCapabilitiesException"

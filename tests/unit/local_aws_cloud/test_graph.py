@@ -1,0 +1,71 @@
+"""The order of work."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from cloud_fakes import body, thing
+
+from local_aws.cloudformation.errors import ValidationError
+from local_aws.cloudformation.graph import dependencies, restricted, reverse, run
+from local_aws.cloudformation.template import parse_template
+
+
+def graph_of(resources: dict[str, Any]) -> dict[str, set[str]]:
+    """The graph of a template in which everything is active."""
+    return dependencies(parse_template(body(resources)), resources, {})
+
+
+def test_references_and_depends_on_make_the_order() -> None:
+    """A resource waits for what it refers to and for what it names; parameters are no resources."""
+    graph = graph_of(
+        {
+            "A": thing(),
+            "B": thing(Value={"Fn::Sub": "${A.Arn}/x"}),
+            "C": thing(depends_on=["A"], Value=[{"Ref": "B"}]),
+        }
+    )
+    assert graph == {"A": set(), "B": {"A"}, "C": {"A", "B"}}
+    assert reverse(graph) == {"A": {"B", "C"}, "B": {"C"}, "C": set()}
+
+
+def test_cycle_is_refused_by_name() -> None:
+    """Resources that wait for each other are named."""
+    with pytest.raises(ValidationError, match=r"Circular dependency between resources: \[.*A.*\]") as caught:
+        graph_of({"A": thing(Value={"Ref": "B"}), "B": thing(Value={"Ref": "A"}), "C": thing()})
+    assert "B" in str(caught.value)
+    assert "C]" not in str(caught.value)
+
+
+def test_order_survives_what_is_left_out() -> None:
+    """Two resources keep their order although the one between them is not among those worked on."""
+    assert restricted({"A": set(), "B": {"A"}, "C": {"B"}}, {"A", "C", "new"}) == {"A": set(), "C": {"A"}, "new": set()}
+
+
+def test_independent_resources_run_at_the_same_time() -> None:
+    """Two resources that wait for nothing meet at a barrier, which one alone could not pass."""
+    barrier = threading.Barrier(2, timeout=10)
+    assert run({"A": set(), "B": set()}, lambda _: barrier.wait() and None) == {}
+
+
+def test_failure_stops_what_depends_on_it_and_all_that_has_not_begun() -> None:
+    """With a failure hook nothing new starts; without one only the dependants are left out."""
+    done: list[str] = []
+    stopped = threading.Event()
+
+    def act(name: str) -> None:
+        if name == "A":
+            raise ValueError(name)
+        if name == "B" and not stop_early:
+            stopped.wait(0.01)
+        done.append(name)
+
+    graph = {"A": set(), "B": set(), "C": {"B"}, "D": {"A"}}
+    stop_early = False
+    assert list(run(graph, act)) == ["A"]
+    assert sorted(done) == ["B", "C"]
+    hooked: list[int] = []
+    assert list(run({"A": set(), "D": {"A"}}, act, on_failure=lambda: hooked.append(1))) == ["A"]
+    assert hooked == [1]

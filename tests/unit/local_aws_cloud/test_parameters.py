@@ -1,0 +1,79 @@
+"""Values of a template's parameters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from local_aws.cloudformation.errors import ValidationError
+from local_aws.cloudformation.parameters import Parameter, resolve_parameters
+from local_aws.cloudformation.template import parse_template
+
+
+def resolve(
+    spec: dict[str, Any], given: list[dict[str, Any]] | None = None, previous: dict[str, Parameter] | None = None
+) -> dict[str, Parameter]:
+    """The parameter P with this declaration."""
+    template = parse_template(json.dumps({"Parameters": {"P": spec}, "Resources": {"A": {"Type": "T"}}}))
+    return resolve_parameters(template, given or [], previous or {}, lambda name: f"value of {name}")
+
+
+def give(value: str) -> list[dict[str, Any]]:
+    """P given as this."""
+    return [{"ParameterKey": "P", "ParameterValue": value}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "value"),
+    [
+        ({"Type": "String", "Default": "d"}, [], "d"),
+        ({"Type": "String", "Default": True}, [], "true"),
+        ({"Type": "String", "Default": "d"}, give("x"), "x"),
+        ({"Type": "CommaDelimitedList"}, give("a, b"), ["a", "b"]),
+        ({"Type": "CommaDelimitedList", "Default": ""}, [], []),
+        ({"Type": "List<Number>"}, give("1,2"), ["1", "2"]),
+        ({"Type": "Number"}, give("3"), "3"),
+        ({"Type": "AWS::SSM::Parameter::Value<String>", "Default": "/v"}, [], "value of /v"),
+        ({"Type": "AWS::SSM::Parameter::Value<List<String>>", "Default": "/v"}, [], ["value of /v"]),
+    ],
+)
+def test_value_by_type(spec: dict[str, Any], given: list[dict[str, Any]], value: Any) -> None:
+    """Defaults, lists and SSM parameters resolve to what a Ref gives."""
+    assert resolve(spec, given)["P"].value == value
+
+
+def test_previous_value_is_kept_on_request() -> None:
+    """An update may say "as before"; without a before that is refused."""
+    before = resolve({"Type": "String"}, give("old"))
+    same = [{"ParameterKey": "P", "UsePreviousValue": True}]
+    assert resolve({"Type": "String", "Default": "d"}, same, before)["P"].value == "old"
+    with pytest.raises(ValidationError, match="P"):
+        resolve({"Type": "String"}, same)
+
+
+def test_secret_and_ssm_values_are_described_as_aws_does() -> None:
+    """A NoEcho value is masked; an SSM parameter shows its path and what it resolved to."""
+    assert resolve({"Type": "String", "NoEcho": True}, give("secret"))["P"].described()["ParameterValue"] == "****"
+    described = resolve({"Type": "AWS::SSM::Parameter::Value<String>"}, give("/v"))["P"].described()
+    assert described == {"ParameterKey": "P", "ParameterValue": "/v", "ResolvedValue": "value of /v"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "text"),
+    [
+        ({"Type": "String"}, [], r"\[P\] must have values"),
+        ({"Type": "String", "Default": ""}, [{"ParameterKey": "Q", "ParameterValue": ""}], r"\[Q\] do not exist"),
+        ({"Type": "String", "AllowedValues": ["a", "b"]}, give("c"), "AllowedValues: a, b"),
+        ({"Type": "String", "AllowedPattern": "[a-z]+"}, give("A"), "must match pattern"),
+        ({"Type": "String", "AllowedPattern": "[a-z]+", "ConstraintDescription": "be small"}, give("A"), "be small"),
+        ({"Type": "String", "MinLength": 2}, give("a"), "MinLength 2"),
+        ({"Type": "Number", "MaxValue": "5"}, give("6"), "MaxValue 5"),
+        ({"Type": "Number"}, give("six"), "must be a number"),
+    ],
+)
+def test_forbidden_value_is_refused_by_name(spec: dict[str, Any], given: list[dict[str, Any]], text: str) -> None:
+    """Each constraint names the parameter and what is allowed."""
+    with pytest.raises(ValidationError, match=text):
+        resolve(spec, given)

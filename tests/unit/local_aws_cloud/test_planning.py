@@ -1,0 +1,198 @@
+"""Change sets."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cloud_fakes import World, body, settled, thing
+
+from local_aws.cloudformation import actions, queries
+from local_aws.cloudformation.errors import CloudFormationError, ValidationError
+from local_aws.cloudformation.intrinsics import UNKNOWN
+from local_aws.cloudformation.planning import differences
+from local_aws.cloudformation.stacks import get_stack
+
+if TYPE_CHECKING:
+    from local_aws.cloudformation.engine import Engine
+
+CHAIN = {
+    "Store": {
+        "Type": "Custom::Store",
+        "Properties": {"Content": "1", "Models": {"a": {"memory": "1"}, "b": {"x": "y"}}},
+    },
+    "Model": thing(Key={"Fn::GetAtt": ["Store", "Url"]}),
+    "Endpoint": thing(Value={"Ref": "Model"}),
+    "Reader": thing(Value={"Fn::GetAtt": ["Endpoint", "Arn"]}),
+    "Apart": thing(Value="v"),
+}
+
+
+def deploy(engine: Engine, template: str, **request: Any) -> None:
+    """A change set that is made and executed."""
+    plan(engine, template, kind="CREATE", **request)
+    actions.execute_change_set(engine, {"StackName": "s", "ChangeSetName": "c"})
+    settled(get_stack(engine.context, "s"))
+
+
+def plan(engine: Engine, template: str, *, kind: str = "UPDATE", values: bool = True, **request: Any) -> dict[str, Any]:
+    """The description of a change set."""
+    actions.delete_change_set(engine, {"StackName": "s", "ChangeSetName": "c"}) if kind == "UPDATE" else None
+    fixed = {"StackName": "s", "ChangeSetName": "c", "ChangeSetType": kind, "TemplateBody": template}
+    actions.create_change_set(engine, {**fixed, **request})
+    wanted = {"StackName": "s", "ChangeSetName": "c", "IncludePropertyValues": values}
+    return queries.describe_change_set(engine, wanted)
+
+
+def by_resource(description: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The changes by logical id."""
+    changes = [change["ResourceChange"] for change in description["Changes"]]
+    return {change["LogicalResourceId"]: change for change in changes}
+
+
+def test_new_stack_is_under_review_until_it_is_executed(engine: Engine, world: World) -> None:
+    """The plan of a new stack adds everything and makes nothing."""
+    description = plan(engine, body(CHAIN), kind="CREATE")
+    assert get_stack(engine.context, "s").status == "REVIEW_IN_PROGRESS"
+    assert {one["Action"] for one in by_resource(description).values()} == {"Add"}
+    assert (description["Status"], description["ExecutionStatus"]) == ("CREATE_COMPLETE", "AVAILABLE")
+    assert world.calls == []
+    actions.delete_stack(engine, {"StackName": "s"})
+    assert engine.context.stacks[0].status == "DELETE_COMPLETE"
+
+
+def test_same_template_has_no_changes(engine: Engine) -> None:
+    """Right after a deploy the change set is empty, in the words that the cdk CLI looks for."""
+    deploy(engine, body(CHAIN))
+    description = plan(engine, body(CHAIN))
+    assert description["Changes"] == []
+    assert (description["Status"], description["ExecutionStatus"]) == ("FAILED", "UNAVAILABLE")
+    assert description["StatusReason"].startswith("The submitted information didn't contain changes.")
+
+
+def test_one_changed_setting_is_named_with_its_path_and_values(engine: Engine) -> None:
+    """Exactly that key of that model; what may follow from it is dynamic; the rest is not listed."""
+    deploy(engine, body(CHAIN))
+    changed = json.loads(json.dumps(CHAIN))
+    changed["Store"]["Properties"]["Models"]["a"]["memory"] = "2"
+    changes = by_resource(plan(engine, body(changed)))
+    assert set(changes) == {"Store", "Model", "Endpoint"}
+    (detail,) = changes["Store"]["Details"]
+    assert detail["Target"] == {
+        "Attribute": "Properties",
+        "Name": "Models",
+        "RequiresRecreation": "Never",
+        "Path": "/Properties/Models/a/memory",
+        "AttributeChangeType": "Modify",
+        "BeforeValue": "1",
+        "AfterValue": "2",
+    }
+    assert (detail["Evaluation"], detail["ChangeSource"]) == ("Static", "DirectModification")
+    (follower,) = changes["Model"]["Details"]
+    assert changes["Model"]["Replacement"] == "Conditional"
+    assert follower["CausingEntity"] == "Store.Url"
+    assert (follower["Evaluation"], follower["ChangeSource"]) == ("Dynamic", "ResourceAttribute")
+    assert follower["Target"]["AfterValue"] == UNKNOWN
+    assert changes["Endpoint"]["Replacement"] == "False"
+    assert changes["Endpoint"]["Details"][0]["ChangeSource"] == "ResourceReference"
+    assert json.loads(changes["Store"]["AfterContext"])["Properties"]["Models"]["a"] == {"memory": "2"}
+
+
+def test_values_are_told_only_on_request(engine: Engine) -> None:
+    """Without IncludePropertyValues there is one detail a property and no context."""
+    deploy(engine, body({"A": thing(Value={"x": 1, "y": 1})}))
+    (change,) = by_resource(plan(engine, body({"A": thing(Value={"x": 2, "y": 2})}), values=False)).values()
+    assert "BeforeContext" not in change
+    assert [detail["Target"] for detail in change["Details"]] == [
+        {"Attribute": "Properties", "Name": "Value", "RequiresRecreation": "Never"}
+    ]
+
+
+def test_replacement_and_removal(engine: Engine) -> None:
+    """A static change of a create-only property replaces for certain; a resource that is gone is removed last."""
+    deploy(engine, body({"A": thing(Key="1"), "B": thing(Value={"Ref": "A"}), "C": thing()}))
+    description = plan(engine, body({"A": thing(Key="2"), "B": thing(Value={"Ref": "A"})}))
+    changes = by_resource(description)
+    assert (changes["A"]["Replacement"], changes["A"]["PolicyAction"]) == ("True", "ReplaceAndDelete")
+    assert changes["B"]["Replacement"] == "False"
+    assert list(changes)[-1] == "C"
+    assert (changes["C"]["Action"], changes["C"]["PolicyAction"]) == ("Remove", "Delete")
+
+
+def test_attribute_that_an_update_keeps_is_no_cause(engine: Engine) -> None:
+    """An update in place does not change an ARN, so who reads it is not listed."""
+    deploy(engine, body({"A": thing(Value="1"), "B": thing(Value={"Fn::GetAtt": ["A", "Arn"]})}))
+    assert set(
+        by_resource(plan(engine, body({"A": thing(Value="2"), "B": thing(Value={"Fn::GetAtt": ["A", "Arn"]})})))
+    ) == {"A"}
+    reads = {"A": thing(Value="2"), "B": thing(Value={"Fn::GetAtt": ["A", "Value"]})}
+    deploy_again = by_resource(plan(engine, body(reads)))
+    assert set(deploy_again) == {"A", "B"}
+
+
+def test_parameter_is_the_cause(engine: Engine) -> None:
+    """A changed parameter is named as the causing entity."""
+    template = body({"A": thing(Value={"Ref": "P"})}, Parameters={"P": {"Type": "String"}})
+    deploy(engine, template, Parameters=[{"ParameterKey": "P", "ParameterValue": "1"}])
+    description = plan(engine, template, Parameters=[{"ParameterKey": "P", "ParameterValue": "2"}])
+    (detail,) = by_resource(description)["A"]["Details"]
+    assert (detail["CausingEntity"], detail["ChangeSource"], detail["Evaluation"]) == (
+        "P",
+        "ParameterReference",
+        "Static",
+    )
+
+
+def test_metadata_policy_and_tags_are_changes_of_their_own(engine: Engine) -> None:
+    """They have a scope, and replace nothing."""
+    deploy(engine, body({"A": thing()}))
+    changed = {"A": {**thing(), "Metadata": {"m": 1}, "DeletionPolicy": "Retain"}}
+    change = by_resource(plan(engine, body(changed), Tags=[{"Key": "k", "Value": "v"}]))["A"]
+    assert change["Scope"] == ["DeletionPolicy", "Metadata", "Tags"]
+    assert change["Replacement"] == "False"
+
+
+def test_output_alone_is_a_change(engine: Engine) -> None:
+    """No resource changes, yet the change set can be executed."""
+    deploy(engine, body({"A": thing()}))
+    description = plan(engine, body({"A": thing()}, Outputs={"O": {"Value": "x"}}))
+    assert (description["Status"], description["Changes"]) == ("CREATE_COMPLETE", [])
+
+
+def test_execution_uses_up_a_change_set(engine: Engine) -> None:
+    """It can be executed once, and the stack's other change sets are gone then."""
+    deploy(engine, body({"A": thing()}))
+    plan(engine, body({"A": thing(Value="2")}))
+    actions.create_change_set(
+        engine, {"StackName": "s", "ChangeSetName": "other", "TemplateBody": body({"A": thing(Value="3")})}
+    )
+    request = {"StackName": "s", "ChangeSetName": "c"}
+    actions.execute_change_set(engine, request)
+    settled(get_stack(engine.context, "s"))
+    with pytest.raises(CloudFormationError) as caught:
+        actions.execute_change_set(engine, request)
+    assert caught.value.code == "InvalidChangeSetStatus"
+    with pytest.raises(CloudFormationError) as gone:
+        queries.describe_change_set(engine, {"StackName": "s", "ChangeSetName": "other"})
+    assert gone.value.code == "ChangeSetNotFound"
+    assert actions.delete_change_set(engine, {"StackName": "s", "ChangeSetName": "other"}) == {}
+
+
+def test_change_set_of_the_wrong_kind_is_refused(engine: Engine) -> None:
+    """CREATE for a stack that is there, UPDATE for one that is not, a name that is taken."""
+    with pytest.raises(ValidationError, match=r"Stack \[s\] does not exist"):
+        actions.create_change_set(engine, {"StackName": "s", "ChangeSetName": "c", "TemplateBody": body(CHAIN)})
+    deploy(engine, body(CHAIN))
+    with pytest.raises(CloudFormationError, match="already exists"):
+        plan(engine, body(CHAIN), kind="CREATE")
+    with pytest.raises(CloudFormationError, match="ChangeSet c cannot be created"):
+        actions.create_change_set(engine, {"StackName": "s", "ChangeSetName": "c", "TemplateBody": body(CHAIN)})
+
+
+def test_differences_go_as_deep_as_they_can() -> None:
+    """Keys are compared one by one, lists of one length too; other lists differ as a whole."""
+    before = {"a": {"x": 1, "gone": 2}, "l": [1, {"k": 1}], "m": [1]}
+    after = {"a": {"x": 1, "new": 3}, "l": [1, {"k": 2}], "m": [1, 2]}
+    paths = [path for path, _, _ in differences(before, after, "/Properties")]
+    assert paths == ["/Properties/a/gone", "/Properties/a/new", "/Properties/l/1/k", "/Properties/m"]

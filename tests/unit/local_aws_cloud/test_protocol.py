@@ -1,0 +1,84 @@
+"""The query protocol: forms in, XML out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+import pytest
+
+from local_aws.cloudformation.errors import CloudFormationError, ValidationError
+from local_aws.cloudformation.protocol import parse_request, render_error, render_response
+
+
+def form(**values: str) -> bytes:
+    """A form body; dots are written as two underscores."""
+    return urlencode({key.replace("__", "."): value for key, value in values.items()}).encode()
+
+
+def test_nested_lists_and_scalars_get_their_types() -> None:
+    """Lists keep their order beyond nine members, booleans become true booleans."""
+    members = {f"Parameters__member__{n}__ParameterKey": f"P{n}" for n in range(1, 12)}
+    action, request = parse_request(
+        form(Action="CreateStack", StackName="s", DisableRollback="true", TimeoutInMinutes="3", **members)
+    )
+    assert action == "CreateStack"
+    assert request["DisableRollback"] is True
+    assert request["TimeoutInMinutes"] == 3
+    assert [entry["ParameterKey"] for entry in request["Parameters"]] == [f"P{n}" for n in range(1, 12)]
+
+
+def test_empty_list_and_unknown_key() -> None:
+    """SDKs write an empty list as an empty key; keys of newer SDKs are passed over."""
+    _, request = parse_request(form(Action="CreateStack", StackName="s", Tags="", FromTheFuture__Mode="X"))
+    assert request == {"StackName": "s", "Tags": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "text"),
+    [
+        (form(Action="MakeCoffee"), CloudFormationError, "MakeCoffee"),
+        (b"", CloudFormationError, "operation"),
+        (
+            form(Action="CreateStack", StackName="s", DisableRollback="maybe"),
+            ValidationError,
+            "DisableRollback: 'maybe'",
+        ),
+        (form(Action="DescribeStackResource", StackName="s"), ValidationError, "LogicalResourceId"),
+    ],
+)
+def test_bad_request_names_the_field(body: bytes, error: type[Exception], text: str) -> None:
+    """An unknown action, a wrong type and a missing value are refused by name."""
+    with pytest.raises(error, match=text):
+        parse_request(body)
+
+
+def test_answer_follows_the_output_shape() -> None:
+    """Lists, times, booleans and odd characters come out as the SDKs read them."""
+    stack = {
+        "StackName": "a<b",
+        "CreationTime": datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC),
+        "StackStatus": "CREATE_COMPLETE",
+        "DisableRollback": False,
+        "StackStatusReason": "colour \x1b[31mred",
+        "Outputs": [],
+    }
+    xml = render_response("DescribeStacks", {"Stacks": [stack], "NextToken": None}).decode()
+    assert "<DescribeStacksResult><Stacks><member>" in xml
+    assert "<StackName>a&lt;b</StackName>" in xml
+    assert "<CreationTime>2026-01-02T03:04:05.006Z</CreationTime>" in xml
+    assert "<DisableRollback>false</DisableRollback>" in xml
+    assert "colour ?[31mred" in xml
+    assert "NextToken" not in xml
+
+
+def test_answer_with_an_unknown_member_is_a_fault_of_ours() -> None:
+    """A misspelt member would vanish silently; it stops here instead."""
+    with pytest.raises(KeyError, match="Stakcs"):
+        render_response("DescribeStacks", {"Stakcs": []})
+
+
+def test_error_has_code_and_message() -> None:
+    """SDKs make their typed errors of the code."""
+    xml = render_error(CloudFormationError("ChangeSetNotFound", "ChangeSet [x] does not exist", status=404)).decode()
+    assert "<Code>ChangeSetNotFound</Code><Message>ChangeSet [x] does not exist</Message>" in xml

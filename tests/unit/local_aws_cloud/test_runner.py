@@ -1,0 +1,149 @@
+"""Running Lambda handlers as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local_aws.functions.runner import FunctionSpec, InvocationResult, Invoker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def invoke(folder: Path, source: str, event: Any = None, **fields: Any) -> InvocationResult:
+    """Run `handler` of this source once."""
+    (folder / "index.py").write_text(source, encoding="utf-8")
+    spec = FunctionSpec(
+        **{
+            "name": "f",
+            "arn": "arn:f",
+            "region": "us-east-1",
+            "handler": "index.handler",
+            "timeout_seconds": 20,
+            "memory_mb": 256,
+            "log_group": "/aws/lambda/f",
+            "environment": {"MINE": "yes"},
+            "code": folder,
+            **fields,
+        }
+    )
+    return Invoker("http://127.0.0.1:1").invoke(spec, json.dumps(event).encode())
+
+
+CONTEXT = """
+import os, sys
+def handler(event, context):
+    print("said on stdout")
+    print("said on stderr", file=sys.stderr)
+    return {
+        "event": event, "name": context.function_name, "arn": context.invoked_function_arn,
+        "remaining": context.get_remaining_time_in_millis(), "id": context.aws_request_id,
+        "group": context.log_group_name, "memory": context.memory_limit_in_mb,
+        "env": {k: os.environ.get(k) for k in (
+            "AWS_REGION", "AWS_LAMBDA_FUNCTION_NAME", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "MINE",
+            "SECRET_OF_HOST")},
+        "cwd": os.getcwd(), "path": sys.path[0],
+    }
+"""
+
+
+def test_handler_sees_lambdas_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Event, context, environment and folder are Lambda's; nothing of the server's environment leaks in."""
+    monkeypatch.setenv("SECRET_OF_HOST", "x")
+    result = invoke(tmp_path, CONTEXT, {"k": "ü"})
+    assert not result.failed
+    seen = json.loads(result.payload)
+    assert seen["event"] == {"k": "ü"}
+    assert (seen["name"], seen["arn"], seen["group"], seen["memory"]) == ("f", "arn:f", "/aws/lambda/f", "256")
+    assert 10_000 < seen["remaining"] <= 20_000
+    assert seen["env"] == {
+        "AWS_REGION": "us-east-1",
+        "AWS_LAMBDA_FUNCTION_NAME": "f",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "MINE": "yes",
+        "SECRET_OF_HOST": None,
+    }
+    assert seen["cwd"] == seen["path"] == str(tmp_path)
+    assert result.log[0].startswith(f"START RequestId: {seen['id']}")
+    assert {"said on stdout", "said on stderr"} <= set(result.log)
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "text"),
+    [
+        ("def handler(e, c): raise ValueError('wrong')", "ValueError", "wrong"),
+        ("import nothing_like_this", "ModuleNotFoundError", "nothing_like_this"),
+        ("x = 1", "AttributeError", "handler"),
+        ("def handler(e, c): return object()", "TypeError", "not JSON serializable"),
+        ("import sys\ndef handler(e, c): sys.exit(3)", "SystemExit", "3"),
+        ("import os\ndef handler(e, c): os._exit(3)", "Runtime.ExitError", "exit status 3"),
+        ("import os, signal\ndef handler(e, c): os.kill(os.getpid(), signal.SIGKILL)", "Runtime.ExitError", "-9"),
+    ],
+)
+def test_failure_has_lambdas_form(tmp_path: Path, source: str, kind: str, text: str) -> None:
+    """However a handler fails, the payload says the type and the message."""
+    result = invoke(tmp_path, source)
+    assert result.failed
+    payload = json.loads(result.payload)
+    assert payload["errorType"] == kind
+    assert text in payload["errorMessage"]
+
+
+def test_time_limit_ends_the_handler_and_its_children(tmp_path: Path) -> None:
+    """At the function's Timeout the whole group of processes is gone."""
+    source = (
+        "import subprocess, time, pathlib\n"
+        "def handler(event, context):\n"
+        "    child = subprocess.Popen(['sleep', '60'])\n"
+        "    pathlib.Path('child').write_text(str(child.pid))\n"
+        "    time.sleep(60)\n"
+    )
+    began = time.monotonic()
+    result = invoke(tmp_path, source, timeout_seconds=1)
+    assert time.monotonic() - began < 10
+    assert json.loads(result.payload)["errorType"] == "Sandbox.Timedout"
+    assert "Task timed out after 1.00 seconds" in json.loads(result.payload)["errorMessage"]
+    assert not is_alive(int((tmp_path / "child").read_text()))
+
+
+def test_stop_ends_what_runs(tmp_path: Path) -> None:
+    """A server that stops leaves no handler behind."""
+    (tmp_path / "index.py").write_text("import time\ndef handler(e, c): time.sleep(60)\n", encoding="utf-8")
+    invoker = Invoker("http://127.0.0.1:1")
+    spec = FunctionSpec(
+        name="f", arn="arn:f", region="us-east-1", handler="index.handler", timeout_seconds=60, memory_mb=128,
+        log_group="g", environment={}, code=tmp_path,
+    )  # fmt: skip
+    results: list[InvocationResult] = []
+    caller = threading.Thread(target=lambda: results.append(invoker.invoke(spec, b"{}")))
+    caller.start()
+    deadline = time.monotonic() + 10
+    while not invoker._running and time.monotonic() < deadline:
+        time.sleep(0.02)
+    invoker.stop()
+    caller.join(timeout=10)
+    assert not caller.is_alive()
+    assert results[0].failed
+
+
+def test_much_output_does_not_block(tmp_path: Path) -> None:
+    """A handler that prints more than a pipe holds still ends."""
+    result = invoke(tmp_path, "def handler(e, c):\n    print('x' * 500_000)\n    return 1\n")
+    assert result.payload == b"1"
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:  # noqa: PTH123 - procfs
+        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"

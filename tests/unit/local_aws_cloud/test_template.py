@@ -1,0 +1,69 @@
+"""Reading templates."""
+
+from __future__ import annotations
+
+import pytest
+
+from local_aws.cloudformation.errors import ValidationError
+from local_aws.cloudformation.template import parse_template
+
+YAML = """
+AWSTemplateFormatVersion: 2010-09-09
+Resources:
+  Bucket:
+    Type: AWS::S3::Bucket
+    DependsOn: Other
+    DeletionPolicy: Retain
+    Properties:
+      A: !Ref Name
+      B: !GetAtt Other.Arn.Part
+      C: !Sub ["${x}-y", {x: !Ref Name}]
+      D: !If [Big, !Join ["", [a, b]], !Ref "AWS::NoValue"]
+      E: {Version: 2012-10-17}
+  Other: {Type: "AWS::S3::Bucket"}
+Conditions:
+  Big: !Not [!Condition Small]
+  Small: !Equals [a, b]
+"""
+
+
+def test_short_forms_become_long_ones() -> None:
+    """`!Ref` and its kin read like their long spellings, nested too, and dates stay text."""
+    template = parse_template(YAML)
+    properties = template.resources["Bucket"].properties
+    assert properties["A"] == {"Ref": "Name"}
+    assert properties["B"] == {"Fn::GetAtt": ["Other", "Arn.Part"]}
+    assert properties["C"] == {"Fn::Sub": ["${x}-y", {"x": {"Ref": "Name"}}]}
+    assert properties["D"] == {"Fn::If": ["Big", {"Fn::Join": ["", ["a", "b"]]}, {"Ref": "AWS::NoValue"}]}
+    assert properties["E"] == {"Version": "2012-10-17"}
+    assert template.document["AWSTemplateFormatVersion"] == "2010-09-09"
+    assert template.resources["Bucket"].depends_on == ("Other",)
+    assert template.resources["Bucket"].deletion_policy == "Retain"
+
+
+def with_resource(extra: str) -> str:
+    """A template of one bucket with something more in its entry."""
+    return f'{{"Resources": {{"A": {{"Type": "AWS::S3::Bucket", {extra}}}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("{", "YAML not well-formed"),
+        ("just text", "unsupported structure"),
+        ("{}", "At least one Resources member"),
+        ('{"Resources": {"A": {}}}', "needs a Type"),
+        ('{"Resources": {"A-b": {"Type": "T"}}}', "A-b is non alphanumeric"),
+        ('{"Resource": {}, "Resources": {"A": {"Type": "T"}}}', r"\[Resource\]"),
+        (with_resource('"Propertys": {}'), r"\[Propertys\] in \[A\]"),
+        (with_resource('"DependsOn": ["B"]'), r"dependencies \[B\]"),
+        (with_resource('"Condition": "C"'), r"condition dependency \[C\].*\[A\]"),
+        (with_resource('"DeletionPolicy": "Snapshot"'), "DeletionPolicy of .A. is 'Snapshot'"),
+        (with_resource('"UpdatePolicy": {"x": 1}'), "UpdatePolicy of"),
+        ('{"Transform": "AWS::Serverless-2016-10-31", "Resources": {"A": {"Type": "T"}}}', "AWS::Serverless"),
+    ],
+)
+def test_malformed_template_is_refused_by_name(body: str, text: str) -> None:
+    """Every fault of form names the place."""
+    with pytest.raises(ValidationError, match=text):
+        parse_template(body)

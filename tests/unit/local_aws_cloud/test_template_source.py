@@ -1,0 +1,38 @@
+"""Where templates come from."""
+
+from __future__ import annotations
+
+import pytest
+
+from local_aws.cloudformation.errors import ValidationError
+from local_aws.cloudformation.template_source import s3_location, template_body
+from local_aws.settings import Clients
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://bucket.s3.us-east-1.amazonaws.com/a/key.json",
+        "https://bucket.s3.amazonaws.com/a/key.json",
+        "https://s3.us-east-1.amazonaws.com/bucket/a/key.json",
+        "https://s3.amazonaws.com/bucket/a/key.json",
+        "http://127.0.0.1:4566/bucket/a/key.json",
+        "http://localhost:4566/bucket/a%2Fkey.json",
+    ],
+)
+def test_every_kind_of_s3_url_is_read(url: str) -> None:
+    """Virtual hosts, path style and this machine's address name the same object."""
+    assert s3_location(url) == ("bucket", "a/key.json")
+
+
+@pytest.mark.parametrize("url", ["https://example.com/bucket/key", "http://127.0.0.1:4566/bucket", "nothing"])
+def test_other_url_is_refused(url: str) -> None:
+    """What is no object of S3 is refused with the URL."""
+    with pytest.raises(ValidationError, match="TemplateURL"):
+        s3_location(url)
+
+
+def test_request_without_template_is_refused() -> None:
+    """Neither a body nor a URL."""
+    with pytest.raises(ValidationError, match="Template"):
+        template_body({}, Clients(lambda: ""), "us-east-1")
