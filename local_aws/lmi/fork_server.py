@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import socket
 import sys
@@ -13,42 +14,41 @@ from typing import Any
 
 from local_aws.lmi.faults import EngineFailure
 
-# One thread a worker, as the image's start script sets; also what makes forking safe. Nothing may ask the network.
-_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
+logger = logging.getLogger(__name__)
+
+# What makes forking safe (no threads of OpenBLAS), and what keeps every worker from asking the network.
+_FORCED = {
     "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_VERBOSITY": "error",
+    "PYTHONUNBUFFERED": "1",
 }
+# One thread a worker, as the image's start script sets.
+_DEFAULTS = {"OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 _GONE = "the process that workers are forked from has ended; see the container's log"
+_LEAST_LIFE_S = 60.0
+_KILLED = -9
 
 
 class ForkServer:
-    """Starts worker processes; `start` returns before the heavy imports are done, the first `fork` waits for them."""
+    """Starts worker processes; `start` returns before the heavy imports are done, `fork` waits for them.
+
+    The process is started again when it dies, unless it has just been started.
+    """
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ready = asyncio.Event()
+        self._ended = False
         self._asked: deque[asyncio.Future[tuple[int, asyncio.Future[int]]]] = deque()
         self._exits: dict[int, asyncio.Future[int]] = {}
-        self._reading: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Starts the process."""
-        ours, theirs = socket.socketpair()
-        ours.settimeout(0)
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "local_aws.lmi.worker.zygote", str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                env=_ENVIRONMENT | {**os.environ},
-            )
-        self._control = ours
-        self._reading = asyncio.create_task(self._read(ours))
+        self._control = await self._spawn()
+        self._watching = asyncio.create_task(self._watch(self._control))
 
     async def fork(self) -> tuple[int, socket.socket, asyncio.Future[int]]:
         """A new worker: its pid, the socket to talk to it, and its exit code once it ends.
@@ -56,17 +56,21 @@ class ForkServer:
         Raises:
             EngineFailure: the process that forks has ended.
         """
-        await asyncio.shield(self._ready)
-        if self._control is None or self._reading is None or self._reading.done():
+        await self._ready.wait()
+        if self._control is None or self._ended:
             raise EngineFailure(_GONE)
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         answer: asyncio.Future[tuple[int, asyncio.Future[int]]] = asyncio.get_running_loop().create_future()
-        with theirs:
-            socket.send_fds(self._control, [b'{"op": "fork"}\n'], [theirs.fileno()])
         self._asked.append(answer)
         try:
+            with theirs:
+                socket.send_fds(self._control, [b'{"op": "fork"}\n'], [theirs.fileno()])
             pid, exited = await answer
+        except OSError as error:  # it died a moment ago
+            ours.close()
+            self._asked.remove(answer)
+            raise EngineFailure(_GONE) from error
         except BaseException:
             ours.close()
             raise
@@ -80,35 +84,75 @@ class ForkServer:
 
     async def stop(self) -> None:
         """Ends the process and every worker."""
-        if self._control is not None:
-            self._control.close()
-            self._control = None
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        self._lose_process()
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
-        if self._reading is not None:
-            self._reading.cancel()
+
+    async def _spawn(self) -> socket.socket:
+        """Starts the process; the socket to talk to it."""
+        ours, theirs = socket.socketpair()
+        ours.settimeout(0)
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "local_aws.lmi.worker.zygote", str(theirs.fileno())),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                env=_DEFAULTS | {**os.environ} | _FORCED,
+            )
+        return ours
+
+    async def _watch(self, control: socket.socket) -> None:
+        """Reads what the process says, and starts it again when it has died after some time."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            started = clock()
+            await self._read(control)
+            self._lose_process()
+            if clock() - started < _LEAST_LIFE_S and not self._ready.is_set():
+                break
+            logger.warning("the process that workers are forked from has died; starting it again")
+            self._ready.clear()
+            control = self._control = await self._spawn()
+        self._ended = True
+        self._ready.set()
 
     async def _read(self, control: socket.socket) -> None:
-        reader, _ = await asyncio.open_connection(sock=control.dup())
-        while line := await reader.readline():
-            self._take(json.loads(line))
-        # Whoever waits goes on, and finds the process gone.
-        if not self._ready.done():
-            self._ready.set_result(None)
+        reader, writer = await asyncio.open_unix_connection(sock=control.dup())
+        try:
+            while line := await reader.readline():
+                self._take(json.loads(line))
+        except ConnectionError:
+            logger.warning("the process that workers are forked from is gone")
+        finally:
+            writer.close()
+
+    def _lose_process(self) -> None:
+        """What waits for the process is told that it is gone; its workers have died with it."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
         for answer in self._asked:
             if not answer.done():
                 answer.set_exception(EngineFailure(_GONE))
+        self._asked.clear()
+        for exited in self._exits.values():
+            if not exited.done():
+                exited.set_result(_KILLED)
+        self._exits.clear()
 
     def _take(self, message: dict[str, Any]) -> None:
         if "ready" in message:
-            self._ready.set_result(None)
+            self._ready.set()
         elif "pid" in message:
             self._forked(message["pid"])
         else:
-            exited = self._exits.pop(message["exited"])
-            if not exited.done():
+            exited = self._exits.pop(message["exited"], None)
+            if exited is not None and not exited.done():
                 exited.set_result(message["code"])
 
     def _forked(self, pid: int) -> None:

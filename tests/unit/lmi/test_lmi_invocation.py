@@ -1,0 +1,86 @@
+"""What of a request reaches a handler, and which model it is for."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.requests import Request
+
+from local_aws.lmi.faults import BadRequest
+from local_aws.lmi.invocation import Invocation
+
+
+def _invocation(headers: dict[str, str] | None = None, query: str = "", body: bytes = b"") -> Invocation:
+    fields = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/invocations",
+        "query_string": query.encode(),
+        "headers": fields,
+    }
+    return Invocation(Request(scope), body)
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "name"),
+    [
+        ({}, "", None),
+        ({}, "model_name=a", "a"),
+        ({"model_name": "b"}, "model_name=a", "a"),
+        ({"model_name": "b"}, "", "b"),
+        ({}, "model_name=", ""),
+        ({"X-Amzn-SageMaker-Custom-Attributes": "trace=abc;model_name=minilm"}, "", "minilm"),
+        ({"X-Amzn-SageMaker-Custom-Attributes": " model_name = minilm "}, "", "minilm"),
+        ({"X-Amzn-SageMaker-Custom-Attributes": "MODEL_NAME=minilm"}, "", "minilm"),
+        ({"X-Amzn-SageMaker-Custom-Attributes": "model_name=a;model_name=b"}, "", "b"),
+        ({"X-Amzn-SageMaker-Custom-Attributes": "model_name=a=x"}, "", "a=x"),
+        ({"X-Amzn-SageMaker-Custom-Attributes": "model_name"}, "", None),
+        ({"X-Amzn-SageMaker-Target-Model": "m"}, "", None),
+    ],
+)
+def test_the_model_is_named_by_query_then_property(headers: dict[str, str], query: str, name: str | None) -> None:
+    """As recorded (03, 23): query, header or custom attribute; SageMaker's own header is ignored."""
+    assert _invocation(headers, query).model_name == name
+
+
+def test_a_form_field_names_the_model_last() -> None:
+    """A form may carry the model's name beside its inputs."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    invocation = _invocation(form, body=b"model_name=m&inputs=a+b")
+    assert invocation.model_name == "m"
+    assert invocation.contents == [("model_name", b"m"), ("inputs", b"a b")]
+
+
+def test_a_multipart_form_becomes_contents() -> None:
+    """Each part is a content under its name."""
+    body = b'--X\r\nContent-Disposition: form-data; name="inputs"\r\n\r\nhello\r\n--X--\r\n'
+    assert _invocation({"Content-Type": "multipart/form-data; boundary=X"}, body=body).contents == [
+        ("inputs", b"hello")
+    ]
+
+
+@pytest.mark.parametrize("body", [b"", b"--X", b"no form at all", b"--X\r\n\r\n--X--"])
+def test_a_broken_multipart_form_is_an_empty_one(body: bytes) -> None:
+    """What is no form gives no contents, and no failure of ours."""
+    assert _invocation({"Content-Type": "multipart/form-data; boundary=X"}, body=body).contents == []
+
+
+def test_headers_keep_their_usual_spelling() -> None:
+    """Handlers look "Content-Type" up, whatever case the server's own library uses."""
+    headers = {"content-type": "a/b", "x-amzn-sagemaker-inference-id": "1", "model_name": "m"}
+    assert _invocation(headers).properties == {
+        "Content-Type": "a/b",
+        "X-Amzn-SageMaker-Inference-Id": "1",
+        "model_name": "m",
+    }
+
+
+def test_query_parameters_stand_before_the_body() -> None:
+    """Recorded (21): a query string adds one content a parameter before "data"."""
+    assert _invocation(query="a=1&b=", body=b"x").contents == [("a", b"1"), ("b", b""), ("data", b"x")]
+
+
+def test_the_handler_cannot_be_chosen() -> None:
+    """Recorded (02): a header "handler" is refused."""
+    with pytest.raises(BadRequest, match="The handler can't be overridden in a request"):
+        _invocation({"handler": "x"})

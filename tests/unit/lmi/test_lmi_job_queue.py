@@ -1,0 +1,91 @@
+"""The queue keeps the real server's order, fills batches, and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from local_aws.lmi.job_queue import JobQueue
+
+
+def _offer(queue: JobQueue, *jobs: int) -> None:
+    for job in jobs:
+        queue.offer(cast("Any", job))
+
+
+def test_requests_behind_a_busy_worker_leave_in_the_order_of_javas_heap() -> None:
+    """Recorded on the real server (20_queue_order): 0, 1, 11, 10, …, 2."""
+
+    async def scenario() -> list[Any]:
+        queue = JobQueue()
+        _offer(queue, 0)
+        order = await queue.batch(1, 0, None)
+        _offer(queue, *range(1, 12))
+        while len(queue):
+            order += await queue.batch(1, 0, None)
+        return order
+
+    assert asyncio.run(scenario()) == [0, 1, *range(11, 1, -1)]
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    """Eight requests at once make one batch of eight at once, whatever the delay."""
+
+    async def scenario() -> int:
+        queue = JobQueue()
+        _offer(queue, *range(8))
+        async with asyncio.timeout(1):
+            return len(await queue.batch(8, 60, None))
+
+    assert asyncio.run(scenario()) == 8
+
+
+def test_a_batch_waits_for_late_requests_only_so_long() -> None:
+    """What arrives within the delay joins the batch; then it goes, though it is not full."""
+
+    async def scenario() -> tuple[list[Any], float]:
+        queue = JobQueue()
+        loop = asyncio.get_running_loop()
+        _offer(queue, 1)
+        loop.call_later(0.02, _offer, queue, 2)
+        start = loop.time()
+        return await queue.batch(8, 0.1, None), loop.time() - start
+
+    jobs, waited = asyncio.run(scenario())
+    assert jobs == [1, 2]
+    assert 0.09 < waited < 1
+
+
+def test_an_idle_queue_gives_an_empty_batch() -> None:
+    """A temporary worker learns that nothing came for its idle time."""
+    assert asyncio.run(JobQueue().batch(1, 0, 0.01)) == []
+
+
+def test_a_cancelled_worker_gives_its_requests_back() -> None:
+    """A worker that dies while it collects a batch loses none of it."""
+
+    async def scenario() -> list[Any]:
+        queue = JobQueue()
+        _offer(queue, 1, 2)
+        collecting = asyncio.create_task(queue.batch(8, 60, None))
+        await asyncio.sleep(0.01)
+        collecting.cancel()
+        await asyncio.gather(collecting, return_exceptions=True)
+        return await queue.batch(2, 1, None)
+
+    assert asyncio.run(scenario()) == [1, 2]
+
+
+def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
+    """When the woken worker is cancelled at that very moment, another one takes the request."""
+
+    async def scenario() -> list[Any]:
+        queue = JobQueue()
+        first, second = (asyncio.create_task(queue.batch(1, 0, None)) for _ in range(2))
+        await asyncio.sleep(0.01)
+        _offer(queue, 1)
+        first.cancel()
+        async with asyncio.timeout(1):
+            return await second
+
+    assert asyncio.run(scenario()) == [1]

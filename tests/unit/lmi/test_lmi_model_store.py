@@ -1,0 +1,45 @@
+"""Which models a store brings, as recorded at start-up of the real server (11-17)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from local_aws.lmi.model_store import startup_models
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _model(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "serving.properties").touch()
+    return folder
+
+
+def test_each_folder_is_a_model(tmp_path: Path) -> None:
+    """Two folders are two models, addressed by file: and a slash at the end."""
+    _model(tmp_path / "a")
+    _model(tmp_path / "b")
+    models = startup_models(tmp_path)
+    assert [(model.name, model.url, model.at_startup) for model in models] == [
+        ("a", f"file:{tmp_path}/a/", True),
+        ("b", f"file:{tmp_path}/b/", True),
+    ]
+
+
+def test_a_plain_file_makes_the_store_the_model(tmp_path: Path) -> None:
+    """The store's own name becomes the model's, even if it is only for a README."""
+    store = _model(tmp_path / "rootmodel")
+    assert [model.name for model in startup_models(store)] == ["rootmodel"]
+
+
+def test_archives_and_empty_folders_are_ignored(tmp_path: Path) -> None:
+    """Archives lying in the store are not loaded at start-up."""
+    (tmp_path / "m.tar.gz").touch()
+    (tmp_path / "empty").mkdir()
+    assert startup_models(tmp_path) == []
+
+
+def test_a_store_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    """A multi-model container starts with nothing."""
+    assert startup_models(tmp_path / "nowhere") == []
