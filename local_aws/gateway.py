@@ -71,6 +71,20 @@ def aws_error(headers: Mapping[str, str], *, code: str, message: str, status: in
     return Response(xml, status, shared, media_type="text/xml")
 
 
+def foreign_caller(headers: Mapping[str, str]) -> str | None:
+    """Why a request does not come from a program on this machine that means us; None when it does.
+
+    Whoever may call this server may run code on this machine (a Lambda function). No SDK sends an Origin, every
+    browser does for another site's page; and a name that merely resolves to 127.0.0.1 is a web page's trick too.
+    """
+    if "origin" in headers:
+        return f"Origin {headers['origin']}: web pages may not call the local AWS."
+    host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
+    if host in {"127.0.0.1", "localhost"} or host.endswith(".localhost"):
+        return None
+    return f"Host {host}: the local AWS answers to 127.0.0.1 and localhost only."
+
+
 class Gateway:
     """The ASGI app of the front door.
 
@@ -85,7 +99,12 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on; the answer has one Date and one Server header whatever the service wrote."""
-        signed = credential_scope(Headers(scope=scope), scope["query_string"])
+        headers = Headers(scope=scope)
+        refusal = foreign_caller(headers)
+        if refusal is not None:
+            await aws_error(headers, code="AccessDenied", message=refusal, status=403)(scope, receive, send)
+            return
+        signed = credential_scope(headers, scope["query_string"])
         scope["aws_scope"] = signed
         app = self._others if signed is None else self._services.get(signed.service, self._others)
         await app(scope, receive, single_headers(send))

@@ -37,6 +37,8 @@ def moto_app() -> ASGIApp:
     """Moto's whole server as an ASGI app; imported late because it takes most of a second."""
     # The bootstrap stack's roles name AWS's own managed policies; moto knows them only when told so.
     os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = "true"
+    # Web pages are no callers (see the gateway), so none is told that it may call.
+    os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"
     from a2wsgi import WSGIMiddleware  # noqa: PLC0415 - see above
     from moto import server  # noqa: PLC0415 - see above
 

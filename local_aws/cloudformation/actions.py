@@ -58,9 +58,9 @@ def update_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def delete_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """DeleteStack; one that does not exist is no error."""
+    """DeleteStack; one that does not exist, or is going already, is no error."""
     stack = find_stack(engine.context, str(request["StackName"]))
-    if stack is None or stack.deleted is not None:
+    if stack is None or stack.deleted is not None or stack.status == "DELETE_IN_PROGRESS":
         return {}
     stack.change_sets.clear()
     if stack.status == REVIEW:

@@ -106,6 +106,8 @@ class Engine:
             stack.cancelled.set()
 
     def _start(self, stack: Stack, status: str, token: str | None, work: Callable[[], None]) -> None:
+        # A caller may follow the last status so closely that the thread of the operation before has not ended.
+        stack.settled.wait()
         stack.settled.clear()
         stack.cancelled.clear()
         stack.token = token

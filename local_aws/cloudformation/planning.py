@@ -112,7 +112,9 @@ def _plan_resource(
     details += _attribute_details(resource.definition, definition)
     if "Tags" in resource_type.known and live.tags != target.tags:
         details.append(_detail("Tags", None, "Static", "DirectModification", "Never"))
-    if live.type == definition.type and not details:
+    # What failed to update without a rollback is not what `live` says; the next deploy sets it right.
+    failed = resource.status == "UPDATE_FAILED"
+    if live.type == definition.type and not details and not failed:
         return None
     replacement = "True" if live.type != definition.type else _replacement(details)
     values.fates[definition.logical_id] = "in place" if replacement == "False" else "may replace"

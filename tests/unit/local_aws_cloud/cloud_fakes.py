@@ -28,6 +28,8 @@ class World:
     Args:
         existing: properties by physical id.
         calls: `(verb, logical id)` in order.
+        gates: events that a call of this logical id waits for.
+        old_properties: what the last call of each logical id was told of the properties before.
         faults: reasons by `(verb, logical id)`; such a call fails, after its effect when `half_done` names it too.
     """
 
@@ -36,11 +38,13 @@ class World:
     faults: dict[tuple[str, str], str] = field(default_factory=dict)
     half_done: set[tuple[str, str]] = field(default_factory=set)
     gates: dict[str, threading.Event] = field(default_factory=dict)
+    old_properties: dict[str, dict[str, Any]] = field(default_factory=dict)
     counter: int = 0
 
     def check(self, verb: str, request: Request) -> None:
         """Note a call, wait at its gate if it has one, and fail it if it is to fail."""
         self.calls.append((verb, request.logical_id))
+        self.old_properties[request.logical_id] = dict(request.old_properties)
         gate = self.gates.get(request.logical_id)
         if gate is not None and not gate.wait(10):
             raise AssertionError("the gate never opened")

@@ -220,6 +220,18 @@ def test_update_without_rollback_stays_and_can_be_rolled_back(engine: Engine, wo
     assert set(world.existing) == {"store-1", "Model-1", "Endpoint-2"}
 
 
+def test_failed_update_that_was_kept_is_set_right_by_the_old_template(engine: Engine, world: World) -> None:
+    """A resource that failed halfway is updated although the template is the one before; the type is told of both."""
+    create(engine, {"A": thing(Value="1")})
+    world.faults["update", "A"] = "no"
+    assert update(engine, {"A": thing(Value="2")}, DisableRollback=True).status == "UPDATE_FAILED"
+    world.faults.clear()
+    world.calls.clear()
+    assert update(engine, {"A": thing(Value="1")}).status == "UPDATE_COMPLETE"
+    assert world.calls == [("update", "A")]
+    assert world.old_properties["A"] == {"Value": "2"}
+
+
 def test_removed_and_added_resources(engine: Engine, world: World) -> None:
     """What the new template lacks goes in the clean-up; what a failed update added goes in its rollback."""
     create(engine, {"A": thing(), "B": thing(depends_on=["A"])})
@@ -293,6 +305,17 @@ def test_failed_deletion_can_be_tried_again(engine: Engine, world: World) -> Non
     assert set(stack.resources) == {"A"}
     assert delete(engine, RetainResources=["A"]).status == "DELETE_COMPLETE"
     assert [name[:1] for name in world.existing] == ["A"]
+
+
+def test_second_deletion_is_no_error(engine: Engine, world: World) -> None:
+    """As in AWS a stack that is going already may be told to go again."""
+    stack = create(engine, {"A": thing()})
+    world.gates["A"] = threading.Event()
+    actions.delete_stack(engine, {"StackName": "s"})
+    assert actions.delete_stack(engine, {"StackName": "s"}) == {}
+    world.gates["A"].set()
+    assert settled(stack).status == "DELETE_COMPLETE"
+    assert world.calls.count(("delete", "A")) == 1
 
 
 def test_deletion_stops_a_creation(engine: Engine, world: World) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.responses import PlainTextResponse
 
-from local_aws.gateway import CredentialScope, Gateway, aws_error, credential_scope
+from local_aws.gateway import CredentialScope, Gateway, aws_error, credential_scope, foreign_caller
 
 HEADER = "AWS4-HMAC-SHA256 Credential=KEY/20260101/eu-west-1/s3/aws4_request, SignedHeaders=host, Signature=abc"
 
@@ -58,7 +58,13 @@ def call(app: Any, headers: list[tuple[bytes, bytes]]) -> list[dict[str, Any]]:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1:4566"), *headers],
+    }
     asyncio.run(app(scope, receive, send))
     return sent
 
@@ -78,3 +84,26 @@ def test_answer_has_one_date_and_one_server_header() -> None:
     names = [name.lower() for name, _ in call(Gateway(services={}, others=answer), [])[0]["headers"]]
     assert names.count(b"date") == 1
     assert names.count(b"server") == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowed"),
+    [
+        ({"host": "127.0.0.1:4566"}, True),
+        ({"host": "localhost"}, True),
+        ({"host": "bucket.localhost:4566"}, True),
+        ({"host": "evil.example:4566"}, False),
+        ({"host": "127.0.0.1.evil.example"}, False),
+        ({"host": "127.0.0.1:4566", "origin": "https://evil.example"}, False),
+    ],
+)
+def test_web_pages_are_no_callers(headers: dict[str, str], allowed: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Who may call may run code here, so a browser's requests and rebound names are refused."""
+    assert (foreign_caller(headers) is None) is allowed
+
+
+def test_refusal_of_a_web_page_reaches_no_service() -> None:
+    """The answer is 403, and the services are not asked."""
+    sent = call(Gateway(services={}, others=PlainTextResponse("asked")), [(b"origin", b"https://evil.example")])
+    assert sent[0]["status"] == 403
+    assert b"asked" not in sent[1]["body"]

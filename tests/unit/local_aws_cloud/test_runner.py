@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local_aws.functions.runner import FunctionSpec, InvocationResult, Invoker
+from local_aws.functions.runner import BOOTSTRAP, FunctionSpec, InvocationResult, Invoker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +133,22 @@ def test_stop_ends_what_runs(tmp_path: Path) -> None:
     caller.join(timeout=10)
     assert not caller.is_alive()
     assert results[0].failed
+
+
+def test_handler_leaves_with_its_server(tmp_path: Path) -> None:
+    """The pipe of a server that was killed ends, and the handler with it."""
+    (tmp_path / "index.py").write_text("import time\ndef handler(e, c): time.sleep(60)\n", encoding="utf-8")
+    environment = {
+        "LAMBDA_TASK_ROOT": str(tmp_path), "AWS_LAMBDA_FUNCTION_NAME": "f", "AWS_LAMBDA_FUNCTION_VERSION": "1",
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", "AWS_LAMBDA_LOG_GROUP_NAME": "g", "AWS_LAMBDA_LOG_STREAM_NAME": "s",
+    }  # fmt: skip
+    command = [sys.executable, str(BOOTSTRAP), "index.handler", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
+        assert process.stdin is not None
+        request = {"event": {}, "request_id": "r", "function_arn": "a", "deadline": time.time() + 60}
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.close()
+        assert process.wait(10) == 1
 
 
 def test_much_output_does_not_block(tmp_path: Path) -> None:
