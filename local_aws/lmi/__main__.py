@@ -24,6 +24,7 @@ def main() -> int:
         ready_file=options.ready_file,
         memory_mb=options.memory_mb,
         watch_parent=options.watch_parent,
+        cache=options.cache,
     )
     try:
         return asyncio.run(serve(settings))
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--memory-mb", type=int, help="memory that models may take (default: what the machine has free)"
     )
+    parser.add_argument("--cache", type=Path, help="folder for unpacked files, removed at the end (default: a new one)")
     parser.add_argument("--watch-parent", action="store_true", help="end when standard input closes")
     return parser
 

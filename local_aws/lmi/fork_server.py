@@ -54,8 +54,15 @@ class ForkServer:
         """A new worker: its pid, the socket to talk to it, and its exit code once it ends.
 
         Raises:
-            EngineFailure: the process that forks has ended.
+            EngineFailure: the process that forks cannot be kept running.
         """
+        try:
+            return await self._fork()
+        except EngineFailure:
+            # It died just then; what is started in its place gets a second try.
+            return await self._fork()
+
+    async def _fork(self) -> tuple[int, socket.socket, asyncio.Future[int]]:
         await self._ready.wait()
         if self._control is None or self._ended:
             raise EngineFailure(_GONE)
@@ -67,9 +74,11 @@ class ForkServer:
             with theirs:
                 socket.send_fds(self._control, [b'{"op": "fork"}\n'], [theirs.fileno()])
             pid, exited = await answer
-        except OSError as error:  # it died a moment ago
+        except OSError as error:
             ours.close()
             self._asked.remove(answer)
+            # The news of its death is on the way; until it is here the event would let the second try through.
+            self._ready.clear()
             raise EngineFailure(_GONE) from error
         except BaseException:
             ours.close()
@@ -111,25 +120,29 @@ class ForkServer:
         clock = asyncio.get_running_loop().time
         while True:
             started = clock()
-            await self._read(control)
+            imported = await self._read(control)
+            self._ready.clear()
             self._lose_process()
-            if clock() - started < _LEAST_LIFE_S and not self._ready.is_set():
+            if clock() - started < _LEAST_LIFE_S and not imported:
                 break
             logger.warning("the process that workers are forked from has died; starting it again")
-            self._ready.clear()
             control = self._control = await self._spawn()
         self._ended = True
         self._ready.set()
 
-    async def _read(self, control: socket.socket) -> None:
+    async def _read(self, control: socket.socket) -> bool:
+        """Reads until the process is gone; whether it had got through its imports."""
         reader, writer = await asyncio.open_unix_connection(sock=control.dup())
+        imported = False
         try:
             while line := await reader.readline():
+                imported = True
                 self._take(json.loads(line))
         except ConnectionError:
-            logger.warning("the process that workers are forked from is gone")
+            logger.warning("the connection to the process that workers are forked from broke")
         finally:
             writer.close()
+        return imported
 
     def _lose_process(self) -> None:
         """What waits for the process is told that it is gone; its workers have died with it."""

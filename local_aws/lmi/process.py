@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _ROOT = Path(__file__).resolve().parents[2]
+_READY = "ready.json"
 _POLL_S = 0.02
 _TERM_GRACE_S = 5.0
 
@@ -35,10 +37,11 @@ class Container:
     sends it when the *thread* that started the child ends.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, url: str, folder: Path) -> None:
         self.url = url
         self.pid = process.pid
         self._process = process
+        self._folder = folder
         self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=5.0)
         self._stopping = asyncio.Lock()
 
@@ -62,20 +65,19 @@ class Container:
         Raises:
             ContainerError: the process ended or did not listen within `start_timeout_s` seconds.
         """
-        with tempfile.TemporaryDirectory(prefix="lmi-") as folder:
-            ready = Path(folder) / "ready.json"
-            command = _command(model_store, ready, hub_roots, multi_model=multi_model, memory_mb=memory_mb)
-            process = await _spawn(command, log_file, environment or {})
-            try:
-                port = await asyncio.wait_for(_listening_port(process, ready, log_file), start_timeout_s)
-            except TimeoutError:
-                await _kill(process)
+        folder = Path(tempfile.mkdtemp(prefix="lmi-"))
+        command = _command(model_store, folder, hub_roots, multi_model=multi_model, memory_mb=memory_mb)
+        process = await _spawn(command, log_file, environment or {})
+        try:
+            port = await asyncio.wait_for(_listening_port(process, folder, log_file), start_timeout_s)
+        except BaseException as error:
+            await _kill(process)
+            _remove(folder)
+            if isinstance(error, TimeoutError):
                 msg = f"the container did not listen within {start_timeout_s:g} s; see {log_file}"
                 raise ContainerError(msg) from None
-            except BaseException:
-                await _kill(process)
-                raise
-        return cls(process, f"http://127.0.0.1:{port}")
+            raise
+        return cls(process, f"http://127.0.0.1:{port}", folder)
 
     @property
     def alive(self) -> bool:
@@ -101,13 +103,15 @@ class Container:
                 except TimeoutError:
                     await _kill(self._process)
             _close_stdin(self._process)
+            _remove(self._folder)
 
 
 def _command(
-    model_store: Path, ready: Path, hub_roots: Sequence[Path], *, multi_model: bool, memory_mb: int | None
+    model_store: Path, folder: Path, hub_roots: Sequence[Path], *, multi_model: bool, memory_mb: int | None
 ) -> list[str]:
     command = [sys.executable, "-m", "local_aws.lmi", "--port", "0", "--model-store", str(model_store)]
-    command += ["--multi-model" if multi_model else "--no-multi-model", "--ready-file", str(ready), "--watch-parent"]
+    command += ["--multi-model" if multi_model else "--no-multi-model", "--watch-parent"]
+    command += ["--ready-file", str(folder / _READY), "--cache", str(folder)]
     for root in hub_roots:
         command += ["--hub", str(root)]
     if memory_mb is not None:
@@ -127,8 +131,8 @@ async def _spawn(command: list[str], log_file: Path, environment: Mapping[str, s
         )
 
 
-async def _listening_port(process: asyncio.subprocess.Process, ready: Path, log_file: Path) -> int:
-    while (port := _read_port(ready)) is None:
+async def _listening_port(process: asyncio.subprocess.Process, folder: Path, log_file: Path) -> int:
+    while (port := _read_port(folder / _READY)) is None:
         if process.returncode is not None:
             msg = f"the container ended with exit code {process.returncode} while starting; see {log_file}"
             raise ContainerError(msg)
@@ -155,3 +159,8 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 def _close_stdin(process: asyncio.subprocess.Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
+
+
+def _remove(folder: Path) -> None:
+    """What the container has unpacked; it removes that itself, but for a container that was killed."""
+    shutil.rmtree(folder, ignore_errors=True)

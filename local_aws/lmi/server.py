@@ -25,7 +25,7 @@ from local_aws.lmi.model_store import startup_models
 from local_aws.lmi.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,10 @@ _KEEP_ALIVE_S = 60
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """How to run a container; `port` 0 takes a free one, `memory_mb` None the machine's free memory."""
+    """How to run a container; `port` 0 takes a free one, `memory_mb` None the machine's free memory.
+
+    `cache` is the folder for unpacked files (None: one of the container's own); it is removed at the end.
+    """
 
     host: str = "127.0.0.1"
     port: int
@@ -45,6 +48,7 @@ class ServerSettings:
     ready_file: Path | None
     memory_mb: int | None
     watch_parent: bool
+    cache: Path | None
 
 
 async def serve(settings: ServerSettings) -> int:
@@ -62,7 +66,7 @@ async def serve(settings: ServerSettings) -> int:
             f"--port: {settings.port} cannot be taken ({error.strerror}); use another, or 0 for a free one\n"
         )
         return 1
-    cache = Path(tempfile.mkdtemp(prefix="lmi-cache-"))
+    cache = settings.cache or Path(tempfile.mkdtemp(prefix="lmi-cache-"))
     fork_server = ForkServer()
     registry = Registry(
         fork_server=fork_server,
@@ -71,17 +75,27 @@ async def serve(settings: ServerSettings) -> int:
         memory_mb=settings.memory_mb,
         multi_model=settings.multi_model,
     )
-    server = _Server(settings, registry, fork_server, listener)
+
+    async def clean_up() -> None:
+        registry.close()
+        await fork_server.stop()
+        await asyncio.to_thread(shutil.rmtree, cache, ignore_errors=True)
+
+    server = _Server(settings, registry, listener, clean_up)
     try:
+        await fork_server.start()
         return await server.run()
     finally:
-        await server.clean_up()
-        shutil.rmtree(cache, ignore_errors=True)
+        await clean_up()
 
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, settings: ServerSettings, registry: Registry, fork_server: ForkServer, listener: socket.socket
+        self,
+        settings: ServerSettings,
+        registry: Registry,
+        listener: socket.socket,
+        clean_up: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -100,11 +114,10 @@ class _Server(uvicorn.Server):
         )
         self._settings = settings
         self._registry = registry
-        self._fork_server = fork_server
         self._listener = listener
+        self._clean_up = clean_up
 
     async def run(self) -> int:  # type: ignore[override]
-        await self._fork_server.start()
         if self._settings.watch_parent:
             self._watch_parent()
         try:
@@ -123,12 +136,8 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # uvicorn raises the signal again when it has shut down, so this is the last chance to clean up.
-        await self.clean_up()
+        await self._clean_up()
         await super().shutdown(sockets)
-
-    async def clean_up(self) -> None:
-        self._registry.close()
-        await self._fork_server.stop()
 
     def _watch_parent(self) -> None:
         main = asyncio.current_task()

@@ -194,8 +194,10 @@ def test_a_killed_worker_fails_its_request_alone(served: Served, tmp_path: Path)
 
 def test_a_killed_fork_server_is_replaced(served: Served) -> None:
     """The process that workers come from may die too: models answer again once a new one has imported torch."""
-    (zygote,) = psutil.Process(served.container.pid).children()
+    container = psutil.Process(served.container.pid)
+    (zygote,) = container.children()
     zygote.kill()
+    assert _wait_for(lambda: [child.pid for child in container.children()] not in ([], [zygote.pid]), 10)
     assert _wait_for(lambda: _status(served) == 200, 30)
 
 
@@ -316,6 +318,21 @@ def test_a_container_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         asyncio.run(start)
     children = {process.pid for process in psutil.Process().children(recursive=True)} - before
     assert _wait_for(lambda: all(map(_gone, children)), 5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """SIGTERM and Ctrl-C end the container with its workers, and its unpacked files are removed."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    ready = tmp_path / "ready.json"
+    command = [sys.executable, "-m", "local_aws.lmi", "--port", "0", "--model-store", str(tmp_path / "none")]
+    with subprocess.Popen([*command, "--ready-file", str(ready)], cwd=Path(__file__).parents[2]) as process:
+        assert _wait_for(ready.exists, 30)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        assert process.wait(10) in {0, -number}
+    assert all(_gone(child.pid) for child in children)
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("lmi-cache")] == []
 
 
 def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
