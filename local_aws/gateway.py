@@ -90,11 +90,13 @@ class Gateway:
 
     Args:
         services: our own apps by signing name, e.g. `{"cloudformation": …}`.
+        pages: apps by path, for unsigned requests that are no AWS's.
         others: the app for all other services and for unsigned requests.
     """
 
-    def __init__(self, *, services: Mapping[str, ASGIApp], others: ASGIApp) -> None:
+    def __init__(self, *, services: Mapping[str, ASGIApp], pages: Mapping[str, ASGIApp], others: ASGIApp) -> None:
         self._services = services
+        self._pages = pages
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,7 +108,8 @@ class Gateway:
             return
         signed = credential_scope(headers, scope["query_string"])
         scope["aws_scope"] = signed
-        app = self._others if signed is None else self._services.get(signed.service, self._others)
+        known, name = (self._pages, scope["path"]) if signed is None else (self._services, signed.service)
+        app = known.get(name, self._others)
         await app(scope, receive, single_headers(send))
 
 

@@ -24,6 +24,7 @@ from local_aws.cloudformation.responses import PATH as RESPONSE_PATH
 from local_aws.functions import Functions
 from local_aws.gateway import Gateway
 from local_aws.moto_services import MotoServices, moto_app, warm_up
+from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 from local_aws.settings import ACCOUNT_ID, HOST, Clients, Settings
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class LocalAws:
             routes=[
                 Route("/_cohost/health", self._health),
                 Route(f"{RESPONSE_PATH}/{{token}}", self.cloudformation.responses.receive, methods=["PUT"]),
-                Mount("/", Gateway(services=services, others=moto)),
+                Mount("/", Gateway(services=services, pages={INTROSPECTION_PATH: self.sagemaker.asgi}, others=moto)),
             ],
             lifespan=self._lifespan,
         )
@@ -183,7 +184,9 @@ def _bind(port: int) -> socket.socket:
     Raises:
         LocalError: the port is in use, or not ours to take.
     """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # With the protocol named, asyncio turns Nagle's algorithm off for each connection; without, every answer that
+    # is written in two parts waits some 40 ms for the client's delayed acknowledgement.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))

@@ -1,4 +1,4 @@
-"""`GET /_cohost/endpoints`: what SageMaker does not tell, for `cohost status` and for tests.
+"""`GET /_cohost/endpoints`: what SageMaker does not tell, for tests and for whoever wants to look inside.
 
 Answers `{"endpoints": [{"name", "status", "config", "variants": [{"name", "instance_type", "weight", "instances":
 [{"id", "pid", "ready", "in_flight", "restarts", "log_file", "evictions", "models": [{"target", "model_id", "loaded",
@@ -7,7 +7,7 @@ Answers `{"endpoints": [{"name", "status", "config", "variants": [{"name", "inst
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.endpoint import Endpoint
     from local_aws.sagemaker.fleet import Variant
     from local_aws.sagemaker.instance import Instance
+
+
+PATH: Final = "/_cohost/endpoints"
 
 
 def snapshot(endpoints: Iterable[Endpoint]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from local_aws.sagemaker.endpoints import Endpoints
 from local_aws.sagemaker.faults import ValidationError
 from local_aws.sagemaker.front import Front
 from local_aws.sagemaker.instance import Host
+from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.introspection import snapshot
 from local_aws.sagemaker.log_shipping import LogShipper
 from local_aws.sagemaker.metrics import Metrics
@@ -121,7 +122,7 @@ class SageMaker:
                 Route("/endpoints/{name}/invocations", runtime.invoke, methods=["POST"]),
                 Route("/endpoints/{name}/async-invocations", _not_emulated, methods=["POST"]),
                 Route("/endpoints/{name}/invocations-response-stream", _not_emulated, methods=["POST"]),
-                Route("/_cohost/endpoints", self._introspect, methods=["GET"]),
+                Route(INTROSPECTION_PATH, self._introspect, methods=["GET"]),
                 Route("/", control.answer, methods=["POST"]),
             ]
         )

@@ -61,6 +61,11 @@ def test_health_says_what_it_is(door: FrontDoor) -> None:
     assert health["account"] == "123456789012"
 
 
+def test_answers_are_not_held_back_for_acknowledgements(door: FrontDoor) -> None:
+    """Nagle's algorithm is off: asyncio turns it off for sockets whose protocol is named, and for no other."""
+    assert door.server._socket.proto == socket.IPPROTO_TCP
+
+
 def test_one_account_for_every_key(door: FrontDoor) -> None:
     """Callers, and those who assume the bootstrap roles, are the same account; another account is refused."""
     sts = door.client("sts")

@@ -71,17 +71,24 @@ def call(app: Any, headers: list[tuple[bytes, bytes]]) -> list[dict[str, Any]]:
 
 def test_request_goes_to_its_service_and_everything_else_to_the_others() -> None:
     """A signed request reaches the app of its service; other services and unsigned requests share one."""
-    gateway = Gateway(services={"s3": PlainTextResponse("ours")}, others=PlainTextResponse("others"))
+    gateway = Gateway(services={"s3": PlainTextResponse("ours")}, pages={}, others=PlainTextResponse("others"))
     assert call(gateway, [(b"authorization", HEADER.encode())])[1]["body"] == b"ours"
     assert call(gateway, [])[1]["body"] == b"others"
     assert call(gateway, [(b"authorization", HEADER.replace("/s3/", "/iam/").encode())])[1]["body"] == b"others"
+
+
+def test_page_is_reached_by_its_path_without_a_signature() -> None:
+    """What the emulation tells of itself needs no credentials, and a signed request is never taken for it."""
+    gateway = Gateway(services={}, pages={"/": PlainTextResponse("page")}, others=PlainTextResponse("others"))
+    assert call(gateway, [])[1]["body"] == b"page"
+    assert call(gateway, [(b"authorization", HEADER.encode())])[1]["body"] == b"others"
 
 
 def test_answer_has_one_date_and_one_server_header() -> None:
     """Doubled Date headers end the cdk CLI with "Invalid time value", so whatever a service wrote becomes one."""
     answer = PlainTextResponse("x", headers={"Date": "yesterday", "Server": "Werkzeug"})
     answer.raw_headers.append((b"date", b"tomorrow"))
-    names = [name.lower() for name, _ in call(Gateway(services={}, others=answer), [])[0]["headers"]]
+    names = [name.lower() for name, _ in call(Gateway(services={}, pages={}, others=answer), [])[0]["headers"]]
     assert names.count(b"date") == 1
     assert names.count(b"server") == 1
 
@@ -104,6 +111,8 @@ def test_web_pages_are_no_callers(headers: dict[str, str], allowed: bool) -> Non
 
 def test_refusal_of_a_web_page_reaches_no_service() -> None:
     """The answer is 403, and the services are not asked."""
-    sent = call(Gateway(services={}, others=PlainTextResponse("asked")), [(b"origin", b"https://evil.example")])
+    sent = call(
+        Gateway(services={}, pages={}, others=PlainTextResponse("asked")), [(b"origin", b"https://evil.example")]
+    )
     assert sent[0]["status"] == 403
     assert b"asked" not in sent[1]["body"]
