@@ -1,0 +1,70 @@
+"""Where the model runs, on how many threads, and which number formats the processor has natively."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from .cohost_options import Options
+
+_CPU_INFO = Path("/proc/cpuinfo")
+_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # x86 with AVX-512 or AMX, Arm
+
+
+def device_of(options: Options) -> torch.device:
+    """The device that the options name; "auto" is the GPU that the server gave this worker, else the CPU.
+
+    Raises:
+        ValueError: a GPU is asked for and there is none.
+    """
+    if options.device == "cpu" or (options.device == "auto" and options.device_id is None):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ValueError(f"device: {options.device} needs a GPU, and torch finds none here; write cpu, or auto")
+    # The server may show each worker its own GPU only, which is number 0 then.
+    number = options.device_id or 0
+    return torch.device("cuda", number if number < torch.cuda.device_count() else 0)
+
+
+def set_threads(options: Options, device: torch.device) -> int:
+    """Sets torch's threads and says how many: on a CPU all cores, shared among the model's workers.
+
+    The lmi image starts Python with OMP_NUM_THREADS=1, which is right for many workers, and wastes cores on one that
+    forms batches. On a GPU one thread suffices.
+    """
+    if options.threads is not None:
+        threads = options.threads
+    elif device.type == "cpu":
+        threads = max(1, _cores() // options.workers)
+    else:
+        threads = 1
+    torch.set_num_threads(threads)
+    return threads
+
+
+def half_types(device: torch.device) -> list[str]:
+    """The half-precision formats worth trying on a device, best first: those with arithmetic of their own there."""
+    if device.type == "cuda":
+        return ["fp16", "bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else ["fp16"]
+    return ["bf16"] if has_native_bf16(_cpu_info()) else []
+
+
+def has_native_bf16(cpu_info: str) -> bool:
+    """Whether /proc/cpuinfo lists arithmetic in bf16; where torch emulates it, it is slower than fp32."""
+    return any(
+        _BF16_FLAGS & set(line.partition(":")[2].split())
+        for line in cpu_info.splitlines()
+        if line.lower().startswith(("flags", "features"))
+    )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu_info() -> str:
+    return _CPU_INFO.read_text(encoding="utf-8", errors="replace") if _CPU_INFO.is_file() else ""

@@ -1,0 +1,254 @@
+"""The worker's one thread that runs the model: takes a batch as soon as the last one is done, and answers it.
+
+Requests come from the event loop, and results go back to it batch by batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .cohost_batches import BatchLimits, together
+from .cohost_counters import BatchLog, Counters
+from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, one_line
+from .cohost_memory import TokenBudget, is_lost_device, is_out_of_memory
+from .cohost_queue import FairQueue, Ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .cohost_forward import Forward, TokenSequence
+    from .cohost_tasks import Floats
+
+    Member = tuple[Ticket[TokenSequence], TokenSequence]
+
+logger = logging.getLogger(__name__)
+
+_CANDIDATES = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineSettings:
+    """`max_batch_tokens` counts padding; `floor_tokens` is the model's limit; `pass_cost` is in tokens."""
+
+    max_batch_tokens: int
+    max_batch_sequences: int
+    floor_tokens: int
+    pass_cost: int
+    max_queued_sequences: int
+    max_queue_time_s: float
+    log_interval_s: float = 60.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a request's sequences: outputs in their order, the batches they were in (sequences by tokens).
+
+    `queue_s` is the wait until the last of them was taken, `forward_s` the time of all those batches.
+    """
+
+    outputs: list[Floats]
+    batches: list[tuple[int, int]] = field(default_factory=list)
+    queue_s: float = 0.0
+    forward_s: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class _Request(Ticket["TokenSequence"]):
+    """A ticket with what is known of its answer; touched by the event loop only, but for `waiting`."""
+
+    results: list[Floats | None] = field(default_factory=list)
+    missing: int = 0
+    outcome: Outcome = field(default_factory=lambda: Outcome([]))
+    done: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One pass and who was in it: a result for each, or an error."""
+
+    members: Sequence[Member]
+    results: Sequence[Floats | HandlerError]
+    size: tuple[int, int]
+    started: float
+    seconds: float
+
+
+class Engine:
+    """Runs sequences through `forward`. `on_lost_device` is called when only a new process can help."""
+
+    def __init__(
+        self, forward: Forward, settings: EngineSettings, counters: Counters, on_lost_device: Callable[[], None]
+    ) -> None:
+        self._forward = forward
+        self._settings = settings
+        self._counters = counters
+        self._on_lost_device = on_lost_device
+        self._log = BatchLog(counters, settings.log_interval_s, time.monotonic())
+        self._budget = TokenBudget(settings.max_batch_tokens, settings.floor_tokens)
+        self._queue: FairQueue[TokenSequence] = FairQueue(settings.max_queued_sequences)
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="cohost-engine", daemon=True)
+        self._thread.start()
+
+    async def run(self, sequences: Sequence[TokenSequence]) -> Outcome:
+        """Queues the sequences of one request and waits for all of them. Cancelled, it takes them out again.
+
+        Raises:
+            BusyError: the queue is full, the request waited too long, or the worker is being replaced.
+            MemoryExhaustedError: memory ran out for one of the sequences alone.
+            ModelError: the model failed on one of them, or gave no finite number.
+        """
+        request = _Request(results=[None] * len(sequences), missing=len(sequences))
+        with self._changed:
+            if self._stopped:
+                raise BusyError("the worker is being replaced; send the request again")
+            self._queue.add(request, sequences, time.monotonic())
+            self._changed.notify()
+        try:
+            return await request.done
+        finally:
+            # Whatever ended the wait, nothing of the request may take the device's time any more.
+            with self._changed:
+                self._queue.drop(request)
+
+    def stop(self) -> None:
+        """Ends the thread after the batch it is at; requests that wait are refused."""
+        self._give_up(BusyError("the worker is shutting down; send the request again"))
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not len(self._queue) and not self._stopped:
+                    self._changed.wait()
+                if self._stopped:
+                    return
+                late = self._queue.expire(time.monotonic() - self._settings.max_queue_time_s)
+                members = self._take() if len(self._queue) else []
+            if late:
+                self._call(self._refuse, late, self._waited_too_long())
+            if members:
+                self._serve(members)
+                self._log.tick(time.monotonic())
+
+    def _take(self) -> list[Member]:
+        limits = BatchLimits(self._budget.tokens, self._settings.max_batch_sequences, self._settings.pass_cost)
+        return self._queue.take(_CANDIDATES * limits.sequences, lambda lengths: together(lengths, limits))
+
+    def _serve(self, members: Sequence[Member]) -> None:
+        """One pass; when it fails, two of half its size, and so on down to the sequence that cannot be served."""
+        sequences = [sequence for _, sequence in members]
+        size = (len(sequences), self._forward.padded_length(sequences))
+        started = time.monotonic()
+        results = self._attempt(sequences, size)
+        if not isinstance(results, Exception):
+            self._budget.passed()
+            self._deliver_later(_Pass(members, results, size, started, time.monotonic() - started))
+        elif is_lost_device(results):
+            self._lose_device(members, results)
+        elif len(members) == 1:
+            self._deliver_later(_Pass(members, [_fault_of(results)], size, started, time.monotonic() - started))
+        else:
+            middle = len(members) // 2
+            self._serve(members[:middle])
+            if not self._stopped:
+                self._serve(members[middle:])
+
+    def _attempt(self, sequences: Sequence[TokenSequence], size: tuple[int, int]) -> list[Floats] | Exception:
+        """The outputs, or what the model raised."""
+        try:
+            return self._forward(sequences)
+        except Exception as error:
+            # A model may raise anything, and its callers must be answered.
+            if is_out_of_memory(error):
+                logger.warning("memory ran out for %d sequences of %d tokens", *size)
+                self._counters.memory_errors += 1
+                self._budget.shrink(size[0] * size[1])
+            else:
+                logger.exception("the model failed on %d sequences of %d tokens", *size)
+            # The traceback holds the tensors that there was no room for.
+            failure = error.with_traceback(None)
+        self._forward.free_memory()
+        return failure
+
+    def _lose_device(self, members: Sequence[Member], error: Exception) -> None:
+        """Answers everybody, then has the process replaced: after such an error each further call would fail too."""
+        logger.critical("the device is lost: %s", error)
+        refusal = BusyError("the GPU failed and the worker is being replaced; send the request again")
+        self._call(self._refuse, [ticket for ticket, _ in members], refusal)
+        self._give_up(refusal)
+        self._call(self._on_lost_device)
+
+    def _give_up(self, refusal: BusyError) -> None:
+        with self._changed:
+            self._stopped = True
+            tickets = self._queue.drain()
+            self._changed.notify()
+        self._call(self._refuse, tickets, refusal)
+
+    def _deliver_later(self, one: _Pass) -> None:
+        counters, sequences = self._counters, [sequence for _, sequence in one.members]
+        counters.passes += 1
+        counters.sequences += len(sequences)
+        counters.tokens += sum(len(sequence.encoded.ids) for sequence in sequences)
+        counters.padded_tokens += one.size[0] * one.size[1]
+        counters.queue_s += sum(one.started - ticket.since for ticket, _ in one.members)
+        counters.forward_s += one.seconds
+        self._call(self._deliver, one)
+
+    def _deliver(self, one: _Pass) -> None:
+        """In the event loop: hands the results to their requests, and finishes those that miss none."""
+        for ticket in dict.fromkeys(ticket for ticket, _ in one.members):
+            assert isinstance(ticket, _Request)  # noqa: S101 - what `run` queues
+            ticket.outcome.batches.append(one.size)
+            ticket.outcome.queue_s = one.started - ticket.since
+            ticket.outcome.forward_s += one.seconds
+        for (ticket, sequence), result in zip(one.members, one.results, strict=True):
+            assert isinstance(ticket, _Request)  # noqa: S101 - as above
+            if isinstance(result, HandlerError):
+                self._refuse([ticket], result)
+                continue
+            ticket.results[sequence.index] = result
+            ticket.missing -= 1
+            if not ticket.missing and not ticket.done.done():
+                _finish(ticket)
+
+    def _refuse(self, tickets: Sequence[Ticket[TokenSequence]], refusal: HandlerError) -> None:
+        for ticket in tickets:
+            if isinstance(ticket, _Request) and not ticket.done.done():
+                ticket.done.set_exception(refusal)
+
+    def _waited_too_long(self) -> BusyError:
+        return BusyError(
+            f"the request waited longer than {self._settings.max_queue_time_s:g} s; send it again later, or fewer "
+            "at once"
+        )
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        """Runs a function in the event loop, unless that has ended with the worker."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _finish(request: _Request) -> None:
+    outputs = [result for result in request.results if result is not None]
+    if all(np.isfinite(output).all() for output in outputs):
+        request.outcome.outputs = outputs
+        request.done.set_result(request.outcome)
+    else:
+        request.done.set_exception(ModelError("the model's output is not a finite number; load it with dtype fp32"))
+
+
+def _fault_of(error: Exception) -> HandlerError:
+    if is_out_of_memory(error):
+        return MemoryExhaustedError("memory ran out for a single text; shorten it, or give the model more memory")
+    return ModelError(f"the model failed: {one_line(f'{type(error).__name__}: {error}')}")

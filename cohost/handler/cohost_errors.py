@@ -1,0 +1,73 @@
+"""What a request is refused with: one HTTP status and one line that says what to change.
+
+HandlerError
+├── BadInputError 400       the request is wrong
+├── TooLargeError 413       the request asks for more than the catalog allows
+├── BusyError 503           the queue is full, or the request waited too long, or the worker is being replaced
+├── MemoryExhaustedError 507    one sequence alone does not fit into memory
+└── ModelError 500          the model failed, or gave what is no number
+"""
+
+from __future__ import annotations
+
+import re
+
+_LONGEST = 500
+_SHOWN = 60
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+class HandlerError(Exception):
+    """Base: `status` is the HTTP status of the answer."""
+
+    status = 500
+
+
+class BadInputError(HandlerError):
+    """The request cannot be understood; the message starts with the field."""
+
+    status = 400
+
+
+class TooLargeError(HandlerError):
+    """The request is over a limit of the catalog."""
+
+    status = 413
+
+
+class BusyError(HandlerError):
+    """The request can succeed later, unchanged."""
+
+    status = 503
+
+
+class MemoryExhaustedError(HandlerError):
+    """A batch was halved down to one sequence, and memory still ran out."""
+
+    status = 507
+
+
+class ModelError(HandlerError):
+    """The fault is the model's."""
+
+    status = 500
+
+
+def bad(field: str, value: object, allowed: str) -> BadInputError:
+    """The refusal of one field's value."""
+    return BadInputError(f"{field}: {shown(value)} is not allowed; send {allowed}")
+
+
+def shown(value: object) -> str:
+    """A caller's value as an error may show it: short, and in ASCII."""
+    text = ascii(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def one_line(text: str) -> str:
+    """A message as a status line can carry it: ASCII, no control characters, no more than 500 characters.
+
+    DJL Serving 0.36.0 makes an asynchronous error's text the reason of the status line.
+    """
+    ascii_text = text.encode("ascii", "backslashreplace").decode("ascii")
+    return _UNPRINTABLE.sub(" ", ascii_text).strip()[:_LONGEST]

@@ -1,0 +1,83 @@
+"""Feature extraction: a vector a token in the stock handler's shape, or one a text when pooling is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .cohost_errors import bad
+from .cohost_json import list_text, vector_text
+from .cohost_options import POOLINGS
+from .cohost_parameters import check_names, choice, flag, read_cut
+from .cohost_tasks import Plan, Want
+from .cohost_texts import read_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .cohost_options import Options
+    from .cohost_parameters import LengthRule
+    from .cohost_request import Call
+    from .cohost_tasks import Floats
+
+_PARAMETERS = ("pooling", "normalize", "tokenize_kwargs")
+_TOKENIZE_NAMES = frozenset({"truncation", "max_length", "padding"})
+_WANTS = {"none": Want.TOKENS, "mean": Want.MEAN, "cls": Want.CLS}
+_SMALLEST_NORM = 1e-12
+
+
+class FeatureExtraction:
+    """Vectors of the last hidden layer. The catalog's `pooling` and `normalize` hold where a request says nothing."""
+
+    def __init__(self, *, options: Options, rule: LengthRule) -> None:
+        self._options = options
+        self._rule = rule
+
+    def plan(self, call: Call) -> Plan:
+        """Reads a call.
+
+        Answers texts by 1 by tokens by hidden without pooling, texts by hidden with it.
+
+        Raises:
+            BadInputError: a text or parameter is wrong.
+            TooLargeError: there are too many texts, or too long ones.
+        """
+        parameters = _merged(call.parameters)
+        check_names(parameters, _PARAMETERS)
+        texts = read_texts(call.inputs, self._options, pairs=False)
+        pooling = choice(parameters, "pooling", POOLINGS, self._options.pooling)
+        normalize = flag(parameters, "normalize", default=self._options.normalize)
+        cut = read_cut(parameters, self._rule)
+
+        def answer(outputs: Sequence[Floats]) -> str:
+            vectors = [_normalized(output) if normalize else output for output in outputs]
+            if pooling == "none":
+                return list_text((_tokens_text(rows) for rows in vectors), 0)
+            return list_text((vector_text(vector.tolist(), 1) for vector in vectors), 0)
+
+        return Plan(texts, cut, _WANTS[pooling], answer, large=True)
+
+
+def _tokens_text(rows: Floats) -> str:
+    tokens = list_text((vector_text(row, 3) for row in rows.tolist()), 2)
+    return list_text([tokens], 1)
+
+
+def _normalized(vectors: Floats) -> Floats:
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    result: Floats = vectors / np.maximum(lengths, _SMALLEST_NORM)
+    return result
+
+
+def _merged(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with those of `tokenize_kwargs`, where transformers wants the tokenizer's."""
+    inner = parameters.get("tokenize_kwargs")
+    if inner is None:
+        return dict(parameters)
+    if not isinstance(inner, dict) or not inner.keys() <= _TOKENIZE_NAMES:
+        raise bad("parameters.tokenize_kwargs", inner, f"an object of {', '.join(sorted(_TOKENIZE_NAMES))}")
+    twice = sorted(inner.keys() & parameters.keys())
+    if twice:
+        raise bad(f"parameters.tokenize_kwargs.{twice[0]}", inner[twice[0]], "it once, in one of the two places")
+    return {key: value for key, value in parameters.items() if key != "tokenize_kwargs"} | inner

@@ -1,0 +1,128 @@
+"""One batch through the model: padding, the pass itself, and each sequence's part of the output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from .cohost_tasks import Want
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from .cohost_tasks import Floats
+    from .cohost_tokenizer import Encoded
+
+    Ids = npt.NDArray[np.int64]
+
+# Tensor cores want dimensions that are multiples of 8; a CPU gains nothing from tokens that nobody sent.
+_MULTIPLE_ON_GPU = 8
+
+
+@dataclass(slots=True)
+class TokenSequence:
+    """One sequence on its way: `length` is that of its ids, or more where the caller asked for padding."""
+
+    encoded: Encoded
+    length: int
+    want: Want
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sequences filled up to the same length: sequences by tokens each."""
+
+    ids: Ids
+    mask: Ids
+    segments: Ids | None
+
+
+class Forward:
+    """Runs batches on `device`; `padding_ids` are the token and segment that fill up, `limit` the model's length."""
+
+    def __init__(self, model: Any, *, device: torch.device, padding_ids: tuple[int, int], limit: int) -> None:  # noqa: ANN401
+        self._model = model
+        self._device = device
+        self._padding_ids = padding_ids
+        self._limit = limit
+        self._multiple = _MULTIPLE_ON_GPU if device.type == "cuda" else 1
+        self._to_device = to_gpu if device.type == "cuda" else torch.Tensor.to
+
+    def padded_length(self, sequences: Sequence[TokenSequence]) -> int:
+        """The length that these sequences are filled up to."""
+        longest = max(sequence.length for sequence in sequences)
+        return max(longest, min(self._limit, -(-longest // self._multiple) * self._multiple))
+
+    def __call__(self, sequences: Sequence[TokenSequence]) -> list[Floats]:
+        """What each sequence wants, in their order, in single precision: outputs, hidden, or tokens by hidden.
+
+        Raises:
+            Exception: whatever torch raises, running out of memory included.
+        """
+        batch = fill_up([sequence.encoded for sequence in sequences], self.padded_length(sequences), self._padding_ids)
+        arguments = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
+        with torch.inference_mode():
+            tensors = {
+                name: self._to_device(torch.from_numpy(array), self._device)
+                for name, array in arguments.items()
+                if array is not None
+            }
+            output = self._model(**tensors)[0]
+            return _parts(output, tensors["attention_mask"], sequences)
+
+    def free_memory(self) -> None:
+        """Gives memory that torch keeps for later passes back to the device, for a smaller one to use."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy that the CPU need not wait for: it starts from page-locked memory."""
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int]) -> Batch:
+    """Fills sequences up on the right, where models with absolute positions need it. All have segments, or none."""
+    shape = (len(encoded), length)
+    ids = np.full(shape, padding_ids[0], dtype=np.int64)
+    mask = np.zeros(shape, dtype=np.int64)
+    segments = None if encoded[0].segments is None else np.full(shape, padding_ids[1], dtype=np.int64)
+    for row, one in enumerate(encoded):
+        size = len(one.ids)
+        ids[row, :size] = one.ids
+        mask[row, :size] = 1
+        if segments is not None and one.segments is not None:
+            segments[row, :size] = one.segments
+    return Batch(ids, mask, segments)
+
+
+def _parts(output: torch.Tensor, mask: torch.Tensor, sequences: Sequence[TokenSequence]) -> list[Floats]:
+    """Each sequence's part. Vectors are pooled on the device: a vector a text is worth moving, one a token seldom."""
+    ready: dict[Want, Floats] = {}
+    parts: list[Floats] = []
+    for row, sequence in enumerate(sequences):
+        if sequence.want not in ready:
+            ready[sequence.want] = _reduced(output, mask, sequence.want).float().cpu().numpy()
+        part = ready[sequence.want][row]
+        parts.append(part[: sequence.length] if sequence.want is Want.TOKENS else part)
+    return parts
+
+
+def _reduced(output: torch.Tensor, mask: torch.Tensor, want: Want) -> torch.Tensor:
+    reduce: dict[Want, Callable[[], torch.Tensor]] = {
+        Want.LOGITS: lambda: output,
+        Want.TOKENS: lambda: output,
+        Want.CLS: lambda: output[:, 0],
+        Want.MEAN: lambda: _mean(output.float(), mask.unsqueeze(-1)),
+    }
+    return reduce[want]()
+
+
+def _mean(vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return (vectors * mask).sum(1) / mask.sum(1)

@@ -1,0 +1,45 @@
+"""Errors that mean "too little memory" or "this device is lost", and the budget that shrinks on the former."""
+
+from __future__ import annotations
+
+_OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
+_OUT_OF_MEMORY_TEXTS = ("out of memory", "can't allocate memory", "not enough memory")
+_LOST_DEVICE_TEXTS = ("cuda error", "device-side assert", "cublas_status", "cudnn_status_execution_failed")
+_GROW_AFTER = 200
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a smaller batch could succeed. torch says so by type on a GPU and by text on a CPU."""
+    text = str(error).lower()
+    return type(error).__name__ in _OUT_OF_MEMORY_TYPES or any(part in text for part in _OUT_OF_MEMORY_TEXTS)
+
+
+def is_lost_device(error: BaseException) -> bool:
+    """Whether the GPU's state in this process is gone for good, so that every later call would fail as well."""
+    text = str(error).lower()
+    return not is_out_of_memory(error) and any(part in text for part in _LOST_DEVICE_TEXTS)
+
+
+class TokenBudget:
+    """The padded tokens that a batch may have: halved when memory runs out, doubled again after 200 good passes.
+
+    It never goes under `floor`, the model's limit, as a sequence cannot be split.
+    """
+
+    def __init__(self, ceiling: int, floor: int) -> None:
+        self.tokens = max(ceiling, floor)
+        self._ceiling = self.tokens
+        self._floor = floor
+        self._good = 0
+
+    def shrink(self, failed_tokens: int) -> None:
+        """Takes note of a batch that did not fit."""
+        self.tokens = max(self._floor, min(self.tokens, failed_tokens // 2))
+        self._good = 0
+
+    def passed(self) -> None:
+        """Takes note of a batch that fitted."""
+        self._good += 1
+        if self._good >= _GROW_AFTER and self.tokens < self._ceiling:
+            self.tokens = min(self._ceiling, 2 * self.tokens)
+            self._good = 0

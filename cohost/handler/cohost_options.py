@@ -1,0 +1,151 @@
+"""The keys of serving.properties that this handler reads, with their ranges and defaults.
+
+A handler's first call sees them without the prefix `option.` (DJL Serving 0.36.0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+TASKS = ("text-classification", "zero-shot-classification", "feature-extraction")
+DTYPES = ("auto", "fp32", "fp16", "bf16")
+DEVICES = ("auto", "cpu", "cuda")
+ATTENTIONS = ("auto", "sdpa", "eager")
+POOLINGS = ("none", "mean", "cls")
+
+Value = TypeVar("Value")
+
+_AUTO = "auto"
+_TRUE_FALSE = {"true": True, "false": False}
+_NO_GPU = "-1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """One model's settings. None means "auto": chosen on load, by device, model or machine.
+
+    `device_id` is the GPU that the server gave this worker, None on a CPU; `workers` is how many share the CPU.
+    Counts are of texts, sequences (a text, a pair, or a text with one label's hypothesis) and tokens with padding.
+    """
+
+    model: str
+    revision: str | None
+    trust_remote_code: bool
+    task: str
+    device: str
+    device_id: int | None
+    workers: int
+    threads: int | None
+    dtype: str
+    dtype_fallback: bool
+    attention: str
+    max_length: int | None
+    truncation: bool
+    pooling: str
+    normalize: bool
+    max_batch_tokens: int | None
+    max_batch_sequences: int
+    pass_cost_tokens: int | None
+    max_texts_per_request: int
+    max_sequences_per_request: int
+    max_characters_per_text: int
+    max_queued_sequences: int
+    max_queue_time_ms: int
+    warm_up: bool
+    log_interval_s: int
+
+
+def read_options(properties: Mapping[str, Any]) -> Options:
+    """The options from a handler's first call.
+
+    Raises:
+        ValueError: all values that are not allowed, each with what is.
+    """
+    reader = _Reader(properties)
+    device_id = properties.get("device_id", _NO_GPU)
+    options = Options(
+        model=str(properties.get("model_id") or properties["model_dir"]),
+        revision=properties.get("revision"),
+        trust_remote_code=reader.flag("trust_remote_code", default=False),
+        task=reader.choice("task", TASKS, "text-classification"),
+        device=reader.choice("device", DEVICES, _AUTO),
+        device_id=None if device_id == _NO_GPU else int(device_id),
+        workers=reader.number("cpu.maxWorkers", 1, 1024, 1),
+        threads=reader.number_or_auto("threads", 1, 256),
+        dtype=reader.choice("dtype", DTYPES, "fp32"),
+        dtype_fallback=reader.flag("dtype_fallback", default=False),
+        attention=reader.choice("attention", ATTENTIONS, _AUTO),
+        max_length=reader.number_or_auto("max_length", 8, 1_000_000),
+        truncation=reader.flag("truncation", default=True),
+        pooling=reader.choice("pooling", POOLINGS, "none"),
+        normalize=reader.flag("normalize", default=False),
+        max_batch_tokens=reader.number_or_auto("max_batch_tokens", 64, 10_000_000),
+        max_batch_sequences=reader.number("max_batch_sequences", 1, 4096, 64),
+        pass_cost_tokens=reader.number_or_auto("pass_cost_tokens", 0, 1_000_000),
+        max_texts_per_request=reader.number("max_texts_per_request", 1, 1_000_000, 1024),
+        max_sequences_per_request=reader.number("max_sequences_per_request", 1, 1_000_000, 4096),
+        max_characters_per_text=reader.number("max_characters_per_text", 1, 10_000_000, 1_000_000),
+        max_queued_sequences=reader.number("max_queued_sequences", 1, 10_000_000, 16_384),
+        max_queue_time_ms=reader.number("max_queue_time_ms", 1, 3_600_000, 55_000),
+        warm_up=reader.flag("warm_up", default=True),
+        log_interval_s=reader.number("log_interval_s", 1, 86_400, 60),
+    )
+    reader.require(
+        options.max_queued_sequences >= options.max_sequences_per_request,
+        f"max_queued_sequences: {options.max_queued_sequences} is under max_sequences_per_request "
+        f"{options.max_sequences_per_request}, so the largest request could never be taken; raise it",
+    )
+    reader.finish()
+    return options
+
+
+class _Reader:
+    """Reads values and gathers what is wrong with them."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties = properties
+        self._faults: list[str] = []
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        return self._read(name, default, lambda text: _TRUE_FALSE[text.lower()], "true or false")
+
+    def choice(self, name: str, allowed: Sequence[str], default: str) -> str:
+        return self._read(name, default, lambda text: allowed[allowed.index(text)], f"one of {', '.join(allowed)}")
+
+    def number(self, name: str, least: int, most: int, default: int) -> int:
+        return self._read(name, default, lambda text: _within(text, least, most), f"{least} to {most}")
+
+    def number_or_auto(self, name: str, least: int, most: int) -> int | None:
+        def read(text: str) -> int | None:
+            return None if text == _AUTO else _within(text, least, most)
+
+        return self._read(name, None, read, f"auto, or {least} to {most}")
+
+    def require(self, condition: bool, fault: str) -> None:  # noqa: FBT001 - the condition itself
+        if not condition:
+            self._faults.append(fault)
+
+    def finish(self) -> None:
+        if self._faults:
+            raise ValueError("; ".join(self._faults))
+
+    def _read(self, name: str, default: Value, read: Callable[[str], Value], allowed: str) -> Value:
+        value = self._properties.get(name)
+        if value is None:
+            return default
+        try:
+            return read(str(value).strip())
+        except (ValueError, KeyError):
+            self._faults.append(f"{name}: {value!r} is not allowed; write {allowed}")
+            return default
+
+
+def _within(text: str, least: int, most: int) -> int:
+    number = int(text)
+    if not least <= number <= most:
+        raise ValueError(text)
+    return number

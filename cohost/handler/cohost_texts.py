@@ -1,0 +1,77 @@
+"""The texts of a request, checked against the catalog's limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .cohost_errors import BadInputError, TooLargeError, bad
+
+if TYPE_CHECKING:
+    from .cohost_options import Options
+
+_PAIR = {"text", "text_pair"}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One text, or a pair that the model reads together."""
+
+    first: str
+    second: str | None = None
+
+
+def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:  # noqa: ANN401 - any JSON value
+    """A text, a pair or a list of either as a list; `pairs` tells whether the task knows pairs.
+
+    Raises:
+        BadInputError: something else is there, or the list is empty.
+        TooLargeError: there are more texts, or longer ones, than the catalog allows.
+    """
+    if not isinstance(inputs, list):
+        return [_read(inputs, "inputs", options, pairs=pairs)]
+    if not inputs:
+        raise bad("inputs", inputs, "at least one text")
+    if len(inputs) > options.max_texts_per_request:
+        raise TooLargeError(
+            f"inputs: {len(inputs)} texts are over the limit of {options.max_texts_per_request} a request; "
+            "send them in several requests"
+        )
+    return [_read(item, f"inputs[{index}]", options, pairs=pairs) for index, item in enumerate(inputs)]
+
+
+def check_text(value: Any, field: str, most_characters: int) -> str:  # noqa: ANN401 - any JSON value
+    """One text as it stands.
+
+    Raises:
+        BadInputError: it is no text, or holds half a character (a lone surrogate), which has no UTF-8 form.
+        TooLargeError: it has more than `most_characters`.
+    """
+    if not isinstance(value, str):
+        raise bad(field, value, "a text")
+    if len(value) > most_characters:
+        raise TooLargeError(f"{field}: {len(value)} characters are over the limit of {most_characters}; shorten it")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise BadInputError(
+                f"{field}: character {error.start} is half a surrogate pair; send well-formed Unicode"
+            ) from error
+    return value
+
+
+def _read(item: Any, field: str, options: Options, *, pairs: bool) -> Text:  # noqa: ANN401 - any JSON value
+    most = options.max_characters_per_text
+    if not isinstance(item, dict):
+        if not isinstance(item, str):
+            raise bad(field, item, 'a text, or a pair {"text": ..., "text_pair": ...}' if pairs else "a text")
+        return Text(check_text(item, field, most))
+    if not pairs:
+        raise bad(field, item, "a text; this task knows no pairs")
+    unknown = sorted(map(str, item.keys() - _PAIR))
+    if unknown or "text" not in item:
+        raise bad(field, item, 'a pair as {"text": ..., "text_pair": ...}')
+    first = check_text(item["text"], f"{field}.text", most)
+    second = item.get("text_pair")
+    return Text(first, None if second is None else check_text(second, f"{field}.text_pair", most))

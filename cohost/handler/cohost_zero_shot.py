@@ -1,0 +1,133 @@
+"""Zero-shot classification: every label of every text is a pair of its own, so pairs of all requests share batches.
+
+Scores are those of `transformers.ZeroShotClassificationPipeline`.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .cohost_classification import softmax
+from .cohost_errors import BadInputError, TooLargeError, bad
+from .cohost_json import text_of
+from .cohost_parameters import ONLY_FIRST, check_names, flag, read_cut
+from .cohost_tasks import Plan, Want
+from .cohost_texts import Text, check_text, read_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .cohost_options import Options
+    from .cohost_parameters import LengthRule
+    from .cohost_request import Call
+    from .cohost_tasks import Floats
+
+_PARAMETERS = ("candidate_labels", "hypothesis_template", "multi_label")
+_TEMPLATE = "This example is {}."
+_LONGEST_TEMPLATE = 10_000
+_ENTAILMENT = "entail"
+
+
+class ZeroShotClassification:
+    """`label2id` is the model's; its label that starts with "entail" tells how far a hypothesis holds."""
+
+    def __init__(self, *, label2id: Mapping[str, int], model: str, options: Options, rule: LengthRule) -> None:
+        """Raises ValueError when no label of the model starts with "entail"."""
+        self._entailment = entailment_index(label2id, model)
+        # The pipeline's own choice: the first output, or the last where the first is entailment.
+        self._contradiction = -1 if self._entailment == 0 else 0
+        self._options = options
+        self._rule = rule
+
+    def plan(self, call: Call) -> Plan:
+        """Reads a call: texts, and the parameters candidate_labels, hypothesis_template and multi_label.
+
+        Raises:
+            BadInputError: a text, label or parameter is wrong.
+            TooLargeError: texts times labels are over the limit.
+        """
+        check_names(call.parameters, _PARAMETERS)
+        labels = _labels(call.parameters, self._options.max_characters_per_text)
+        template = _template(call.parameters)
+        multi_label = flag(call.parameters, "multi_label", default=False) or len(labels) == 1
+        texts = [text.first for text in read_texts(call.inputs, self._options, pairs=False)]
+        if len(texts) * len(labels) > self._options.max_sequences_per_request:
+            raise TooLargeError(
+                f"candidate_labels: {len(labels)} labels for {len(texts)} texts are over the limit of "
+                f"{self._options.max_sequences_per_request} pairs a request; send fewer texts at once"
+            )
+        hypotheses = [template.format(label) for label in labels]
+        pairs = [Text(text, hypothesis) for text in texts for hypothesis in hypotheses]
+        cut = replace(read_cut(call.parameters, self._rule, ONLY_FIRST), second_field="parameters.candidate_labels")
+
+        def answer(outputs: Sequence[Floats]) -> str:
+            logits = np.stack(outputs).reshape(len(texts), len(labels), -1)
+            return text_of(
+                [
+                    self._ranked(text, labels, rows, multi_label=multi_label)
+                    for text, rows in zip(texts, logits, strict=True)
+                ]
+            )
+
+        return Plan(pairs, cut, Want.LOGITS, answer)
+
+    def _ranked(self, text: str, labels: Sequence[str], logits: Floats, *, multi_label: bool) -> dict[str, Any]:
+        """`logits` is labels by outputs."""
+        if multi_label:
+            scores = softmax(logits[:, [self._contradiction, self._entailment]])[:, 1]
+        else:
+            scores = softmax(logits[:, self._entailment])
+        order = scores.argsort()[::-1]
+        return {"sequence": text, "labels": [labels[i] for i in order], "scores": scores[order].tolist()}
+
+
+def entailment_index(label2id: Mapping[str, int], model: str) -> int:
+    """The output that says "follows from the text".
+
+    Raises:
+        ValueError: no label says so; transformers would quietly take the last output.
+    """
+    for label, index in label2id.items():
+        if label.lower().startswith(_ENTAILMENT):
+            return index
+    labels = ", ".join(label2id)
+    raise ValueError(
+        f"task: {model} has the labels {labels}, and zero-shot-classification needs one that starts with "
+        '"entailment"; choose a model trained on natural language inference, or task text-classification'
+    )
+
+
+def _labels(parameters: Mapping[str, Any], most_characters: int) -> list[str]:
+    given = parameters.get("candidate_labels")
+    labels = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+    if not isinstance(labels, list) or not labels:
+        raise bad("parameters.candidate_labels", given, "a list of labels, or one text with commas")
+    return [
+        check_text(label, f"parameters.candidate_labels[{index}]", most_characters)
+        for index, label in enumerate(labels)
+    ]
+
+
+def _template(parameters: Mapping[str, Any]) -> str:
+    """The hypothesis template. Only plain fields: `{:99999999}` would format a label into a gigabyte.
+
+    Raises:
+        BadInputError: it has no {} for the label, or something else in braces.
+    """
+    template = parameters.get("hypothesis_template")
+    if template is None:
+        return _TEMPLATE
+    check_text(template, "parameters.hypothesis_template", _LONGEST_TEMPLATE)
+    try:
+        fields = [part[1:] for part in string.Formatter().parse(template) if part[1] is not None]
+    except ValueError as error:
+        raise BadInputError(f"parameters.hypothesis_template: {error}; send a text with one {{}}") from error
+    plain = all(not spec and conversion is None for _, spec, conversion in fields)
+    names = [name for name, _, _ in fields]
+    if not plain or not (names == [""] or (names and set(names) == {"0"})):
+        raise bad("parameters.hypothesis_template", template, "a text with one {} for the label")
+    return str(template)

@@ -1,0 +1,36 @@
+"""The entry point of a model with `handler: batched`: DJL Serving imports this file and awaits `handle` per request.
+
+Needs `option.async_mode=true` and `option.entryPoint=model.py` (DJL Serving 0.36.0).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from djl_python import Output  # type: ignore[import-not-found] # there is one inside the server only
+
+_PACKAGE = "cohost_handler"
+
+
+def _declare_package() -> None:
+    """Makes this file's folder the package that its neighbours belong to, so that their relative imports hold.
+
+    The server imports this file by itself, under a name that differs between its versions, and an archive has no
+    folders that could be a package.
+    """
+    package = ModuleType(_PACKAGE)
+    package.__path__ = [str(Path(__file__).parent)]
+    sys.modules[_PACKAGE] = package
+
+
+_declare_package()
+_service = importlib.import_module(f"{_PACKAGE}.cohost_service").Service(Output)
+
+
+async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist inside the server only
+    """Answers one request; the first call, which has no content, loads the model."""
+    return await _service.handle(inputs)

@@ -1,0 +1,99 @@
+"""Calls of the handler without a server: a request as DJL Serving hands it over, and its answer taken apart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cohost.handler.cohost_service import Service
+from local_aws.lmi.frames import Frame
+from local_aws.lmi.handler_api import Input, Output
+from local_aws.lmi.jobs import AsyncAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+HUB = Path(__file__).parents[3] / "local_aws" / "data" / "hub" / "lmi-cohost"
+MINILM, MDEBERTA, XLMR, EMBED = (
+    str(HUB / name) for name in ("tiny-minilm-nli", "tiny-mdeberta-nli", "tiny-xlmr-nli", "tiny-embed")
+)
+LONG = " ".join(["the movie was great and good"] * 100)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer as a caller sees it."""
+
+    status: int
+    body: Any
+    text: str
+    headers: dict[str, str]
+
+
+def properties(model: str, task: str = "text-classification", **options: object) -> dict[str, str]:
+    """What the first call carries, as recorded, for a model of the local hub."""
+    given = {name.replace("__", "."): str(value) for name, value in options.items()}
+    return {
+        "model_id": model,
+        "task": task,
+        "device_id": "-1",
+        "model_dir": "/tmp/model",  # noqa: S108 - never read
+        "threads": "1",
+        "pass_cost_tokens": "64",
+        "max_batch_tokens": "4096",
+        **given,
+    }
+
+
+def request(body: object, **headers: str) -> Input:
+    """A request; bytes go as they are, anything else as JSON."""
+    inputs = Input()
+    inputs.properties = {"Content-Type": "application/json"} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    inputs.content.add("data", body if isinstance(body, bytes) else json.dumps(body).encode())
+    return inputs
+
+
+def reply(output: Output) -> Reply:
+    """The answer that DJL Serving makes of an asynchronous handler's output."""
+    head = {"code": output.code, "message": output.message, "properties": output.properties}
+    answer = AsyncAnswer().add(Frame(head, [(None, bytes(value)) for value in output.content.values]))
+    assert answer is not None, "no part was the last"
+    text = answer.body.decode()
+    return Reply(answer.code, json.loads(text), text, {key.lower(): value for key, value in answer.properties.items()})
+
+
+class Caller:
+    """A service with one model loaded."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    async def __call__(self, body: object, **headers: str) -> Reply:
+        """One request's answer."""
+        return reply(await self.service.handle(request(body, **headers)))
+
+    async def counters(self) -> dict[str, Any]:
+        """The worker's sums."""
+        body: dict[str, Any] = (await self({}, cohost_counters="true")).body
+        return body
+
+
+def served(given: dict[str, str], scenario: Callable[[Caller], Awaitable[Any]], **keywords: Any) -> Any:
+    """Loads a model, lets a scenario call it, and ends its threads."""
+
+    async def run() -> Any:
+        service = Service(Output, **keywords)
+        first = Input()
+        first.properties = dict(given)
+        try:
+            await service.handle(first)
+            return await asyncio.wait_for(scenario(Caller(service)), 60)
+        finally:
+            service.close()
+
+    return asyncio.run(run())
