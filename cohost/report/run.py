@@ -1,0 +1,182 @@
+"""The record of a run: everything about it but its samples, as JSON in the run's folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cohost.report import samples as raw
+from cohost.report.errors import ReportError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cohost.report.samples import Samples
+
+RECORD_FILE = "run.json"
+FORMAT: Literal[1] = 1
+
+PhaseKind = Literal["cold", "warm-up", "measured"]
+
+
+class Record(BaseModel):
+    """What all parts of a record share: immutable, and nothing unknown in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Phase(Record):
+    """One phase. `started`, `ended`: seconds since the epoch; `rate`: calls a second, None in a closed load."""
+
+    name: str
+    kind: PhaseKind
+    batch: int = Field(ge=1)
+    concurrency: int = Field(ge=1)
+    rate: float | None = None
+    started: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+        return self.ended - self.started
+
+
+class ColdCall(Record):
+    """The first call of a model: how long until it answered, how often it was refused, and a second call after it."""
+
+    model: str
+    first_s: float | None
+    second_s: float | None
+    refused: int
+    failure: str | None = None
+
+
+class Model(Record):
+    """One model as it was called. `tokens` are those of one text, smallest and largest; None: not counted."""
+
+    name: str
+    task: str
+    model_id: str | None = None
+    handler: str | None = None
+    weight: float = 1.0
+    tokens: tuple[int, int] | None = None
+
+
+class Target(Record):
+    """What was called. What could not be found out is None, and shows as unknown."""
+
+    kind: Literal["sagemaker", "container"]
+    url: str
+    endpoint_name: str | None = None
+    variant_name: str | None = None
+    topology: str | None = None
+    region: str | None = None
+    image: str | None = None
+    instance_type: str | None = None
+    instance_count: int | None = None
+    emulated: bool = False
+
+
+class Price(Record):
+    """US dollars an hour for all instances of the endpoint, where the figure comes from and as of when."""
+
+    usd_per_hour: float = Field(ge=0)
+    source: str
+    date: str | None = None
+
+
+class Machine(Record):
+    """Where the calls came from."""
+
+    host: str
+    system: str
+    processor: str
+    cores: int
+    processes: int = Field(ge=1)
+
+
+class Mark(Record):
+    """Something that a reader must know before believing the numbers; `invalid` says that they must not be used."""
+
+    code: str
+    message: str
+    invalid: bool
+
+
+class RunRecord(Record):
+    """The whole record of one run."""
+
+    format: Literal[1] = FORMAT
+    id: str
+    label: str
+    command: str
+    started: float
+    ended: float
+    target: Target
+    models: tuple[Model, ...]
+    phases: tuple[Phase, ...]
+    cold: tuple[ColdCall, ...] = ()
+    payloads: str
+    price: Price | None = None
+    machine: Machine
+    versions: dict[str, str]
+    call_timeout_s: float
+    connections_opened: int
+    marks: tuple[Mark, ...] = ()
+
+    @property
+    def valid(self) -> bool:
+        """Whether nothing marks the numbers as not to be used."""
+        return not any(mark.invalid for mark in self.marks)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its record, its calls and the looks at its generator."""
+
+    record: RunRecord
+    samples: Samples
+    ticks: Samples
+    folder: Path
+
+    def of_phase(self, index: int, model: int | None = None) -> Samples:
+        """The calls of one phase, of one model or of all."""
+        chosen = self.samples["phase"] == index
+        return raw.choose(self.samples, chosen if model is None else chosen & (self.samples["model"] == model))
+
+    def ticks_of(self, phase: Phase) -> Samples:
+        """The looks at the generator while a phase went on."""
+        at = self.ticks["at"]
+        return raw.choose(self.ticks, (at >= phase.started) & (at <= phase.ended + 1))
+
+
+def save_run(run: Run) -> None:
+    """Write a run to its folder; the record goes last, so that a folder with one is whole."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    raw.save(run.folder, run.samples, run.ticks)
+    (run.folder / RECORD_FILE).write_text(run.record.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def load_run(path: Path) -> Run:
+    """Read a run from its folder, or from the path of its record.
+
+    Raises:
+        ReportError: there is no run, or it is damaged or of another version.
+    """
+    folder = path.parent if path.name == RECORD_FILE else path
+    file = folder / RECORD_FILE
+    try:
+        record = RunRecord.model_validate_json(file.read_bytes())
+    except OSError as error:
+        msg = f"{file}: cannot be read ({error.strerror}); allowed: the folder of a run; fix: name one"
+        raise ReportError(msg) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        msg = f"{file}: {where}: {first['msg']}; allowed: a record of format {FORMAT}; fix: repeat the run"
+        raise ReportError(msg) from error
+    samples, ticks = raw.load(folder)
+    return Run(record, samples, ticks, folder)
