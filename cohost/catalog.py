@@ -15,6 +15,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 from cohost import catalog_rules as rules
 from cohost.catalog_faults import Fault, faults_of
 from cohost.errors import CatalogError
+from cohost.plan.errors import PlanError
+from cohost.plan.profiles import load_profiles, profiles_path
+from cohost.plan.required import with_derived_memory
 from cohost.yaml_source import YamlSource, read_yaml
 
 Task = Literal["text-classification", "zero-shot-classification", "feature-extraction"]
@@ -141,6 +144,16 @@ class ModelEntry(Settings):
         return self
 
 
+class Budget(Settings):
+    """A limit of what the stack's tags may cost a month, and whom to tell when it is near (AWS Budgets).
+
+    Nothing is stopped by it: a budget tells, a day late at worst.
+    """
+
+    monthly_usd: float = Field(gt=0, le=1_000_000, description="USD a month above 0")
+    email: str = Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$", max_length=254, description="an e-mail address")
+
+
 class Catalog(Settings):
     """One endpoint and its models, in the order of the file."""
 
@@ -149,8 +162,18 @@ class Catalog(Settings):
     tags: Annotated[dict[str, str], AfterValidator(rules.check_tags)] = Field(
         default_factory=dict, description="text values by tag key, at most 50, no key that starts with aws:"
     )
+    acknowledge: Annotated[dict[str, str], AfterValidator(rules.check_acknowledged)] = Field(
+        default_factory=dict, description="reasons by the id of a warning (docs/checks.md)"
+    )
+    budget: Budget | None = Field(default=None, description="monthly_usd, email")
     models: dict[str, ModelEntry] = Field(min_length=1, description="at least one model by name")
     _source: Path | None = PrivateAttr(default=None)
+    _derived_memory: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def derived_memory(self) -> frozenset[str]:
+        """The models whose memory keys come from their profiles, because the file states none."""
+        return self._derived_memory
 
     @property
     def source(self) -> Path | None:
@@ -188,8 +211,20 @@ def load_catalog(path: Path) -> Catalog:
         faults += faults_of(error, Catalog, source)
     if faults or catalog is None:
         raise CatalogError([fault.render(path) for fault in sorted(faults, key=lambda fault: fault.line)])
-    catalog._source = path  # noqa: SLF001 - the one place that may say where a catalog came from
-    return catalog
+    return _complete(catalog, path)
+
+
+def _complete(catalog: Catalog, path: Path) -> Catalog:
+    """The catalog with its source, and with memory keys for the models that state none and have a profile beside it."""
+    try:
+        completed = with_derived_memory(catalog, load_profiles(profiles_path(path)))
+    except PlanError as error:
+        raise CatalogError([str(error)]) from error
+    changed = {name for name, entry in completed.models.items() if entry is not catalog.models[name]}
+    # The one place that may say where a catalog came from.
+    completed._source = path  # noqa: SLF001
+    completed._derived_memory = frozenset(changed)  # noqa: SLF001
+    return completed
 
 
 def _read(path: Path) -> YamlSource:

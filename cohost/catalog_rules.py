@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from cohost import check_ids
 from cohost.artifacts.known_keys import KNOWN_KEYS, nearest
 
 SAGEMAKER_NAME = "1 to 63 letters, digits and single hyphens, starting and ending with a letter or digit"
@@ -120,6 +121,17 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
                 "reword it",
             )
     return tags
+
+
+def check_acknowledged(reasons: dict[str, str]) -> dict[str, str]:
+    """Warnings that the catalog accepts, each with a reason that a reviewer can read."""
+    for name, reason in reasons.items():
+        if name not in check_ids.WARNINGS:
+            kind = "an error, which no reason makes work" if name in check_ids.ERRORS else "no check"
+            _refuse(f"{name!r} is {kind}; it", ", ".join(check_ids.WARNINGS), "see docs/checks.md")
+        if not reason.strip():
+            _refuse(f"{name!r} without a reason", "a sentence that says why it does no harm here", "write one")
+    return reasons
 
 
 def check_properties(properties: dict[str, str]) -> dict[str, str]:

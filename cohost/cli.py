@@ -24,6 +24,7 @@ from cohost.artifacts.properties import dumps
 from cohost.artifacts.store import ModelStore
 from cohost.artifacts.verify import verify as verify_archive
 from cohost.catalog import ModelEntry
+from cohost.cli_cost import cost, diff, prices_app
 from cohost.cli_local import demo, local_app
 from cohost.cli_options import (
     DEFAULT_CATALOG,
@@ -33,6 +34,7 @@ from cohost.cli_options import (
     entry_of,
     load_with_warnings,
 )
+from cohost.cli_plan import inspect, plan
 from cohost.client import CohostClient
 from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.errors import CohostError, InvocationError
@@ -46,8 +48,13 @@ EXIT_FAULT = 1
 app = typer.Typer(
     help="Several encoder models on one SageMaker endpoint.", no_args_is_help=True, pretty_exceptions_enable=False
 )
+models_app = typer.Typer()
+app.add_typer(models_app, name="models")
+models_app.command("inspect")(inspect)
 app.add_typer(local_app, name="local")
-app.command()(demo)
+app.add_typer(prices_app, name="prices")
+for command in (demo, plan, cost, diff):
+    app.command()(command)
 
 
 def main() -> None:
@@ -62,12 +69,14 @@ def main() -> None:
         sys.exit(EXIT_FAULT)
 
 
-@app.command()
-def models(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
+@models_app.callback(invoke_without_command=True)
+def models(context: typer.Context, catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
     """List the models of the catalog.
 
     Example: cohost models --catalog model_configs/offline.yaml
     """
+    if context.invoked_subcommand is not None:
+        return
     loaded = load_with_warnings(catalog)
     if as_json:
         console.print_json(

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import aws_cdk as cdk
 
 from cohost.images import default_inference_ami_version, locate_image, parse_image, parse_image_uri
+from cohost.plan.profiles import load_profiles, profiles_path
+from cohost.pricing import load_prices
+from cohost.pricing_changes import planned_costs
 from cohost.render import properties_of, requirements_for
 from cohost.routing import find_route, target_model
 from constructs_lib.fit import misfits
+from constructs_lib.fit_catalog import catalog_misfits
 from constructs_lib.model_bucket import ModelBucket
 from constructs_lib.model_store import ModelStore
 from constructs_lib.multi_model_endpoint import MultiModelEndpoint
+from constructs_lib.spend_guard import SpendGuard
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -30,6 +35,8 @@ class LmiCohostStack(cdk.Stack):
 
     Raises:
         ImageError: the catalog's image cannot be read, or the region has no known registry for it.
+        PlanError: the profiles beside the catalog cannot be read.
+        PriceError: the price list cannot be read.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
@@ -56,17 +63,26 @@ class LmiCohostStack(cdk.Stack):
             requirements={name: requirements_for(entry, image) for name, entry in catalog.models.items()},
             keep_on_destroy=keep,
         )
+        self._prices = load_prices()
         self.endpoint = _endpoint(self, catalog.endpoint, store=store, image=image, uri=uri)
+        if (budget := catalog.budget) is not None:
+            SpendGuard(self, "Budget", monthly_usd=budget.monthly_usd, email=budget.email, tags=catalog.tags)
         self._annotate(catalog, image, uri)
         self._add_outputs(catalog, bucket, store)
 
     def _annotate(self, catalog: Catalog, image: Image, uri: ImageUri) -> None:
         annotations = cdk.Annotations.of(self)
-        for misfit in misfits(catalog.endpoint, image, uri, self.region):
+        profiles = {} if catalog.source is None else load_profiles(profiles_path(catalog.source))
+        found = [
+            *misfits(catalog.endpoint, image, uri, self.region),
+            *catalog_misfits(catalog, image, profiles, self._prices, self.region),
+        ]
+        for misfit in found:
+            check = f"lmi-cohost:{misfit.name}"
             if misfit.level == "error":
-                annotations.add_error(misfit.message)
-            else:
-                annotations.add_warning_v2(f"lmi-cohost:{misfit.name}", misfit.message)
+                annotations.add_error(f"{misfit.message} [{check}]")
+            elif misfit.name not in catalog.acknowledge:
+                annotations.add_warning_v2(check, misfit.message)
         for warning in catalog.warnings:
             annotations.add_warning_v2(f"lmi-cohost:{warning.partition(':')[0]}", warning)
 
@@ -85,6 +101,9 @@ class LmiCohostStack(cdk.Stack):
         }
         for name, value in outputs.items():
             cdk.CfnOutput(self, name, value=value)
+        # Plain values, so that a review sees them in `cdk diff`; where they are from stands beside them.
+        for name, cost in planned_costs(catalog, self._prices, self.region).items():
+            cdk.CfnOutput(self, name, value=cost.value, description=cost.description)
 
 
 def _image_uri(endpoint: Endpoint, region: str) -> ImageUri:

@@ -1,0 +1,32 @@
+"""The checks of every synth by id: what can be acknowledged (warnings), and what stops a deploy (errors)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ERRORS: Final = (
+    "image-backend",
+    "image-multi-model",
+    "image-region",
+    "image-accelerator",
+    "instance-cuda",
+    "model-memory",
+    "hub-offline",
+)
+
+WARNINGS: Final = (
+    "inference-ami-version",
+    "instance-type",
+    "image-accelerator",
+    "instance-multi-model",
+    "memory-unknown",
+    "gpu-memory",
+    "host-memory",
+    "memory-tight",
+    "required-memory",
+    "cpu-workers-unbound",
+    "cpu-workers",
+    "revision-not-pinned",
+    "price-unknown",
+    "price-old",
+)

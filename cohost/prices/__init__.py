@@ -1,0 +1,1 @@
+"""Dated prices as data: sagemaker_hosting.json, rewritten by `cohost prices refresh`."""

@@ -1,0 +1,98 @@
+"""Costs of a deployed stack beside those of a catalog: what `cohost diff` shows and the stack's outputs carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from botocore.exceptions import ClientError
+
+from cohost.errors import StackError
+from cohost.pricing import UNKNOWN, bill_for, money
+from cohost.pricing_designs import cost_of, design_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mypy_boto3_cloudformation import CloudFormationClient
+
+    from cohost.catalog import Catalog
+    from cohost.pricing import PriceList
+
+PER_HOUR: Final = "CostPerHourUsd"
+PER_MONTH: Final = "CostPerMonthUsd"
+PER_MILLION: Final = "CostPerMillionUsd"
+NAMES: Final = (PER_HOUR, PER_MONTH, PER_MILLION)
+
+_NOT_THERE: Final = frozenset({"ValidationError"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostLine:
+    """One output of the stack about money: its value as text, and where the figures in it are from."""
+
+    value: str
+    description: str
+
+
+def planned_costs(catalog: Catalog, prices: PriceList, region: str) -> dict[str, CostLine]:
+    """The cost outputs of a catalog's stack by name; what is not known says "unknown" and why."""
+    endpoint = catalog.endpoint
+    bill = bill_for(prices, region, endpoint.instance_type, least=endpoint.initial_instance_count)
+    design = design_of(catalog)
+    cost = cost_of(design, prices, region)
+    origin = f"{endpoint.instance_type} in {region}: {bill.price or 'no price known'}"
+    count = f"{bill.least}" if bill.least == bill.most else f"{bill.least} to {bill.most}"
+    per_second = "" if design.items_per_second is None else f"{design.items_per_second:g} items/s, "
+    return {
+        PER_HOUR: CostLine(value=money(bill.per_hour, 3), description=f"{count} x {origin}"),
+        PER_MONTH: CostLine(value=money(bill.per_month), description=f"730 hours, called or not; {count} x {origin}"),
+        PER_MILLION: CostLine(
+            value=money(cost.per_million), description=f"at full load, {per_second}{design.source}; {origin}"
+        ),
+    }
+
+
+def deployed_costs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:
+    """The cost outputs of a deployed stack; none where there is no such stack yet.
+
+    Raises:
+        StackError: CloudFormation refuses to say.
+    """
+    try:
+        stack = cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
+    except ClientError as error:
+        if error.response["Error"].get("Code") in _NOT_THERE:
+            return {}
+        raise StackError(f"stack {stack_name!r}: {error}; fix: check credentials and region") from error
+    outputs = {output.get("OutputKey", ""): output.get("OutputValue", "") for output in stack.get("Outputs", [])}
+    return {name: outputs[name] for name in NAMES if name in outputs}
+
+
+def cost_changes(before: Mapping[str, str], after: Mapping[str, CostLine]) -> list[tuple[str, str, str, str]]:
+    """A row for each cost: its name, the value now, the value after, and the difference where both are known."""
+    rows = []
+    for name, line in after.items():
+        now = before.get(name, "not deployed")
+        rows.append((name, now, line.value, _difference(now, line.value)))
+    return rows
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as GitHub's Markdown has it; a bar within a value is escaped."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    cells = [["-" if value is None else str(value).replace("|", "\\|") for value in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _difference(before: str, after: str) -> str:
+    """The change of the larger bound, with its sign."""
+    try:
+        change = _most(after) - _most(before)
+    except ValueError:
+        return UNKNOWN
+    return f"{change:+.2f}" if change else "none"
+
+
+def _most(text: str) -> float:
+    return float(text.rpartition("..")[2])
