@@ -29,8 +29,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add(group: argparse._ArgumentGroup, flag: str, env_var: str, **settings: Any) -> None:  # noqa: ANN401
     # `env_var` is Locust's parser's (ConfigArgParse); the web page would show each option as a text box that skips
     # the checks made here, so none is shown there.
-    extra: dict[str, Any] = {"env_var": env_var, "include_in_web_ui": False}
-    group.add_argument(flag, **settings, **extra)
+    extra: dict[str, Any] = {"env_var": env_var}
+    action: Any = group.add_argument(flag, **settings, **extra)
+    action.include_in_web_ui = False
 
 
 def _add_target(group: argparse._ArgumentGroup) -> None:

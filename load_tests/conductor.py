@@ -1,0 +1,127 @@
+"""Leads a run through its phases: cold calls, then for each step calls that are dropped and calls that count.
+
+Runs where Locust is led: in the only process, or in the master, which tells the workers by messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent.event import Event
+from locust.runners import STATE_RUNNING, MasterRunner
+
+from cohost.report.run import ColdCall, Phase
+from load_tests.clock import now
+from load_tests.cold import first_calls
+from load_tests.stage import Cue, shares
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from locust.runners import Runner
+
+    from load_tests.plan import Step
+    from load_tests.session import Session
+
+_logger = logging.getLogger("load_tests")
+
+BEGIN, END = "cohost-begin", "cohost-end"
+POLL_S = 0.05
+
+
+class Conductor:
+    """One run. `phases` grows as it goes; the last one is still going on while `running` is not None."""
+
+    def __init__(self, runner: Runner, session: Session, steps: Sequence[Step], progress: Callable[..., None]) -> None:
+        self.phases: list[Phase] = []
+        self.cold: tuple[ColdCall, ...] = ()
+        self.running: Phase | None = None
+        self.completed = False
+        self._runner = runner
+        self._session = session
+        self._steps = steps
+        self._progress = progress
+
+    def run(self, *, cold: bool) -> bool:
+        """Go through all phases; False when no model answered its first call, and nothing was measured."""
+        if cold and not self._cold():
+            return False
+        self._gather_users()
+        for index, step in enumerate(self._steps):
+            if step.settle:
+                self._phase(step, index, "warm-up", step.settle)
+            self._phase(step, index, "measured", step.seconds)
+        self.completed = True
+        return True
+
+    def finish(self) -> None:
+        """End the phase that goes on."""
+        if self.running is None:
+            return
+        self._runner.send_message(END, {})
+        self.phases.append(self.running.model_copy(update={"ended": now()}))
+        self.running = None
+
+    def _cold(self) -> bool:
+        started = now()
+        self._progress(phase="first calls", step=0, steps=len(self._steps), seconds=None)
+        self.cold = first_calls(self._session, 0, self._steps[0].batch)
+        batch = self._steps[0].batch
+        self.phases.append(
+            Phase(name="first calls", kind="cold", batch=batch, concurrency=1, started=started, ended=now())
+        )
+        for call in self.cold:
+            if call.failure:
+                _logger.error("the first call of %s failed: %s", call.model, call.failure)
+            else:
+                _logger.info("the first call of %s took %.2f s", call.model, call.first_s)
+        return any(call.failure is None for call in self.cold)
+
+    def _gather_users(self) -> None:
+        """Wait until Locust has started all users, more than it was asked for where a step needs more."""
+        needed = max(step.concurrency for step in self._steps)
+        if self._runner.target_user_count < needed:
+            self._runner.start(needed, spawn_rate=100)
+        while self._runner.state != STATE_RUNNING or self._runner.user_count < needed:
+            gevent.sleep(POLL_S)
+
+    def _phase(self, step: Step, index: int, kind: Any, seconds: float | None) -> None:  # noqa: ANN401 - a PhaseKind
+        _logger.info("step %d of %d: %s, %s", index + 1, len(self._steps), step.name, kind)
+        planned: dict[str, Any] = {
+            "name": step.name,
+            "batch": step.batch,
+            "concurrency": step.concurrency,
+            "rate": step.rate,
+        }
+        self.running = Phase(**planned, kind=kind, started=now(), ended=0)
+        self._progress(phase=f"{step.name} {kind}", step=index + 1, steps=len(self._steps), seconds=seconds)
+        self._cue(step, kind)
+        # An event that nobody sets: None waits until this greenlet is stopped.
+        Event().wait(seconds)
+        self.finish()
+
+    def _cue(self, step: Step, kind: str) -> None:
+        nodes = self._nodes()
+        callers = shares(step.concurrency, [users for _, users in nodes])
+        for rank, ((client, _), own) in enumerate(zip(nodes, callers, strict=True)):
+            part = None if step.rate is None else step.rate * own / max(1, sum(callers))
+            cue = Cue(
+                phase=len(self.phases),
+                kind=kind,
+                name=step.name,
+                batch=step.batch,
+                callers=own,
+                rate=part,
+                rank=rank,
+                seed=self._session.seed,
+            )
+            self._runner.send_message(BEGIN, cue.message(), client)
+
+    def _nodes(self) -> list[tuple[str | None, int]]:
+        """The processes that make calls and how many users each has."""
+        if isinstance(self._runner, MasterRunner):
+            active = self._runner.clients.running + self._runner.clients.spawning + self._runner.clients.ready
+            return [(client.id, client.user_count) for client in sorted(active, key=lambda client: client.id)]
+        return [(None, self._runner.user_count)]

@@ -1,0 +1,72 @@
+"""The locustfile: load on the encoders, with every option of Locust.
+
+    locust -f load_tests/encoders.py --headless -u 8 -t 60
+    locust -f load_tests/encoders.py --headless --sweep-batch --sweep-concurrency 1,2,4,8
+
+Without --host and --endpoint it calls the endpoint of the stack LmiCohostStack and mixes all its models.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+# Locust replaces sockets and TLS by gevent's as soon as it is imported, so it comes before all that imports ssl.
+_SSL_BEFORE_LOCUST = "ssl" in sys.modules and "locust" not in sys.modules
+if _SSL_BEFORE_LOCUST:
+    raise ImportError(
+        "load_tests.encoders: ssl was imported before Locust (boto3 and urllib3 do that), and a connection over TLS "
+        "would recurse without end; allowed: Locust first; fix: run `locust -f load_tests/encoders.py`, or "
+        "`import locust` before anything else"
+    )
+
+import locust  # noqa: E402 - as above
+
+from cohost.errors import CohostError  # noqa: E402 - as above
+from load_tests.lifecycle import Lifecycle  # noqa: E402 - as above
+from load_tests.options import add_options  # noqa: E402 - as above
+
+if TYPE_CHECKING:
+    import argparse
+
+    from locust.env import Environment
+
+EXIT_FAULT = 1
+_lifecycles: dict[int, Lifecycle] = {}
+_events: Any = locust.events
+
+
+class Encoders(locust.User):
+    """One caller. It takes part in the phases that the conductor announces."""
+
+    def on_start(self) -> None:
+        """Take a place."""
+        self.session = _lifecycles[id(self.environment)].session
+        self.slot = self.session.enter()
+
+    def on_stop(self) -> None:
+        """Give the place back."""
+        self.session.leave(self.slot)
+
+    @locust.task
+    def call(self) -> None:
+        """Call until Locust stops this user."""
+        self.session.play(self.slot)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add_options(parser)
+
+
+def _on_init(environment: Environment, **_: object) -> None:
+    options: Any = environment.parsed_options
+    try:
+        _lifecycles[id(environment)] = Lifecycle(environment)
+    except CohostError as error:
+        if not options.worker:
+            sys.stderr.write("".join(f"error: {line}\n" for line in str(error).splitlines()))
+        sys.exit(EXIT_FAULT)
+
+
+_events.init_command_line_parser.add_listener(_add_options)
+_events.init.add_listener(_on_init)

@@ -1,0 +1,214 @@
+"""Ties a run to Locust's events, alike in one process, a master and a worker."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from locust.runners import LocalRunner, MasterRunner, WorkerRunner
+
+from cohost.report.run import save_run
+from load_tests import plan
+from load_tests.clock import now
+from load_tests.conductor import BEGIN, END, Conductor
+from load_tests.marks import marks_of
+from load_tests.payloads import Wanted, make_book
+from load_tests.recorder import Recorder
+from load_tests.result import exit_code, make_run, new_folder
+from load_tests.session import Session
+from load_tests.stage import Cue
+from load_tests.targets import resolve
+from load_tests.watch import watch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from locust.env import Environment
+
+_logger = logging.getLogger("load_tests")
+
+FINISH, PART = "cohost-finish", "cohost-part"
+PROGRESS_FILE = "progress.json"
+INTERRUPTED_DRAIN_S = 1.0
+PART_KEY = "cohost"
+
+
+class Lifecycle:
+    """One process of a load test: made when Locust is ready, and led by its events from then on."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.options: Any = environment.parsed_options
+        self.runner: Any = environment.runner
+        self.recorder = Recorder()
+        self.session: Session = self._prepare()
+        self._conductor: Conductor | None = None
+        self._leader: Any = None
+        self._folder: Path | None = None
+        self._parts: dict[str, int] = {}
+        self._interrupted = False
+        self._listen()
+
+    def _prepare(self) -> Session:
+        plan.check(self.options)
+        resolved = resolve(self.options)
+        self.wanted = Wanted(
+            seed=self.options.seed,
+            pad_to_max=self.options.pad_to_max,
+            max_length=self.options.max_length,
+            texts=self.options.texts,
+            hubs=tuple(self.options.hub or ()),
+        )
+        batches = plan.batches(self.options)
+        pairs = zip(resolved.models, resolved.revisions, strict=True)
+        books = [make_book(m.name, m.task, m.model_id, revision, self.wanted, batches) for m, revision in pairs]
+        if not isinstance(self.runner, WorkerRunner):
+            for warning in filter(None, (book.warning for book in books)):
+                _logger.warning(warning)
+        if self.options.num_users is None and self.options.headless:
+            self.options.num_users = plan.default_users(self.options.rate)
+        return Session(self.environment, resolved, books, self.recorder)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads the run: the only one, or the master."""
+        return isinstance(self.runner, LocalRunner | MasterRunner)
+
+    def _listen(self) -> None:
+        events: Any = self.environment.events
+        events.test_stopping.add_listener(self._on_stopping)
+        events.quitting.add_listener(self._on_quitting)
+        if self.leads:
+            events.test_start.add_listener(self._on_start)
+            events.test_stop.add_listener(self._on_stop)
+        if isinstance(self.runner, MasterRunner):
+            events.worker_report.add_listener(self._on_report)
+            self.runner.register_message(PART, self._on_part)
+        else:
+            gevent.spawn(watch, self.recorder.tick, lambda: self.session.rank)
+            self.runner.register_message(BEGIN, self._on_begin)
+            self.runner.register_message(END, self._on_end)
+        if isinstance(self.runner, WorkerRunner):
+            events.report_to_master.add_listener(self._on_report_to_master)
+            self.runner.register_message(FINISH, self._on_finish, concurrent=True)
+
+    # What the leader does.
+
+    def _on_start(self, **_: object) -> None:
+        self.recorder.clear()
+        self._parts.clear()
+        self._folder = new_folder(self.options, taken=self._folder is not None)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        steps = plan.steps(self.options, self.runner.target_user_count or self.options.num_users or 1)
+        self._conductor = Conductor(self.runner, self.session, steps, self._progress)
+        self._leader = gevent.spawn(self._lead, self._conductor)
+
+    def _lead(self, conductor: Conductor) -> None:
+        finished = conductor.run(cold=not self.options.skip_cold)
+        if finished or self.options.headless:
+            # Not from this greenlet, which the end of the run stops.
+            gevent.spawn(self.runner.quit if self.options.headless else self.runner.stop)
+
+    def _on_stopping(self, **_: object) -> None:
+        """Let calls under way come to their end before Locust stops their users."""
+        if self._leader is not None:
+            self._leader.kill(block=True)
+        if self._conductor is not None:
+            self._conductor.finish()
+        limit = INTERRUPTED_DRAIN_S if self._interrupted else self.options.timeout + 1
+        if isinstance(self.runner, LocalRunner):
+            self.session.stage.drain(limit)
+        elif isinstance(self.runner, MasterRunner):
+            self._gather(limit)
+
+    def _gather(self, limit: float) -> None:
+        """Have the workers finish, and wait for the last part of each."""
+        waited_for = {client.id for client in self.runner.clients.all}
+        self._parts.clear()
+        self.runner.send_message(FINISH, {"limit": limit})
+        deadline = now() + limit + 5
+        while waited_for - set(self._parts) and now() < deadline:
+            gevent.sleep(0.05)
+            waited_for &= {client.id for client in self.runner.clients.all} | set(self._parts)
+
+    def _on_stop(self, **_: object) -> None:
+        """Write the result."""
+        conductor, folder = self._conductor, self._folder
+        if conductor is None or folder is None or not conductor.phases:
+            return
+        run = make_run(
+            self.options,
+            self.session,
+            conductor,
+            self.recorder,
+            folder,
+            payloads=self.wanted.description,
+            processes=max(1, len(self._parts)),
+            connections=self.session.transport.connections_opened + sum(self._parts.values()),
+        )
+        endless = self.options.measure is None and conductor.phases[-1].kind == "measured" and not self._interrupted
+        marks = marks_of(
+            run,
+            complete=conductor.completed or endless,
+            max_error_rate=self.options.max_error_rate,
+            p99_below=self.options.p99_below,
+        )
+        save_run(type(run)(run.record.model_copy(update={"marks": tuple(marks)}), run.samples, run.ticks, folder))
+        (folder / PROGRESS_FILE).unlink(missing_ok=True)
+        for mark in marks:
+            (_logger.error if mark.invalid else _logger.warning)("%s: %s", mark.code, mark.message)
+        _logger.info("the result is in %s; see it with `cohost report %s`", folder, folder)
+        self.environment.process_exit_code = exit_code(marks)
+        self._conductor = None
+
+    def _on_quitting(self, **_: object) -> None:
+        """Locust ends; while a run goes on that is Ctrl-C or a signal, and what was measured so far is kept."""
+        if self.leads and self._conductor is not None:
+            self._interrupted = True
+            self.runner.stop()
+        elif isinstance(self.runner, WorkerRunner):
+            self._send_part(last=True)
+
+    def _progress(self, **facts: object) -> None:
+        if self._folder is not None:
+            (self._folder / PROGRESS_FILE).write_text(json.dumps({**facts, "since": now()}))
+
+    def _on_report(self, client_id: str, data: dict[str, Any]) -> None:
+        del client_id
+        if PART_KEY in data:
+            self.recorder.receive(data.pop(PART_KEY))
+
+    def _on_part(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message
+        del environment
+        self.recorder.receive(msg.data)
+        if msg.data["last"]:
+            self._parts[msg.node_id] = msg.data["connections"]
+
+    # What a process that makes calls does.
+
+    def _on_begin(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message
+        del environment
+        cue = Cue(**msg.data)
+        self.session.rank = cue.rank
+        self.session.stage.begin(cue)
+
+    def _on_end(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message
+        del environment, msg
+        phase = self.session.stage.phase
+        if phase is not None:
+            self.session.miss(phase.cue.phase, self.session.stage.end())
+
+    def _on_report_to_master(self, client_id: str, data: dict[str, Any]) -> None:
+        del client_id
+        data[PART_KEY] = self.recorder.take()
+
+    def _on_finish(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message
+        del environment
+        self.session.stage.drain(msg.data["limit"])
+        self._send_part(last=True)
+
+    def _send_part(self, *, last: bool) -> None:
+        opened = self.session.transport.connections_opened
+        self.runner.send_message(PART, {**self.recorder.take(), "last": last, "connections": opened})

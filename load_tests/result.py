@@ -1,0 +1,119 @@
+"""Puts a finished run together: its record, its marks, its folder and the exit code."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import socket
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cohost.errors import CohostError
+from cohost.pricing import load_prices
+from cohost.report.run import Machine, Price, Run, RunRecord
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from cohost.report.run import Mark, Target
+    from load_tests.conductor import Conductor
+    from load_tests.recorder import Recorder
+    from load_tests.session import Session
+
+DEFAULT_OUT = Path(".cohost") / "load"
+EXIT_FAULT, EXIT_INVALID = 1, 3
+_PACKAGES = ("locust", "gevent", "geventhttpclient", "botocore", "numpy")
+
+
+def new_folder(options: argparse.Namespace, *, taken: bool) -> Path:
+    """Where this run's result goes; a second run of one web session gets a folder of its own."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    if options.out is None:
+        return DEFAULT_OUT / stamp
+    return options.out / stamp if taken else Path(options.out)
+
+
+def make_run(
+    options: argparse.Namespace,
+    session: Session,
+    conductor: Conductor,
+    recorder: Recorder,
+    folder: Path,
+    *,
+    payloads: str,
+    processes: int,
+    connections: int,
+) -> Run:
+    """The run as it can be told now, without marks."""
+    samples, ticks = recorder.all()
+    target = session.resolved.target
+    models = zip(session.resolved.models, session.books, strict=True)
+    phases = tuple(conductor.phases)
+    record = RunRecord(
+        id=folder.name,
+        label=options.label or target.endpoint_name or target.url,
+        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        started=phases[0].started,
+        ended=phases[-1].ended,
+        target=target,
+        models=tuple(model.model_copy(update={"tokens": book.tokens}) for model, book in models),
+        phases=phases,
+        cold=conductor.cold,
+        payloads=payloads,
+        price=price_of(target, options.price),
+        machine=_machine(processes),
+        versions={
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in _PACKAGES},
+        },
+        call_timeout_s=options.timeout,
+        connections_opened=connections,
+    )
+    return Run(record, samples, ticks, folder)
+
+
+def exit_code(marks: Sequence[Mark]) -> int:
+    """0 for a run to be believed that kept its limits, 3 for one that must not be believed, 1 for a missed limit."""
+    if any(mark.invalid and mark.code != "no-answer" for mark in marks):
+        return EXIT_INVALID
+    return EXIT_FAULT if any(mark.code in {"no-answer", "error-rate", "p99"} for mark in marks) else 0
+
+
+def price_of(target: Target, stated: float | None) -> Price | None:
+    """What the target costs an hour; None where it is not known, and for an emulation, which costs nothing."""
+    if stated is not None:
+        return Price(usd_per_hour=stated, source="--price", date=datetime.now(UTC).date().isoformat())
+    if target.emulated or target.region is None or target.instance_type is None or target.instance_count is None:
+        return None
+    try:
+        found = load_prices().find(target.region, target.instance_type)
+    except CohostError:
+        return None
+    if found is None:
+        return None
+    return Price(
+        usd_per_hour=found.usd_per_hour * target.instance_count, source=found.source, date=found.date.isoformat()
+    )
+
+
+def _machine(processes: int) -> Machine:
+    return Machine(
+        host=socket.gethostname(),
+        system=platform.platform(terse=True),
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        processes=processes,
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -1,0 +1,123 @@
+"""The phase that goes on now in one process, and who takes part in it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent.event import Event
+
+from load_tests.clock import now
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+WAIT_S = 1.0
+IDLE_POLL_S = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cue:
+    """What the conductor tells a process: the phase, how many of its users take part, and its share of the rate."""
+
+    phase: int
+    kind: str
+    name: str
+    batch: int
+    callers: int
+    rate: float | None
+    rank: int
+    seed: int
+
+    def message(self) -> dict[str, Any]:
+        """The cue as data to send."""
+        return dict(vars(self))
+
+
+@dataclass
+class Phase:
+    """A phase as one process lives it. `arrivals` are the planned moments of an open load, without an end."""
+
+    cue: Cue
+    arrivals: Iterator[float] | None
+    ends: float | None = None
+    pending: list[float] = field(default_factory=list)
+
+    def next_due(self) -> float | None:
+        """The next planned moment of an open load; None when the phase has ended before it."""
+        if self.arrivals is None:
+            return None
+        planned = next(self.arrivals)
+        return None if self.ends is not None and planned > self.ends else planned
+
+
+class Stage:
+    """Where users wait for their turn. One a process."""
+
+    def __init__(self) -> None:
+        self.phase: Phase | None = None
+        self.in_flight = 0
+        self._changed = Event()
+
+    def begin(self, cue: Cue) -> None:
+        """Start a phase. The one before it must have been ended."""
+        seed = f"{cue.seed} {cue.phase} {cue.rank}"
+        self.phase = Phase(cue, poisson(cue.rate, seed) if cue.rate and cue.callers else None)
+        changed, self._changed = self._changed, Event()
+        changed.set()
+
+    def end(self) -> list[float]:
+        """End the phase; the moments of its open load that were due and for which no call was sent."""
+        phase, self.phase = self.phase, None
+        if phase is None:
+            return []
+        phase.ends = now()
+        return phase.pending + list(iter(phase.next_due, None))
+
+    def wait(self, slot: int) -> Phase | None:
+        """The phase in which a user takes part, or None when it has waited for a while without one."""
+        phase = self.phase
+        if phase is None or slot >= phase.cue.callers:
+            self._changed.wait(WAIT_S)
+            phase = self.phase
+        return phase if phase is not None and slot < phase.cue.callers else None
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until no call is under way; False when some still are after the time-out."""
+        deadline = now() + timeout_s
+        while self.in_flight and now() < deadline:
+            gevent.sleep(IDLE_POLL_S)
+        return not self.in_flight
+
+
+def poisson(rate: float, seed: str) -> Iterator[float]:
+    """Moments of a Poisson process from now on, without an end."""
+    rng = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    at = now()
+    while True:
+        at += rng.expovariate(rate)
+        yield at
+
+
+def shares(callers: int, users: Sequence[int]) -> list[int]:
+    """Callers spread evenly over processes that have so many users each."""
+    given = [0] * len(users)
+    left = min(callers, sum(users))
+    while left:
+        for index, most in enumerate(users):
+            if left and given[index] < most:
+                given[index] += 1
+                left -= 1
+    return given
+
+
+def deck(weights: Sequence[float], seed: str) -> Iterator[int]:
+    """Indexes drawn by weight, without an end: whole shuffled decks, so that short phases hold the shares too."""
+    rng = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    least = min(weights)
+    cards = [index for index, weight in enumerate(weights) for _ in range(min(1000, round(weight / least)))]
+    while True:
+        rng.shuffle(cards)
+        yield from cards
