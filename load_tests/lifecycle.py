@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,12 @@ class Lifecycle:
                 _logger.warning(warning)
         if self.options.num_users is None and self.options.headless:
             self.options.num_users = plan.default_users(self.options.rate)
-        return Session(self.environment, resolved, books, self.recorder)
+        session = Session(self.environment, resolved, books, self.recorder)
+        session.single = len(plan.steps(self.options, 1)) == 1
+        # What is loaded by now stays, so the collector need not look at it again in the middle of a measurement.
+        gc.collect()
+        gc.freeze()
+        return session
 
     @property
     def leads(self) -> bool:

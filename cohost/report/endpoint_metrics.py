@@ -1,0 +1,139 @@
+"""What SageMaker itself measured in the minutes of a run, from CloudWatch.
+
+Names, namespaces and units: AWS guides "Amazon SageMaker AI metrics in Amazon CloudWatch" and "CloudWatch metrics for
+multi-model endpoint deployments". There is none for a single model.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mypy_boto3_cloudwatch import CloudWatchClient
+
+    from cohost.report.run import Run
+
+METRICS_FILE = "metrics.json"
+PERIOD_S = 60
+SETTLED_AFTER_S = 180
+"""CloudWatch has a minute's values some minutes later; what was read sooner is asked for again the next time."""
+
+_INVOCATION, _INSTANCE = "AWS/SageMaker", "/aws/sagemaker/Endpoints"
+_ASKED = (
+    (_INVOCATION, "ModelLatency", "ms", 1e-3),
+    (_INVOCATION, "OverheadLatency", "ms", 1e-3),
+    (_INVOCATION, "ModelLoadingWaitTime", "ms", 1e-3),
+    (_INVOCATION, "ModelCacheHit", "share", 1.0),
+    (_INSTANCE, "LoadedModelCount", "models", 1.0),
+    (_INSTANCE, "GPUUtilization", "%", 1.0),
+    (_INSTANCE, "GPUMemoryUtilization", "%", 1.0),
+)
+
+
+class Point(BaseModel):
+    """One minute of a metric: its start (seconds since the epoch), mean, maximum and number of values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at: float
+    average: float
+    maximum: float
+    count: float
+
+
+class Metric(BaseModel):
+    """One metric minute by minute, in `unit`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    unit: str
+    points: tuple[Point, ...]
+
+    @property
+    def average(self) -> float:
+        """The mean over all values."""
+        total = sum(point.count for point in self.points)
+        return sum(point.average * point.count for point in self.points) / total
+
+    @property
+    def maximum(self) -> float:
+        """The largest value."""
+        return max(point.maximum for point in self.points)
+
+
+class EndpointMetrics(BaseModel):
+    """The metrics that CloudWatch had for the minutes of a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    read_at: float
+    metrics: tuple[Metric, ...]
+
+    def find(self, name: str) -> Metric | None:
+        """A metric by its name; None when CloudWatch had no value of it."""
+        return next((metric for metric in self.metrics if metric.name == name), None)
+
+
+def metrics_of(run: Run, session: Any | None) -> EndpointMetrics | None:  # noqa: ANN401 - a boto3 session, or a test's
+    """The endpoint's metrics of a run: as kept in its folder, else asked for; None when there are none to be had.
+
+    `session` None asks nobody. A right that is missing, or a network, is no fault: a report is made without.
+    """
+    file = run.folder / METRICS_FILE
+    kept = _kept(file)
+    target = run.record.target
+    if kept is not None and kept.read_at > run.record.ended + SETTLED_AFTER_S:
+        return kept
+    if session is None or target.endpoint_name is None or target.variant_name is None:
+        return kept
+    try:
+        client = session.client("cloudwatch", region_name=target.region)
+        found = _ask(client, target.endpoint_name, target.variant_name, run)
+    except (ClientError, BotoCoreError):
+        return kept
+    if not found.metrics:
+        return kept
+    file.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return found
+
+
+def _kept(file: Path) -> EndpointMetrics | None:
+    try:
+        return EndpointMetrics.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _ask(client: CloudWatchClient, endpoint: str, variant: str, run: Run) -> EndpointMetrics:
+    start = datetime.fromtimestamp(run.record.started // PERIOD_S * PERIOD_S, UTC)
+    end = datetime.fromtimestamp(run.record.ended, UTC) + timedelta(seconds=PERIOD_S)
+    found = []
+    for namespace, name, unit, factor in _ASKED:
+        answer = client.get_metric_statistics(
+            Namespace=namespace,
+            MetricName=name,
+            Dimensions=[{"Name": "EndpointName", "Value": endpoint}, {"Name": "VariantName", "Value": variant}],
+            StartTime=start,
+            EndTime=end,
+            Period=PERIOD_S,
+            Statistics=["Average", "Maximum", "SampleCount"],
+        )
+        if points := sorted((_point(data, factor) for data in answer["Datapoints"]), key=lambda point: point.at):
+            found.append(Metric(name=name, unit=unit, points=tuple(points)))
+    return EndpointMetrics(read_at=datetime.now(UTC).timestamp(), metrics=tuple(found))
+
+
+def _point(data: Any, factor: float) -> Point:  # noqa: ANN401 - CloudWatch's datapoint
+    return Point(
+        at=data["Timestamp"].timestamp(),
+        average=data["Average"] * factor,
+        maximum=data["Maximum"] * factor,
+        count=data["SampleCount"],
+    )

@@ -1,0 +1,102 @@
+"""The facts that a reader needs to judge a run: where, what, with which versions, at what price, by which command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cohost.report.summary import instance_of
+from cohost.report.text import UNKNOWN, duration, moment, number, short
+
+if TYPE_CHECKING:
+    from cohost.report.run import Model, RunRecord
+    from cohost.report.summary import RunSummary
+
+
+def facts_of(record: RunRecord) -> list[tuple[str, str]]:
+    """Names and values, in the order to be read."""
+    target = record.target
+    return [
+        ("run", f"{record.id}, {moment(record.started)}, {duration(record.ended - record.started)}"),
+        ("command", record.command),
+        ("target", _target(record)),
+        ("instance", instance_of(record)),
+        ("price", price_text(record)),
+        ("image", target.image or UNKNOWN),
+        ("models", "; ".join(map(_model, record.models))),
+        ("payloads", record.payloads),
+        ("called from", _machine(record)),
+        ("connections opened", str(record.connections_opened)),
+        ("call time-out", f"{record.call_timeout_s:g} s, no retries"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in record.versions.items())),
+    ]
+
+
+def price_text(record: RunRecord) -> str:
+    """The price with its date and source; "unknown" when it is not known, never 0."""
+    price = record.price
+    if price is None:
+        return "none: an emulation costs nothing, and its speed is not AWS's" if record.target.emulated else UNKNOWN
+    return f"{price.usd_per_hour:g} USD an hour ({price.source}{', ' + price.date if price.date else ''})"
+
+
+def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
+    """Marks and what else a reader should know, each with its weight: invalid, warning or note."""
+    record = summary.record
+    notes = [("invalid" if mark.invalid else "warning", mark.message) for mark in record.marks]
+    if record.target.emulated:
+        notes.append(("note", "an emulation answered: the numbers are this machine's, not those of AWS"))
+    rough = {head.model for head in summary.headlines if head.latency_ms and head.latency_ms.p99_is_rough}
+    if rough:
+        names = ", ".join(head.model for head in summary.headlines if head.model in rough)
+        notes.append(("note", f"p99 marked ~ stands on fewer than five slower calls: {names}"))
+    return notes
+
+
+def cold_rows(record: RunRecord) -> list[tuple[str, ...]]:
+    """The first call of each model: model, until it answered, a second call, the difference, refusals, failure."""
+    rows: list[tuple[str, ...]] = []
+    for call in record.cold:
+        loading = None if call.first_s is None or call.second_s is None else call.first_s - call.second_s
+        times = (short(call.first_s), short(call.second_s), short(loading))
+        rows.append((call.model, *times, str(call.refused), call.failure or ""))
+    return rows
+
+
+def metric_rows(summary: RunSummary) -> list[tuple[str, ...]]:
+    """Latency as the callers had it and as SageMaker measured it, then the endpoint's other metrics."""
+    if summary.metrics is None:
+        return []
+    found = [step.total.latency_ms for step in summary.steps if step.total.latency_ms]
+    rows: list[tuple[str, ...]] = []
+    if found:
+        mean = sum(part.mean * part.count for part in found) / sum(part.count for part in found)
+        most = max(part.most for part in found)
+        rows.append(("latency at the caller (measured steps)", "ms", number(mean), number(most)))
+    rows += [(m.name, m.unit, number(m.average, 2), number(m.maximum, 2)) for m in summary.metrics.metrics]
+    return rows
+
+
+def _target(record: RunRecord) -> str:
+    target = record.target
+    if target.kind == "container":
+        return f"container {target.url}"
+    where = f" in {target.region}" if target.region else ""
+    return f"SageMaker endpoint {target.endpoint_name}{where} ({target.topology or 'topology unknown'}), {target.url}"
+
+
+def _machine(record: RunRecord) -> str:
+    machine = record.machine
+    processes = "1 process" if machine.processes == 1 else f"{machine.processes} processes"
+    return f"{machine.host}, {machine.cores} x {machine.processor}, {machine.system}; {processes}"
+
+
+def _model(model: Model) -> str:
+    parts = [model.task]
+    if model.model_id:
+        parts.append(model.model_id)
+    if model.handler:
+        parts.append(f"handler {model.handler}")
+    if model.tokens:
+        least, most = model.tokens
+        parts.append(f"{least} tokens a text" if least == most else f"{least} to {most} tokens a text")
+    return f"{model.name} ({', '.join(parts)})"

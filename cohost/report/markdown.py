@@ -1,0 +1,151 @@
+"""The report as Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cohost.report import facts
+from cohost.report.text import NONE, UNKNOWN, duration, number, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cohost.report.summary import Headline, Line, RunSummary, Step
+
+HEADLINE_COLUMNS = (
+    "run",
+    "model",
+    "p50",
+    "p90",
+    "p95",
+    "p99 ms",
+    "calls",
+    "items/s at batch 8",
+    "batch efficiency",
+    "USD per 1M",
+    "instance",
+)
+STEP_COLUMNS = (
+    "step",
+    "model",
+    "calls",
+    "failed",
+    "cut off",
+    "min",
+    "p50 (95 %)",
+    "p90",
+    "p95",
+    "p99 (95 %)",
+    "max ms",
+    "calls/s",
+    "items/s (95 %)",
+    "USD per 1M",
+)
+COLD_COLUMNS = ("model", "first answer s", "second call s", "of that loading s", "refused", "failure")
+METRIC_COLUMNS = ("metric", "unit", "average", "maximum")
+FAILURE_COLUMNS = ("step", "model", "failure", "calls", "share")
+
+
+def markdown(summaries: Sequence[RunSummary]) -> str:
+    """The whole report."""
+    head = table(HEADLINE_COLUMNS, (row for summary in summaries for row in headline_rows(summary)))
+    return "\n\n".join(["# Load test", head, *map(_section, summaries)]) + "\n"
+
+
+def headline_rows(summary: RunSummary) -> list[tuple[str, ...]]:
+    """The rows of the table by which designs are compared."""
+    label = summary.record.label if summary.record.valid else f"{summary.record.label} (INVALID)"
+    return [(label, *_headline(headline)) for headline in summary.headlines]
+
+
+def step_rows(summary: RunSummary) -> list[tuple[str, ...]]:
+    """Every step, all models together and each apart."""
+    return [
+        _line(step, line)
+        for step in summary.steps
+        for line in ((step.total, *step.models) if len(step.models) > 1 else step.models)
+    ]
+
+
+def failure_rows(summary: RunSummary) -> list[tuple[str, ...]]:
+    """Failures by step, model and kind."""
+    return [
+        (step.name, line.model, kind, str(count), f"{count / line.calls:.2%}")
+        for step in summary.steps
+        for line in step.models
+        for kind, count in line.failures.items()
+    ]
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _headline(headline: Headline) -> tuple[str, ...]:
+    latency = headline.latency_ms
+    efficiency = headline.batch_efficiency
+    percentiles = (NONE,) * 4
+    if latency is not None:
+        p99 = number(latency.p99) + ("~" if latency.p99_is_rough else "")
+        percentiles = (number(latency.p50), number(latency.p90), number(latency.p95), p99)
+    return (
+        headline.model,
+        *percentiles,
+        str(latency.count if latency else 0),
+        short(headline.items_per_s_at_8),
+        NONE if efficiency is None else f"{efficiency:.1f}x",
+        _cost(headline.usd_per_million, headline.items_per_s_at_8),
+        headline.instance,
+    )
+
+
+def _cost(usd: float | None, rate: float | None) -> str:
+    """A price that is not known is said to be so; without a rate there is nothing to price."""
+    return number(usd, 2) if usd is not None else UNKNOWN if rate else NONE
+
+
+def _line(step: Step, line: Line) -> tuple[str, ...]:
+    latency = line.latency_ms
+    shown = (NONE,) * 6
+    if latency is not None:
+        p50, p99 = latency.p50_interval, latency.p99_interval
+        rough = "~" if latency.p99_is_rough else ""
+        shown = (
+            number(latency.least),
+            f"{number(latency.p50)} ({number(p50.low)} to {number(p50.high)})",
+            number(latency.p90),
+            number(latency.p95),
+            f"{number(latency.p99)}{rough} ({number(p99.low)} to {number(p99.high)})",
+            number(latency.most),
+        )
+    between = line.items_per_s_interval
+    rate = short(line.items_per_s) + (f" ({short(between.low)} to {short(between.high)})" if between else "")
+    counts = (str(line.calls), str(line.failed), str(line.cut_off))
+    return (
+        step.name,
+        line.model,
+        *counts,
+        *shown,
+        short(line.calls_per_s),
+        rate,
+        _cost(line.usd_per_million, line.items_per_s),
+    )
+
+
+def _section(summary: RunSummary) -> str:
+    record = summary.record
+    parts = [f"## {record.label}"]
+    if notes := facts.notes_of(summary):
+        parts.append("\n".join(f"- **{weight}**: {text}" for weight, text in notes))
+    parts.append(table(("", ""), facts.facts_of(record)))
+    if record.cold:
+        parts += ["### First call of each model", table(COLD_COLUMNS, facts.cold_rows(record))]
+    seconds = sum(step.seconds for step in summary.steps)
+    parts += [f"### Steps ({duration(seconds)} measured)", table(STEP_COLUMNS, step_rows(summary))]
+    if failures := failure_rows(summary):
+        parts += ["### Failures", table(FAILURE_COLUMNS, failures)]
+    if metrics := facts.metric_rows(summary):
+        parts += ["### Caller and endpoint", table(METRIC_COLUMNS, metrics)]
+    return "\n\n".join(parts)

@@ -1,0 +1,210 @@
+"""What a run says, computed from its raw samples: a headline a model, and every step in numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from cohost.report.endpoint_metrics import EndpointMetrics
+from cohost.report.run import RunRecord
+from cohost.report.samples import CUT_OFF, Outcome, Samples, answered, failed, latency_s, service_s
+from cohost.report.statistics import Distribution, Interval, distribution, rate_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cohost.report.run import Phase, Run
+
+TABLE_BATCH = 8
+"""The batch size of the table by which designs are compared."""
+
+ALL_MODELS = "all models"
+_MILLION = 1_000_000
+_SECONDS_PER_HOUR = 3600
+
+
+class Part(BaseModel):
+    """What all parts of a report share."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Line(Part):
+    """The calls of one model, or of all, in one step.
+
+    `latency_ms` counts from the moment a call was due, over answered calls. `items_per_s` is what was answered within
+    the step. `items_per_s_alone` is what as many callers would get from this model if they called no other, by the
+    time that its own calls took; None in an open load. `usd_per_million` is the price of a million items at
+    `items_per_s`; None where the price is not known.
+    """
+
+    model: str
+    calls: int
+    answered: int
+    failed: int
+    cut_off: int
+    failures: dict[str, int]
+    latency_ms: Distribution | None
+    calls_per_s: float
+    items_per_s: float
+    items_per_s_interval: Interval | None
+    items_per_s_alone: float | None
+    usd_per_million: float | None
+
+
+class Step(Part):
+    """One measured step: all its calls, and those of each model."""
+
+    name: str
+    batch: int
+    concurrency: int
+    rate: float | None
+    seconds: float
+    started: float
+    total: Line
+    models: tuple[Line, ...]
+    generator_cpu: float | None = Field(description="share of one core, of the busiest generator process")
+    generator_lag_ms: float | None = Field(description="mean delay of the generator's timers")
+
+
+class Headline(Part):
+    """One line of the table by which designs are compared.
+
+    Latencies are those of the step with the fewest texts a call and the fewest callers. Items a second at batch 8,
+    batch efficiency (those at batch 8 over those at batch 1, same callers) and US dollars per million items at batch 8
+    are None when no step measured them, or the price is not known.
+    """
+
+    model: str
+    step: str
+    latency_ms: Distribution | None
+    items_per_s_at_8: float | None
+    batch_efficiency: float | None
+    usd_per_million: float | None
+    instance: str
+
+
+class RunSummary(Part):
+    """One run in numbers."""
+
+    record: RunRecord
+    headlines: tuple[Headline, ...]
+    steps: tuple[Step, ...]
+    metrics: EndpointMetrics | None
+
+
+def summarise(run: Run, metrics: EndpointMetrics | None = None) -> RunSummary:
+    """Compute a run's numbers."""
+    steps = tuple(_steps(run))
+    names = [model.name for model in run.record.models]
+    shown = [ALL_MODELS, *names] if len(names) > 1 else names
+    return RunSummary(
+        record=run.record,
+        headlines=tuple(_headline(run.record, steps, name) for name in shown) if steps else (),
+        steps=steps,
+        metrics=metrics,
+    )
+
+
+def cost_per_million(usd_per_hour: float | None, items_per_s: float | None) -> float | None:
+    """US dollars for a million items at a rate, kept up all the time; None when price or rate are not known or 0."""
+    if usd_per_hour is None or not items_per_s:
+        return None
+    return usd_per_hour / (items_per_s * _SECONDS_PER_HOUR) * _MILLION
+
+
+def instance_of(record: RunRecord) -> str:
+    """What the target runs on, in a few words."""
+    target = record.target
+    if target.emulated:
+        return "emulation on this machine"
+    if target.kind == "container":
+        return "container"
+    kind = target.instance_type or "unknown"
+    return kind if target.instance_count in {None, 1} else f"{target.instance_count} x {kind}"
+
+
+def _steps(run: Run) -> Iterator[Step]:
+    for index, phase in enumerate(run.record.phases):
+        if phase.kind != "measured":
+            continue
+        ticks = run.ticks_of(phase)
+        cpu = [float(ticks["cpu"][ticks["worker"] == worker].mean()) for worker in np.unique(ticks["worker"])]
+        names = enumerate(run.record.models)
+        yield Step(
+            name=phase.name,
+            batch=phase.batch,
+            concurrency=phase.concurrency,
+            rate=phase.rate,
+            seconds=phase.seconds,
+            started=phase.started,
+            total=_line(ALL_MODELS, run.of_phase(index), phase, run.record),
+            models=tuple(_line(model.name, run.of_phase(index, number), phase, run.record) for number, model in names),
+            generator_cpu=max(cpu) if cpu else None,
+            generator_lag_ms=float(ticks["lag_mean"].mean()) * 1000 if len(ticks) else None,
+        )
+
+
+def _line(name: str, samples: Samples, phase: Phase, record: RunRecord) -> Line:
+    good, bad = answered(samples), failed(samples)
+    in_time = good[good["done"] <= phase.ended]
+    rate = float(in_time["items"].sum()) / phase.seconds
+    spent = float(service_s(good).sum())
+    alone = None if phase.rate is not None or not spent else phase.concurrency * float(good["items"].sum()) / spent
+    price = None if record.price is None else record.price.usd_per_hour
+    outcomes, counts = np.unique(bad["outcome"], return_counts=True)
+    return Line(
+        model=name,
+        calls=len(samples),
+        answered=len(good),
+        failed=len(bad),
+        cut_off=int(np.isin(samples["outcome"], CUT_OFF).sum()),
+        failures=_failures(bad, outcomes, counts),
+        latency_ms=distribution(latency_s(good)),
+        calls_per_s=len(in_time) / phase.seconds,
+        items_per_s=rate,
+        items_per_s_interval=rate_interval(in_time["done"], in_time["items"], phase.started, phase.ended),
+        items_per_s_alone=alone,
+        usd_per_million=cost_per_million(price, rate),
+    )
+
+
+def _failures(bad: Samples, outcomes: np.ndarray, counts: np.ndarray) -> dict[str, int]:
+    """How often each kind failed; model errors apart by their status."""
+    found: dict[str, int] = {}
+    for outcome, count in zip(outcomes, counts, strict=True):
+        kind = Outcome(int(outcome))
+        if kind in {Outcome.MODEL_ERROR, Outcome.REFUSED}:
+            statuses, each = np.unique(bad["status"][bad["outcome"] == outcome], return_counts=True)
+            found |= {f"{kind.label} ({status})": int(n) for status, n in zip(statuses, each, strict=True)}
+        else:
+            found[kind.label] = int(count)
+    return found
+
+
+def _headline(record: RunRecord, steps: tuple[Step, ...], name: str) -> Headline:
+    base = min(steps, key=lambda step: (step.batch, step.concurrency))
+    at_8 = next((step for step in steps if (step.batch, step.concurrency) == (TABLE_BATCH, base.concurrency)), None)
+    rate_8 = None if at_8 is None else _rate(at_8, name)
+    rate_1 = _rate(base, name) if base.batch == 1 else None
+    price = None if record.price is None else record.price.usd_per_hour
+    return Headline(
+        model=name,
+        step=base.name,
+        latency_ms=_line_of(base, name).latency_ms,
+        items_per_s_at_8=rate_8,
+        batch_efficiency=rate_8 / rate_1 if rate_8 and rate_1 else None,
+        usd_per_million=cost_per_million(price, rate_8),
+        instance=instance_of(record),
+    )
+
+
+def _rate(step: Step, name: str) -> float:
+    line = _line_of(step, name)
+    return line.items_per_s if name == ALL_MODELS or line.items_per_s_alone is None else line.items_per_s_alone
+
+
+def _line_of(step: Step, name: str) -> Line:
+    return next((line for line in step.models if line.model == name), step.total)
