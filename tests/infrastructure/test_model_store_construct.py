@@ -203,7 +203,8 @@ def large_entry() -> dict[str, str]:
         "job_queue_size": 1000,
         "dtype": "fp16",
         "trust_remote_code": False,
-        "cpu": {"minWorkers": 1, "maxWorkers": 1, "required_memory_mb": 2048},
+        "gpu": {"minWorkers": 1, "maxWorkers": 1, "required_memory_mb": 2048},
+        "cpu": {"minWorkers": 1, "maxWorkers": 1},
     }
     return properties_of(make_catalog(models={"m": entry | settings}).models["m"])
 
