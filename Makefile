@@ -14,7 +14,7 @@ export PATH := $(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export CDK_DISABLE_CLI_TELEMETRY := 1
 
-.PHONY: help setup demo test test-fast check synth lock format bench clean
+.PHONY: help setup demo test test-fast check synth lock format bench load bench-load clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ format: setup ## Rewrite the code in the project's format
 
 bench: setup ## Time the bundling of 100 and 1,000 models
 	python benchmarks/bundle.py
+
+load: setup ## Deploy on this machine, run the short load test, write its report
+	python -m load_tests.on_this_machine
+
+bench-load: setup ## Compare the load generator's calls a second with boto3's and wrk's
+	python benchmarks/load.py
 
 clean: ## Remove what was built and installed here
 	rm -rf .venv .uv node_modules cdk.out .cohost .mypy_cache .pytest_cache .ruff_cache .hypothesis

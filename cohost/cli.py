@@ -35,6 +35,7 @@ from cohost.cli_options import (
     load_with_warnings,
 )
 from cohost.cli_plan import inspect, plan
+from cohost.cli_report import bench, report
 from cohost.client import CohostClient
 from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.errors import CohostError, InvocationError
@@ -53,7 +54,7 @@ app.add_typer(models_app, name="models")
 models_app.command("inspect")(inspect)
 app.add_typer(local_app, name="local")
 app.add_typer(prices_app, name="prices")
-for command in (demo, plan, cost, diff):
+for command in (demo, plan, cost, diff, bench, report):
     app.command()(command)
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 CURVE_POINTS = 240
 TIME_BINS = 220
 FAILED_COLOUR, TOTAL_COLOUR = 6, 7
-ANSWERED_COLOUR = 7
+CUT_OFF_NAME = "cut off by the end of the step"
+KIND_COLOURS = (6, 1, 4, 3, 0, 5)
 
 Plot = tuple[str, str, str]
 """Title, what it shows in one sentence, and the SVG."""
@@ -111,9 +112,9 @@ def _throughput(summary: RunSummary) -> Plot | None:
     steps = [step for step in summary.steps if step.batch == batch and step.total.latency_ms]
     if not steps:
         return None
-    found = sorted(
-        ((s.total.calls_per_s, s.total.latency_ms, s) for s in steps if s.total.latency_ms), key=lambda t: t[0]
-    )
+    # In the order of the load, so that a target past its best shows as a line that turns back.
+    steps.sort(key=lambda step: step.rate or step.concurrency)
+    found = [(s.total.calls_per_s, s.total.latency_ms, s) for s in steps if s.total.latency_ms]
     rates = [rate for rate, _, _ in found]
     chart = Chart(
         Axis.over(rates, "calls answered a second"),
@@ -159,22 +160,27 @@ def _batches(summary: RunSummary) -> Plot | None:
 
 
 def _failures(summary: RunSummary) -> Plot | None:
-    """The share of calls by how they ended, step by step."""
+    """The share of calls that failed, by kind, step by step."""
     kinds = sorted({kind for step in summary.steps for kind in step.total.failures})
+    colours = {kind: KIND_COLOURS[index % len(KIND_COLOURS)] for index, kind in enumerate(kinds)}
     names = [(index + 0.5, step.name) for index, step in enumerate(summary.steps)]
-    chart = Chart(Axis(0, len(names), "step"), Axis(0, 101, "share of calls, %"), "How calls ended")
+    shares = [100 * (step.total.failed + step.total.cut_off) / max(1, step.total.calls) for step in summary.steps]
+    chart = Chart(
+        Axis(0, len(names), "step"), Axis.over([1.0, *shares], "share of calls, %"), "Share of calls that failed"
+    )
     for index, step in enumerate(summary.steps):
         total, low = max(1, step.total.calls), 0.0
-        parts = [("answered", step.total.answered, ANSWERED_COLOUR)]
-        parts += [(kind, step.total.failures.get(kind, 0), colour) for colour, kind in enumerate(kinds)]
-        for kind, count, colour in [*parts, ("cut off by the end", step.total.cut_off, FAILED_COLOUR)]:
+        parts = [(kind, step.total.failures.get(kind, 0), colour) for kind, colour in colours.items()]
+        for kind, count, colour in [*parts, (CUT_OFF_NAME, step.total.cut_off, TOTAL_COLOUR)]:
             if count:
                 high = low + 100 * count / total
-                chart.bar(index + 0.15, index + 0.85, low, high, colour, f"{step.name}: {count} {kind}")
+                chart.bar(index + 0.2, index + 0.8, low, high, colour, f"{step.name}: {count} of {total} {kind}")
                 chart.legend(kind, colour)
                 low = high
     worst = sum(step.total.failed for step in summary.steps)
-    return "Failures", f"{worst} calls failed." if worst else "No call failed.", chart.svg(_thinned(names))
+    calls = sum(step.total.calls for step in summary.steps)
+    what = f"{worst} of {calls} calls failed." if worst else f"None of {calls} calls failed."
+    return "Failures", what, chart.svg(_thinned(names))
 
 
 def _generator(run: Run) -> Plot | None:

@@ -37,7 +37,7 @@ class Line(Part):
     `latency_ms` counts from the moment a call was due, over answered calls. `items_per_s` is what was answered within
     the step. `items_per_s_alone` is what as many callers would get from this model if they called no other, by the
     time that its own calls took; None in an open load. `usd_per_million` is the price of a million items at
-    `items_per_s`; None where the price is not known.
+    the rate of all models, or at that of this model alone; None where the price is not known.
     """
 
     model: str
@@ -167,7 +167,7 @@ def _line(name: str, samples: Samples, phase: Phase, record: RunRecord) -> Line:
         items_per_s=rate,
         items_per_s_interval=rate_interval(in_time["done"], in_time["items"], phase.started, phase.ended),
         items_per_s_alone=alone,
-        usd_per_million=cost_per_million(price, rate),
+        usd_per_million=cost_per_million(price, rate if name == ALL_MODELS or alone is None else alone),
     )
 
 
