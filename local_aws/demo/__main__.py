@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import sys
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import psutil
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -64,7 +66,15 @@ def _run(state: Path, port: int) -> None:
         rows += _walk(_steps(script))
     finally:
         local.stop(state)
+        _end_children()
     _sum_up(rows, time.monotonic() - begun)
+
+
+def _end_children() -> None:
+    """End what a stop in the middle of a step left running, such as a cdk that was just being started."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def _steps(script: Script) -> Sequence[Step]:

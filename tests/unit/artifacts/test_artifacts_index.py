@@ -190,7 +190,7 @@ def test_hanging_call_is_answered_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A call that never returns does not keep the answer back; what it left is swept by the deletion that follows."""
-    monkeypatch.setattr(index, "Deadline", lambda context: Deadline(context, work=0.1, undo=0.1, answer=298.5))
+    monkeypatch.setattr(index, "Deadline", lambda context: Deadline(context, work=0.1, undo=0.1, answer=296))
     release = threading.Event()
     spy.before("put_object", 3, lambda: release.wait(30))
     before = set(threading.enumerate())
