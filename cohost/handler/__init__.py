@@ -11,7 +11,7 @@ declares its own folder to be a package, so the very files that are imported as 
     cohost_tasks.py, cohost_classification.py, cohost_zero_shot.py, cohost_features.py    what a task asks and answers
     cohost_tokenizer.py, cohost_length.py      sequences of tokens, cut at the model's true limit
     cohost_queue.py, cohost_batches.py         who is next, and with whom: plain Python, no torch
-    cohost_engine.py, cohost_forward.py        batches through the model, errors halved away
-    cohost_loading.py, cohost_precision.py, cohost_device.py, cohost_warm_up.py      before READY
+    cohost_engine.py, cohost_forward.py, cohost_packed.py        batches through the model, errors halved away
+    cohost_loading.py, cohost_trials.py, cohost_precision.py, cohost_device.py, cohost_warm_up.py      before READY
     cohost_errors.py, cohost_memory.py, cohost_counters.py, cohost_json.py
 """

@@ -51,6 +51,17 @@ def together(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
     return batch
 
 
+def in_order(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
+    """The batch of the first sequence where nothing is padded: all that fit, in the order of claim."""
+    batch: list[int] = []
+    tokens = 0
+    for index, length in enumerate(lengths[: limits.sequences]):
+        if not batch or tokens + length <= limits.tokens:
+            batch.append(index)
+            tokens += length
+    return batch
+
+
 def _stepped(length: int) -> int:
     return -(-length // _STEP) * _STEP
 

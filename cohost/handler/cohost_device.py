@@ -34,11 +34,11 @@ def set_threads(options: Options, device: torch.device) -> int:
     """Sets torch's threads and says how many: on a CPU all cores, shared among the model's workers.
 
     The lmi image starts Python with OMP_NUM_THREADS=1, which is right for many workers, and wastes cores on one that
-    forms batches. On a GPU one thread suffices.
+    forms batches. On a GPU one thread suffices, and where waiting threads would spin, more than one does harm.
     """
     if options.threads is not None:
         threads = options.threads
-    elif device.type == "cpu":
+    elif device.type == "cpu" and os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE":
         threads = max(1, _cores() // options.workers)
     else:
         threads = 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .cohost_batches import BatchLimits, together
+from .cohost_batches import BatchLimits, in_order, together
 from .cohost_counters import BatchLog, Counters
 from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, one_line
 from .cohost_memory import TokenBudget, is_lost_device, is_out_of_memory
@@ -48,7 +48,7 @@ class EngineSettings:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a request's sequences: outputs in their order, the batches they were in (sequences by tokens).
+    """What became of a request's sequences: outputs in their order, and the batches (sequences, tokens with padding).
 
     `queue_s` is the wait until the last of them was taken, `forward_s` the time of all those batches.
     """
@@ -142,12 +142,19 @@ class Engine:
 
     def _take(self) -> list[Member]:
         limits = BatchLimits(self._budget.tokens, self._settings.max_batch_sequences, self._settings.pass_cost)
-        return self._queue.take(_CANDIDATES * limits.sequences, lambda lengths: together(lengths, limits))
+        return self._queue.take(_CANDIDATES * limits.sequences, lambda candidates: self._choose(candidates, limits))
+
+    def _choose(self, candidates: Sequence[TokenSequence], limits: BatchLimits) -> list[int]:
+        """The first candidate's batch, of those that run in the same way as it."""
+        packs = self._forward.packs(candidates[0])
+        places = [index for index, one in enumerate(candidates) if self._forward.packs(one) is packs]
+        form = in_order if packs else together
+        return [places[index] for index in form([candidates[place].length for place in places], limits)]
 
     def _serve(self, members: Sequence[Member]) -> None:
         """One pass; when it fails, two of half its size, and so on down to the sequence that cannot be served."""
         sequences = [sequence for _, sequence in members]
-        size = (len(sequences), self._forward.padded_length(sequences))
+        size = (len(sequences), self._forward.tokens_of(sequences))
         started = time.monotonic()
         results = self._attempt(sequences, size)
         if not isinstance(results, Exception):
@@ -172,7 +179,7 @@ class Engine:
             if is_out_of_memory(error):
                 logger.warning("memory ran out for %d sequences of %d tokens", *size)
                 self._counters.memory_errors += 1
-                self._budget.shrink(size[0] * size[1])
+                self._budget.shrink(size[1])
             else:
                 logger.exception("the model failed on %d sequences of %d tokens", *size)
             # The traceback holds the tensors that there was no room for.
@@ -200,7 +207,7 @@ class Engine:
         counters.passes += 1
         counters.sequences += len(sequences)
         counters.tokens += sum(len(sequence.encoded.ids) for sequence in sequences)
-        counters.padded_tokens += one.size[0] * one.size[1]
+        counters.padded_tokens += one.size[1]
         counters.queue_s += sum(one.started - ticket.since for ticket, _ in one.members)
         counters.forward_s += one.seconds
         self._call(self._deliver, one)

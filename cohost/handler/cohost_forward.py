@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from .cohost_packed import PackedModel
     from .cohost_tasks import Floats
     from .cohost_tokenizer import Encoded
 
@@ -44,20 +46,37 @@ class Batch:
 
 
 class Forward:
-    """Runs batches on `device`; `padding_ids` are the token and segment that fill up, `limit` the model's length."""
+    """Runs batches on `device`; `padding_ids` are the token and segment that fill up, `limit` the model's length.
 
-    def __init__(self, model: Any, *, device: torch.device, padding_ids: tuple[int, int], limit: int) -> None:  # noqa: ANN401
+    With `packed`, sequences whose caller asked for no padding run without any.
+    """
+
+    def __init__(
+        self,
+        model: Any,  # noqa: ANN401 - transformers has no types
+        *,
+        device: torch.device,
+        padding_ids: tuple[int, int],
+        limit: int,
+        packed: PackedModel | None = None,
+    ) -> None:
         self._model = model
         self._device = device
         self._padding_ids = padding_ids
         self._limit = limit
+        self._packed = packed
         self._multiple = _MULTIPLE_ON_GPU if device.type == "cuda" else 1
         self._to_device = to_gpu if device.type == "cuda" else torch.Tensor.to
 
-    def padded_length(self, sequences: Sequence[TokenSequence]) -> int:
-        """The length that these sequences are filled up to."""
-        longest = max(sequence.length for sequence in sequences)
-        return max(longest, min(self._limit, -(-longest // self._multiple) * self._multiple))
+    def packs(self, sequence: TokenSequence) -> bool:
+        """Whether a sequence runs without padding, beside others that do."""
+        return self._packed is not None and sequence.length == len(sequence.encoded.ids)
+
+    def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
+        """How many tokens the device works on for a batch, padding included."""
+        if all(map(self.packs, sequences)):
+            return sum(sequence.length for sequence in sequences)
+        return len(sequences) * self._padded_length(sequences)
 
     def __call__(self, sequences: Sequence[TokenSequence]) -> list[Floats]:
         """What each sequence wants, in their order, in single precision: outputs, hidden, or tokens by hidden.
@@ -65,16 +84,25 @@ class Forward:
         Raises:
             Exception: whatever torch raises, running out of memory included.
         """
-        batch = fill_up([sequence.encoded for sequence in sequences], self.padded_length(sequences), self._padding_ids)
-        arguments = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
         with torch.inference_mode():
-            tensors = {
-                name: self._to_device(torch.from_numpy(array), self._device)
-                for name, array in arguments.items()
-                if array is not None
-            }
-            output = self._model(**tensors)[0]
-            return _parts(output, tensors["attention_mask"], sequences)
+            if self._packed is not None and all(map(self.packs, sequences)):
+                return _run_packed(self._packed, sequences)
+            return self._run_padded(sequences)
+
+    def _padded_length(self, sequences: Sequence[TokenSequence]) -> int:
+        longest = max(sequence.length for sequence in sequences)
+        return max(longest, min(self._limit, -(-longest // self._multiple) * self._multiple))
+
+    def _run_padded(self, sequences: Sequence[TokenSequence]) -> list[Floats]:
+        encoded = [sequence.encoded for sequence in sequences]
+        batch = fill_up(encoded, self._padded_length(sequences), self._padding_ids)
+        arguments = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
+        tensors = {
+            name: self._to_device(torch.from_numpy(array), self._device)
+            for name, array in arguments.items()
+            if array is not None
+        }
+        return _parts(self._model(**tensors)[0], tensors["attention_mask"], sequences)
 
     def free_memory(self) -> None:
         """Gives memory that torch keeps for later passes back to the device, for a smaller one to use."""
@@ -126,3 +154,18 @@ def _reduced(output: torch.Tensor, mask: torch.Tensor, want: Want) -> torch.Tens
 
 def _mean(vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (vectors * mask).sum(1) / mask.sum(1)
+
+
+def _run_packed(model: PackedModel, sequences: Sequence[TokenSequence]) -> list[Floats]:
+    encoded = [sequence.encoded for sequence in sequences]
+    if sequences[0].want is Want.LOGITS:
+        return list(model.logits(encoded).float().cpu().numpy())
+    vectors, bounds = model.vectors(encoded)
+    parts = [_of_sequence(vectors[a:b], one.want) for one, (a, b) in zip(sequences, pairwise(bounds), strict=True)]
+    return [part.float().cpu().numpy() for part in parts]
+
+
+def _of_sequence(vectors: torch.Tensor, want: Want) -> torch.Tensor:
+    if want is Want.MEAN:
+        return vectors.float().mean(0)
+    return vectors[0] if want is Want.CLS else vectors

@@ -10,19 +10,21 @@ import torch
 import transformers
 
 from .cohost_classification import TextClassification
-from .cohost_device import device_of, half_types, set_threads
+from .cohost_device import device_of, set_threads
 from .cohost_features import FeatureExtraction
-from .cohost_forward import Forward, TokenSequence
+from .cohost_forward import TokenSequence
 from .cohost_length import length_limit
 from .cohost_parameters import LengthRule
-from .cohost_precision import check_sequences, disagreement, largest_difference
-from .cohost_tasks import Task, Want
+from .cohost_precision import check_sequences
+from .cohost_tasks import Want
 from .cohost_tokenizer import Tokenizer
+from .cohost_trials import Trials
 from .cohost_zero_shot import ZeroShotClassification
 
 if TYPE_CHECKING:
+    from .cohost_forward import Forward
     from .cohost_options import Options
-    from .cohost_tasks import Floats
+    from .cohost_tasks import Task
     from .cohost_tokenizer import Encoded
 
 logger = logging.getLogger(__name__)
@@ -30,13 +32,11 @@ logger = logging.getLogger(__name__)
 _FEATURES = "feature-extraction"
 _ZERO_SHOT = "zero-shot-classification"
 _AUTO = "auto"
-_FP32 = "fp32"
-_TYPES = {_FP32: torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """A model ready to run: `limit` in tokens, `dtype` as chosen, `samples` as sequences to warm up with."""
+    """A model ready to run: `limit` in tokens, `dtype` and `packs` as chosen, `samples` to warm it up with."""
 
     forward: Forward
     tokenizer: Tokenizer
@@ -44,6 +44,7 @@ class Loaded:
     device: torch.device
     limit: int
     dtype: str
+    packs: bool
     samples: list[Encoded]
 
 
@@ -59,85 +60,37 @@ def load(options: Options) -> Loaded:
     source = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
     tokenizer = Tokenizer(transformers.AutoTokenizer.from_pretrained(options.model, **source), options.model)
     model = _weights(options, device)
+    offset = _position_offset(model)
     limit = length_limit(
         model=options.model,
         positions=_positions(model.config),
-        offset=_position_offset(model),
+        offset=offset,
         tokenizer_maximum=tokenizer.maximum,
         wanted=options.max_length,
     )
-    samples = check_sequences(tokenizer, limit)
     task = _task_of(model.config, options, LengthRule(limit, tokenizer.shortest, options.truncation))
-
-    def forward_of(model: Any) -> Forward:  # noqa: ANN401 - transformers has no types
-        return Forward(model, device=device, padding_ids=tokenizer.padding_ids, limit=limit)
-
-    dtype = _Choice(options, device, forward_of, samples).of(model)
-    logger.info(
-        "%s: %s on %s, %s, %d threads, %d tokens", options.model, options.task, device, dtype.name, threads, limit
+    samples = check_sequences(tokenizer, limit)
+    trials = Trials(
+        options,
+        device=device,
+        weights=lambda: _weights(options, device),
+        padding_ids=tokenizer.padding_ids,
+        limit=limit,
+        samples=samples,
     )
+    dtype, model = trials.with_dtype(model)
+    forward = trials.with_packing(model, dtype, offset)
+    logger.info("%s: %s on %s, %s, %d threads, %d tokens", options.model, options.task, device, dtype, threads, limit)
     return Loaded(
-        forward=dtype.forward,
+        forward=forward,
         tokenizer=tokenizer,
         task=task,
         device=device,
         limit=limit,
-        dtype=dtype.name,
+        dtype=dtype,
+        packs=forward.packs(TokenSequence(samples[0], len(samples[0].ids), Want.LOGITS)),
         samples=samples,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    name: str
-    forward: Forward
-
-
-class _Choice:
-    """The choice of a number format."""
-
-    def __init__(self, options: Options, device: torch.device, forward_of: Any, samples: list[Encoded]) -> None:  # noqa: ANN401
-        self._options = options
-        self._device = device
-        self._forward_of = forward_of
-        want = Want.MEAN if options.task == _FEATURES else Want.LOGITS
-        self._samples = [TokenSequence(sample, len(sample.ids), want) for sample in samples]
-        self._labels = want is Want.LOGITS
-
-    def of(self, model: Any) -> _Chosen:  # noqa: ANN401 - transformers has no types
-        """Takes the model as loaded in fp32."""
-        wanted = self._options.dtype
-        formats = half_types(self._device) if wanted == _AUTO else [wanted]
-        if formats and formats != [_FP32]:
-            reference = self._outputs(self._forward_of(model))
-            for name in formats:
-                forward = self._forward_of(model.to(_TYPES[name]))
-                problem = self._problem(name, reference, forward)
-                if problem is None:
-                    return _Chosen(name, forward)
-                # Rounded weights stay rounded, so fp32 starts from the files again.
-                model = _weights(self._options, self._device)
-        return _Chosen(_FP32, self._forward_of(model))
-
-    def _problem(self, name: str, reference: list[Floats], forward: Forward) -> str | None:
-        """What is wrong with a format, logged.
-
-        Raises:
-            ValueError: the format is wrong, and the catalog names it without allowing another.
-        """
-        outputs = self._outputs(forward)
-        problem = disagreement(reference, outputs, labels=self._labels)
-        if problem is None:
-            logger.info("%s differs from fp32 by %.2g at most", name, largest_difference(reference, outputs))
-            return None
-        message = f"dtype: {name} is refused for {self._options.model}: {problem}"
-        if self._options.dtype != _AUTO and not self._options.dtype_fallback:
-            raise ValueError(f"{message}; write dtype fp32, or dtype_fallback true")
-        logger.warning("%s; trying the next", message)
-        return problem
-
-    def _outputs(self, forward: Forward) -> list[Floats]:
-        return forward(self._samples[:-1]) + forward(self._samples[-1:])
 
 
 def _weights(options: Options, device: torch.device) -> Any:  # noqa: ANN401 - transformers has no types

@@ -43,6 +43,7 @@ class Options:
     dtype: str
     dtype_fallback: bool
     attention: str
+    packing: bool
     max_length: int | None
     truncation: bool
     pooling: str
@@ -79,6 +80,7 @@ def read_options(properties: Mapping[str, Any]) -> Options:
         dtype=reader.choice("dtype", DTYPES, "fp32"),
         dtype_fallback=reader.flag("dtype_fallback", default=False),
         attention=reader.choice("attention", ATTENTIONS, _AUTO),
+        packing=reader.flag("packing", default=True),
         max_length=reader.number_or_auto("max_length", 8, 1_000_000),
         truncation=reader.flag("truncation", default=True),
         pooling=reader.choice("pooling", POOLINGS, "none"),

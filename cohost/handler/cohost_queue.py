@@ -66,12 +66,12 @@ class FairQueue(Generic[Item]):
         if ordered:
             self._tickets.append(ticket)
 
-    def take(self, most: int, choose: Callable[[Sequence[int]], Iterable[int]]) -> list[tuple[Ticket[Item], Item]]:
-        """The next batch. `choose` is given the lengths of up to `most` candidates, in the order of their claim, and
+    def take(self, most: int, choose: Callable[[Sequence[Item]], Iterable[int]]) -> list[tuple[Ticket[Item], Item]]:
+        """The next batch. `choose` is given up to `most` candidates, in the order of their claim, and
         says by index which of them run together; it must choose the first.
         """
         candidates = self._candidates(most)
-        chosen = set(choose([item.length for _, item in candidates]))
+        chosen = set(choose([item for _, item in candidates]))
         taken = [candidates[index] for index in sorted(chosen)]
         # Backwards, so that what was not chosen lies as it did before.
         for index in range(len(candidates) - 1, -1, -1):

@@ -188,7 +188,7 @@ def _headers(cut: int, outcome: Outcome | None) -> dict[str, str]:
     if outcome is not None:
         shown = outcome.batches[:_MOST_BATCHES_SHOWN]
         more = len(outcome.batches) - len(shown)
-        sizes = ",".join(f"{sequences}x{tokens}" for sequences, tokens in shown) + (f",+{more}" if more else "")
+        sizes = ",".join(f"{sequences}/{tokens}" for sequences, tokens in shown) + (f",+{more}" if more else "")
         headers[_BATCH_HEADER] = (
             f"{sizes} queue {1000 * outcome.queue_s:.1f} ms forward {1000 * outcome.forward_s:.1f} ms"
         )

@@ -6,6 +6,7 @@ Needs `option.async_mode=true` and `option.entryPoint=model.py` (DJL Serving 0.3
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,17 @@ def _declare_package() -> None:
     sys.modules[_PACKAGE] = package
 
 
+def _let_threads_sleep() -> None:
+    """Has threads that wait for work give up their core. OpenMP reads this once, when torch is imported.
+
+    Models on one machine share its cores, and threads that spin while another model computes make both several times
+    slower (measured on two busy cores: one text at a time 41 items/s instead of 9).
+    """
+    if "torch" not in sys.modules:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+_let_threads_sleep()
 _declare_package()
 _service = importlib.import_module(f"{_PACKAGE}.cohost_service").Service(Output)
 

@@ -1,0 +1,112 @@
+"""Closed-loop load on one model: each client sends its next request when it has the answer to the last."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PERCENT = 100
+OK = 200
+
+
+@dataclass
+class Sample:
+    """What a load measured: latencies in seconds of all requests, items answered, seconds taken."""
+
+    latencies: list[float] = field(default_factory=list)
+    items: int = 0
+    seconds: float = 0.0
+    passes: int = 0
+    sequences: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Items a second."""
+        return self.items / self.seconds
+
+    def percentile(self, percent: int) -> float:
+        """A percentile of the latencies, in milliseconds (nearest rank)."""
+        ordered = sorted(self.latencies)
+        return 1000 * ordered[max(0, -(-percent * len(ordered) // PERCENT) - 1)]
+
+    def add(self, other: Sample) -> None:
+        """Takes another round in."""
+        self.latencies += other.latencies
+        self.items += other.items
+        self.seconds += other.seconds
+        self.passes += other.passes
+        self.sequences += other.sequences
+
+
+class Client:
+    """One connection that stays open. Its own few lines of HTTP, since the machine's cores are the server's too."""
+
+    def __init__(self, url: str) -> None:
+        self._host, self._port = urlsplit(url).hostname, urlsplit(url).port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, body: bytes, headers: str = "") -> tuple[int, bytes]:
+        """A request's status and body."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._host, self._port)
+        reader, writer = self._streams
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        writer.write(f"{head}{headers}\r\n".encode() + body)
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
+        fields = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
+        answer = await reader.readexactly(int(fields["content-length"]))
+        if fields.get("connection") == "close":
+            self.close()
+        return int(lines[0].split()[1]), answer
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+async def counters(url: str, model: str) -> dict[str, Any]:
+    """The batching handler's sums."""
+    client = Client(url)
+    status, body = await client.post(f"/models/{model}/invoke", b"{}", "cohost-counters: true\r\n")
+    client.close()
+    if status != OK:
+        raise RuntimeError(f"{model}: {body.decode()}")
+    sums: dict[str, Any] = json.loads(body)
+    return sums
+
+
+async def load(url: str, model: str, bodies: Sequence[bytes], *, items: int, clients: int, seconds: float) -> Sample:
+    """Sends bodies of `items` texts each, over and over, from so many clients for so many seconds.
+
+    Raises:
+        RuntimeError: an answer is not 200.
+    """
+    sample = Sample()
+    numbers = count()
+    started = time.perf_counter()
+
+    async def run() -> None:
+        client = Client(url)
+        while time.perf_counter() - started < seconds:
+            body = bodies[next(numbers) % len(bodies)]
+            before = time.perf_counter()
+            status, answer = await client.post(f"/models/{model}/invoke", body)
+            sample.latencies.append(time.perf_counter() - before)
+            if status != OK:
+                raise RuntimeError(f"{model}: {status} {answer.decode()}")
+            sample.items += items
+        client.close()
+
+    await asyncio.gather(*(run() for _ in range(clients)))
+    sample.seconds = time.perf_counter() - started
+    return sample

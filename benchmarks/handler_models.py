@@ -1,0 +1,108 @@
+"""The model that the handlers are compared on, and the folders that a server loads it from."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+import cohost.handler
+from cohost.artifacts.properties import dumps
+
+TOKENIZER = Path(__file__).parents[1] / "local_aws" / "data" / "hub" / "lmi-cohost" / "tiny-minilm-nli"
+HANDLER = Path(cohost.handler.__file__).parent
+LIMIT = 512
+SPECIAL_TOKENS = 2
+MEDIAN_TOKENS, SPREAD = 30, 0.8
+
+# The stock handler as it is, but on a GPU: the embedded server runs its own on the CPU only.
+STOCK_ON_GPU = """
+import json, transformers
+from djl_python import Output
+pipeline = None
+def handle(inputs):
+    global pipeline
+    if pipeline is None:
+        pipeline = transformers.pipeline("text-classification", model=inputs.get_property("model_id"), device=0)
+    if inputs.is_empty():
+        return None
+    body = inputs.get_as_json()
+    texts = body["inputs"] if isinstance(body["inputs"], list) else [body["inputs"]]
+    return Output().add_as_json(pipeline(texts, **body.get("parameters", {})))
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A BERT's size."""
+
+    layers: int
+    hidden: int
+
+    def flops(self, tokens: int) -> int:
+        """Floating point operations of one text, a multiply-add counted as two: linear layers, then attention."""
+        return self.layers * (24 * tokens * self.hidden**2 + 4 * tokens**2 * self.hidden)
+
+
+def write_weights(folder: Path, shape: Shape) -> Path:
+    """A BERT with three labels and random weights, the same each time, with a tokenizer of 2,000 words."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=2000,
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.hidden // 32,
+        intermediate_size=4 * shape.hidden,
+        max_position_embeddings=LIMIT,
+        num_labels=3,
+        id2label={0: "entailment", 1: "neutral", 2: "contradiction"},
+        label2id={"entailment": 0, "neutral": 1, "contradiction": 2},
+    )
+    model = transformers.BertForSequenceClassification(config)
+    # Random weights leave labels undecided, which the check of half precision would take for a changed label.
+    model.classifier.bias.data = torch.tensor([1.0, 0.0, -1.0])
+    model.save_pretrained(folder)
+    for file in TOKENIZER.glob("*token*.json"):
+        shutil.copy(file, folder)
+    return folder
+
+
+def write_model(folder: Path, weights: Path, handler: str, **options: object) -> Path:
+    """A model's folder, as its archive unpacks: the stock handler, or the batching one with options."""
+    folder.mkdir()
+    properties: dict[str, Any] = {
+        "engine": "Python",
+        "option.model_id": weights,
+        "option.task": "text-classification",
+        "option.rolling_batch": "disable",
+        "cpu.minWorkers": 1,
+        "cpu.maxWorkers": 1,
+    }
+    if handler == "batched":
+        properties |= {"option.entryPoint": "model.py", "option.async_mode": "true", "option.log_interval_s": 5}
+        for file in HANDLER.glob("*.py"):
+            if file.name != "__init__.py":
+                shutil.copy(file, folder)
+    elif handler == "stock on GPU":
+        (folder / "model.py").write_text(STOCK_ON_GPU)
+    properties |= {f"option.{name}": value for name, value in options.items()}
+    text = dumps({name: str(value) for name, value in properties.items()})
+    (folder / "serving.properties").write_text(text, encoding="ascii")
+    return folder
+
+
+def texts_of_mixed_lengths(number: int) -> list[str]:
+    """Texts whose lengths in tokens are log-normal with median 30, from 3 up to the limit; the same ones each time."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZER)
+    words = [word for word in tokenizer.get_vocab() if word.isalpha() and tokenizer.tokenize(word) == [word]]
+    rng = random.Random(0)  # noqa: S311 - reproducible
+    texts = []
+    for _ in range(number):
+        tokens = int(min(LIMIT, max(3, MEDIAN_TOKENS * rng.lognormvariate(0, SPREAD))))
+        texts.append(" ".join(rng.choice(sorted(words)) for _ in range(tokens - SPECIAL_TOKENS)))
+    return texts

@@ -1,0 +1,156 @@
+"""The packed way through a model: sequences of different lengths one behind the other, as a single row without padding.
+
+Linear layers do not care which sequence a token belongs to; only attention must stay within each sequence, and
+positions must start anew. So this needs models whose attention can be replaced (transformers' attention interface) and
+whose head reads the first token's vector: BERT and RoBERTa kinds. Whether it holds is tried on load, not believed.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from .cohost_tokenizer import Encoded
+
+    Ids = npt.NDArray[np.int64]
+
+ATTENTION = "cohost_packed"
+
+_INTERFACE = "ALL_ATTENTION_FUNCTIONS"
+_MODEL_TYPES = {"bert", "roberta", "xlm-roberta", "camembert"}
+_HALF = {torch.float16, torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Sequences one behind the other, each array 1 by tokens; `bounds` are where they start, and the end."""
+
+    ids: Ids
+    positions: Ids
+    segments: Ids | None
+    bounds: list[int]
+
+
+_BOUNDS: ContextVar[list[int]] = ContextVar("bounds")
+
+
+class PackedModel:
+    """A model of transformers, called on a row; `padding_token` is the token id that fills up elsewhere."""
+
+    def __init__(self, model: Any, *, device: torch.device, padding_token: int, position_offset: int) -> None:  # noqa: ANN401
+        """Raises ValueError for a model that cannot be called so."""
+        if model.config.model_type not in _MODEL_TYPES or not hasattr(sys.modules[type(model).__module__], _INTERFACE):
+            raise ValueError(f"{model.config.model_type} in this version of transformers has no packed way")
+        _register()
+        self._model = model
+        self._base = model.base_model
+        self._device = device
+        self._padding_token = padding_token
+        self._offset = position_offset
+
+    def vectors(self, encoded: Sequence[Encoded]) -> tuple[torch.Tensor, list[int]]:
+        """The last hidden layer, tokens by hidden, and the bounds of each sequence in it."""
+        row = pack(encoded, self._padding_token, self._offset)
+        arguments = {"input_ids": row.ids, "position_ids": row.positions, "token_type_ids": row.segments}
+        tensors = {name: torch.from_numpy(a).to(self._device) for name, a in arguments.items() if a is not None}
+        with self._attending_within(row.bounds):
+            return self._base(**tensors)[0][0], row.bounds
+
+    def logits(self, encoded: Sequence[Encoded]) -> torch.Tensor:
+        """The head's outputs, sequences by labels."""
+        vectors, bounds = self.vectors(encoded)
+        # The heads take batch by tokens by hidden, and look at the first token.
+        first = vectors[bounds[:-1]].unsqueeze(1)
+        pooler = getattr(self._base, "pooler", None)
+        output: torch.Tensor = self._model.classifier(first if pooler is None else pooler(first))
+        return output
+
+    @contextmanager
+    def _attending_within(self, bounds: list[int]) -> Iterator[None]:
+        """The model reads the name of its attention at each pass, and makes no mask for one that is not its own."""
+        config = self._base.config
+        usual = config._attn_implementation  # noqa: SLF001 - transformers has no other way back and forth
+        token = _BOUNDS.set(bounds)
+        config._attn_implementation = ATTENTION  # noqa: SLF001 - as above
+        try:
+            yield
+        finally:
+            config._attn_implementation = usual  # noqa: SLF001 - as above
+            _BOUNDS.reset(token)
+
+
+def pack(encoded: Sequence[Encoded], padding_token: int, position_offset: int) -> Row:
+    """Sequences as a row. With an offset, positions are counted as RoBERTa does: a padding token in a text has none."""
+    bounds = [0, *np.cumsum([len(one.ids) for one in encoded]).tolist()]
+    positions = [_positions(np.asarray(one.ids), padding_token, position_offset) for one in encoded]
+    segments = None
+    if encoded[0].segments is not None:
+        segments = np.asarray([segment for one in encoded for segment in one.segments or ()], dtype=np.int64)[None]
+    ids = np.asarray([token for one in encoded for token in one.ids], dtype=np.int64)[None]
+    return Row(ids, np.concatenate(positions)[None], segments, bounds)
+
+
+def _positions(ids: Ids, padding_token: int, offset: int) -> Ids:
+    if not offset:
+        return np.arange(len(ids), dtype=np.int64)
+    counted = ids != padding_token
+    positions: Ids = np.cumsum(counted, dtype=np.int64) * counted + offset - 1
+    return positions
+
+
+def attention_within(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Sequence[int], scale: float | None
+) -> torch.Tensor:
+    """Attention within each sequence of a row: tensors 1 by heads by tokens by size, the result in the same shape."""
+    parts = [
+        scaled_dot_product_attention(query[:, :, a:b], key[:, :, a:b], value[:, :, a:b], scale=scale)
+        for a, b in pairwise(bounds)
+    ]
+    return torch.cat(parts, dim=2)
+
+
+def _on_gpu(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Sequence[int], scale: float | None
+) -> torch.Tensor:
+    """The same in one launch, by torch's flash attention for sequences of different lengths."""
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - torch below 2.10 has none
+
+    starts = torch.tensor(bounds, dtype=torch.int32, device=query.device)
+    longest = max(b - a for a, b in pairwise(bounds))
+    queries, keys, values = (tensor[0].transpose(0, 1).contiguous() for tensor in (query, key, value))
+    output = varlen_attn(queries, keys, values, starts, starts, longest, longest, scale=scale)
+    assert isinstance(output, torch.Tensor)  # noqa: S101 - a tuple only when more is asked for
+    return output.transpose(0, 1).unsqueeze(0)
+
+
+def _attention(
+    _module: Any,  # noqa: ANN401 - transformers has no types
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    _mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **_: Any,  # noqa: ANN401 - what transformers hands to all attentions
+) -> tuple[torch.Tensor, None]:
+    """As transformers calls it; the result is batch by tokens by heads by size."""
+    kernel: Callable[..., torch.Tensor] = _on_gpu if query.is_cuda and query.dtype in _HALF else attention_within
+    return kernel(query, key, value, _BOUNDS.get(), scaling).transpose(1, 2), None
+
+
+def _register() -> None:
+    from transformers import AttentionInterface  # noqa: PLC0415 - where it is missing, no model has asked for it
+
+    AttentionInterface.register(ATTENTION, _attention)
