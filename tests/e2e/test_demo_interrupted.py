@@ -42,8 +42,9 @@ def test_stopped_demo_leaves_no_process(number: signal.Signals, tmp_path: Path) 
         stderr=subprocess.STDOUT,
     ) as demo:
         deadline = time.monotonic() + 60
-        while local.find(state) is None and time.monotonic() < deadline:
+        while local.find(state) is None and demo.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
+        assert demo.poll() is None, demo.communicate()[0].decode()
         assert local.find(state) is not None
         # As a terminal does it: Ctrl-C reaches the whole foreground group, kill just the one process.
         os.killpg(demo.pid, number) if number == signal.SIGINT else os.kill(demo.pid, number)
