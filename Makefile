@@ -25,7 +25,7 @@ demo: setup ## Deploy, call, change and remove the encoders on this machine, no 
 	cohost demo
 
 test: setup ## Run every test; no network, account or GPU
-	python -m pytest
+	python -m pytest --numprocesses 2 --dist loadfile
 
 test-fast: setup ## Run the tests that start no server and no cdk
 	python -m pytest tests/unit
