@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _INDEX_BYTES: Final = 8
 """Positions and DeBERTa's attention mask are int64."""
 
+_ATTENTION_STATES: Final = 8
+"""Tensors of T x h around attention: six by the code, up to two more where the kernel copies heads of few dimensions."""
+
 _TORCH_SCORE_COPIES: Final = 3
 """Scores, masked scores and probabilities, where attention is written out in plain torch."""
 
@@ -36,17 +39,17 @@ def peak_activation_bytes(shape: ModelShape, *, batch: int, tokens: int, element
 def _feed_forward(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
     """Input, attention's output and the residual, beside the wide layer before and after its activation function."""
     per_token = 3 * shape.hidden + 2 * shape.intermediate
-    return batch * tokens * per_token * element_bytes + batch * tokens * tokens
+    return batch * tokens * per_token * element_bytes + _mask_elements(batch, tokens)
 
 
 def _fused_attention(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
-    """Input, queries, keys, values, output and its transposed copy; the mask as booleans and as numbers."""
-    states = 6 * batch * tokens * shape.hidden * element_bytes
-    return states + batch * tokens * tokens * (1 + element_bytes)
+    """Input, queries, keys, values, output and copies of them; the mask as booleans and as numbers."""
+    states = _ATTENTION_STATES * batch * tokens * shape.hidden * element_bytes
+    return states + _mask_elements(batch, tokens) * (1 + element_bytes)
 
 
 def _written_out_attention(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
-    states = 6 * batch * tokens * shape.hidden * element_bytes
+    states = _ATTENTION_STATES * batch * tokens * shape.hidden * element_bytes
     return states + _TORCH_SCORE_COPIES * _scores(shape, batch, tokens, element_bytes)
 
 
@@ -64,6 +67,11 @@ def _disentangled_attention(shape: ModelShape, batch: int, tokens: int, element_
     indices = (batch + 3) * tokens * tokens * _INDEX_BYTES
     resident = states + indices + (1 + 2 * batch) * positions
     return resident + max(4 * scores + against_positions, 5 * scores, scores + positions)
+
+
+def _mask_elements(batch: int, tokens: int) -> int:
+    """The attention mask is written out only where texts of different lengths meet, so never for one text."""
+    return batch * tokens * tokens if batch > 1 else 0
 
 
 def _scores(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cohost.instances import INSTANCES
@@ -32,8 +33,8 @@ def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
     return tuple(
         Room(
             name=model.name,
-            workers=_largest(MOST_WORKERS, lambda n, m=model: _fits(plan, replace(m.demand, workers=n))),  # type: ignore[misc]
-            batch=_largest(MOST_BATCH, lambda n, m=model: _fits(plan, replace(m.demand, batch=n))),  # type: ignore[misc]
+            workers=_largest(MOST_WORKERS, partial(_fits_with, plan, model, "workers")),
+            batch=_largest(MOST_BATCH, partial(_fits_with, plan, model, "batch")),
         )
         for model in plan.models
     )
@@ -47,7 +48,10 @@ def first_change(plan: MemoryPlan) -> str | None:
     """
     if plan.fits:
         return None
-    for sentence, demands in _changes(plan):
+    for sentence, model, field, value in _single_changes(plan):
+        if _fits_with(plan, model, field, value):
+            return sentence
+    for sentence, demands in _joint_changes(plan):
         if _plan_like(plan, demands).fits:
             return sentence
     larger = next(
@@ -58,23 +62,27 @@ def first_change(plan: MemoryPlan) -> str | None:
     return "put the models on several endpoints: `cohost plan --fleet` says how many"
 
 
-def _changes(plan: MemoryPlan) -> Iterator[tuple[str, list[Demand]]]:
-    demands = _demands(plan)
-    by_saving = sorted(plan.models, key=_size, reverse=True)
-    for model in by_saving:
-        for workers in range(model.demand.workers - 1, 0, -1):
-            sentence = f"models.{model.name}.{_device(model)}.maxWorkers: {workers} (now {model.demand.workers})"
-            yield sentence, _with(demands, replace(model.demand, workers=workers))
-    for model in by_saving:
+def _single_changes(plan: MemoryPlan) -> Iterator[tuple[str, ModelPlan, str, int | str]]:
+    """Changes of one model each, with the field of its demand and the value; the largest models first."""
+    by_size = sorted(plan.models, key=_size, reverse=True)
+    for model in by_size:
+        now = model.demand.workers
+        for workers in range(now - 1, 0, -1):
+            yield f"models.{model.name}.{_device(model)}.maxWorkers: {workers} (now {now})", model, "workers", workers
+    for model in by_size:
         if model.demand.element_bytes > 2:  # noqa: PLR2004 - bytes of half precision
-            yield f"models.{model.name}.dtype: fp16 (now fp32)", _with(demands, replace(model.demand, dtype="fp16"))
-    for model in by_saving:
-        batch = model.demand.batch
+            yield f"models.{model.name}.dtype: fp16 (now fp32)", model, "dtype", "fp16"
+    for model in by_size:
+        batch = now = model.demand.batch
         while batch > 1:
             batch //= 2
-            sentence = f"models.{model.name}.batch_size: {batch} (now {model.demand.batch})"
-            yield sentence, _with(demands, replace(model.demand, batch=batch))
-    device = _device(by_saving[0]) if by_saving else "gpu"
+            yield f"models.{model.name}.batch_size: {batch} (now {now})", model, "batch", batch
+
+
+def _joint_changes(plan: MemoryPlan) -> Iterator[tuple[str, list[Demand]]]:
+    """Changes of every model at once."""
+    demands = _demands(plan)
+    device = _device(plan.models[0])
     yield f"{device}.maxWorkers: 1 for every model", [replace(demand, workers=1) for demand in demands]
     yield "dtype: fp16 for every model", [replace(demand, dtype="fp16") for demand in demands]
     yield (
@@ -115,16 +123,19 @@ def _plan_like(plan: MemoryPlan, demands: list[Demand], *, instance_type: str | 
     )
 
 
-def _fits(plan: MemoryPlan, changed: Demand) -> bool:
-    return _plan_like(plan, _with(_demands(plan), changed)).fits
+def _fits_with(plan: MemoryPlan, model: ModelPlan, field: str, value: int | str) -> bool:
+    """Whether a plan fits with one field of one model's demand changed. Only that model is counted anew, so that a
+    catalog of thousands can be asked about each of them.
+    """
+    changed = replace(model.demand, **{field: value})  # type: ignore[arg-type]
+    alone = _plan_like(plan, [changed]).models[0]
+    gpu = plan.gpu_used_mib - model.gpu_total_mib + alone.gpu_total_mib
+    host = plan.host_used_mib + (alone.host_total_mib - model.host_total_mib) * max(plan.instance.gpus, 1)
+    return (gpu <= plan.gpu_usable_mib or not plan.instance.gpus) and host <= plan.instance.memory_mib
 
 
 def _demands(plan: MemoryPlan) -> list[Demand]:
     return [model.demand for model in plan.models]
-
-
-def _with(demands: list[Demand], changed: Demand) -> list[Demand]:
-    return [changed if demand.name == changed.name else demand for demand in demands]
 
 
 def _size(model: ModelPlan) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from cohost.errors import CohostError
@@ -71,7 +72,7 @@ class MemoryPlan:
         """The memory of one GPU that processes can use."""
         return usable_gpu_mib(self.instance)
 
-    @property
+    @cached_property
     def gpu_used_mib(self) -> float:
         """The peaks of all workers on one GPU."""
         return sum(model.gpu_total_mib for model in self.models)
@@ -86,7 +87,7 @@ class MemoryPlan:
         """The largest checkpoint, which passes through the host's page cache while it is loaded."""
         return max((model.demand.profile.checkpoint_bytes / MIB for model in self.models), default=0.0)
 
-    @property
+    @cached_property
     def host_used_mib(self) -> float:
         """System, router, the workers of all GPUs, and the page cache of the largest load."""
         workers = sum(model.host_total_mib for model in self.models) * max(self.instance.gpus, 1)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
@@ -54,7 +55,7 @@ class Profile(BaseModel):
     elements: dict[Dtype, Annotated[int, Field(ge=1)]] = Field(min_length=1, description="elements by fp32, fp16, bf16")
     config: dict[str, Any] = Field(min_length=1, description="keys of config.json")
 
-    @property
+    @cached_property
     def shape(self) -> ModelShape:
         """The model's dimensions.
 

@@ -1,0 +1,161 @@
+"""Does the plan's estimate of activations hold? Measures the peak of real forward passes and prints both.
+
+Random models of the three architectures, tiny to middle size, batches of 1 to 32 texts of 64 to 512 tokens, padded as
+real batches are. On the CPU the peak is the running sum of every allocation that torch's profiler reports; on a GPU it
+is torch's own count of the memory given out (`--device cuda`), so neither needs a quiet machine.
+
+Run it as `python benchmarks/activations.py [--device cuda] [--dtype fp16] [--quick]`. Ends with 1 when an estimate is
+over the measured peak by more than 25 percent, or under it by more than 10.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from cohost.plan.activations import peak_activation_bytes
+from cohost.plan.shapes import ModelShape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MIB: Final = 1024 * 1024
+MOST_OVER, MOST_UNDER = 0.25, 0.10
+LARGEST_MIB: Final = 600
+"""Cases that the estimate puts above this are left out on the CPU, so that the benchmark fits a small machine."""
+
+DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+BATCHES, TOKENS = (1, 4, 8, 32), (64, 128, 300, 512)
+
+# hidden, layers, heads, intermediate: tiny, MiniLM's width, base width
+SIZES: Final = ((64, 2, 4, 128), (384, 4, 12, 1536), (768, 2, 12, 3072))
+DEBERTA: Final[dict[str, Any]] = {
+    "relative_attention": True,
+    "position_buckets": 256,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+    "max_position_embeddings": 512,
+}
+ARCHITECTURES: Final[dict[str, dict[str, Any]]] = {
+    "bert": {"max_position_embeddings": 512},
+    "xlm-roberta": {"max_position_embeddings": 514, "type_vocab_size": 1},
+    "deberta-v2": DEBERTA,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One forward pass: its model's name, batch and tokens, and bytes as estimated and as measured."""
+
+    model: str
+    batch: int
+    tokens: int
+    estimated: int
+    measured: int
+
+    @property
+    def error(self) -> float:
+        """How far the estimate is over the measurement, as a share of it; negative when under."""
+        return self.estimated / self.measured - 1
+
+    @property
+    def holds(self) -> bool:
+        """Whether the estimate is within the bounds."""
+        return -MOST_UNDER <= self.error <= MOST_OVER
+
+
+def make_model(architecture: str, size: tuple[int, int, int, int], device: str, dtype: torch.dtype) -> Any:  # noqa: ANN401
+    """A model of random weights for inference; its vocabulary is small, since embeddings are weights."""
+    hidden, layers, heads, intermediate = size
+    config = AutoConfig.for_model(
+        architecture,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=intermediate,
+        vocab_size=1000,
+        num_labels=3,
+        **ARCHITECTURES[architecture],
+    )
+    return AutoModelForSequenceClassification.from_config(config).eval().to(device=device, dtype=dtype)
+
+
+def measure(model: Any, batch: int, tokens: int) -> int:  # noqa: ANN401
+    """Peak bytes beside weights and inputs of one pass over texts of different lengths, after a warm-up."""
+    device = model.device
+    ids = torch.randint(5, 1000, (batch, tokens), device=device)
+    mask = torch.ones_like(ids)
+    mask[1:, tokens // 2 :] = 0
+    with torch.inference_mode():
+        model(input_ids=ids, attention_mask=mask)
+        if device.type == "cuda":
+            return _cuda_peak(model, ids, mask)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+            model(input_ids=ids, attention_mask=mask)
+    return _cpu_peak(trace)
+
+
+def _cuda_peak(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> int:  # noqa: ANN401
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    model(input_ids=ids, attention_mask=mask)
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _cpu_peak(trace: profile) -> int:
+    """The largest running sum of allocations and frees, in the order they happened."""
+    events = [event for event in trace.profiler.kineto_results.events() if event.name() == "[memory]"]  # type: ignore[union-attr]
+    events.sort(key=lambda event: event.start_ns())
+    return max(itertools.accumulate(event.nbytes() for event in events))
+
+
+def cases(device: str, dtype: str, *, quick: bool) -> Iterator[Case]:
+    """Every case of the grid, or a few of each architecture."""
+    sizes = SIZES[1:2] if quick else SIZES
+    grid = ((1, 64), (4, 128)) if quick else tuple(itertools.product(BATCHES, TOKENS))
+    for architecture, size in itertools.product(ARCHITECTURES, sizes):
+        model = make_model(architecture, size, device, DTYPES[dtype])
+        shape = ModelShape.from_config(model.config.to_dict())
+        for batch, tokens in grid:
+            element = DTYPES[dtype].itemsize
+            estimated = peak_activation_bytes(shape, batch=batch, tokens=tokens, element_bytes=element)
+            if device == "cpu" and estimated > LARGEST_MIB * MIB:
+                continue
+            measured = measure(model, batch, tokens)
+            yield Case(f"{architecture} {size[0]}", batch, tokens, estimated, measured)
+
+
+def main() -> int:
+    """Measure, print one line a case and the extremes; 1 when an estimate does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--dtype", default="fp32", choices=sorted(DTYPES))
+    parser.add_argument("--quick", action="store_true", help="a few cases of each architecture")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    found = []
+    for case in cases(options.device, options.dtype, quick=options.quick):
+        found.append(case)
+        print(
+            f"{case.model:<18} {case.batch:>3} x {case.tokens:<4} measured {case.measured / MIB:9.2f} MiB, "
+            f"estimated {case.estimated / MIB:9.2f} MiB, {case.error:+7.1%}{'' if case.holds else '  DOES NOT HOLD'}"
+        )
+    errors = [case.error for case in found]
+    print(f"{len(found)} cases, estimates from {min(errors):+.1%} to {max(errors):+.1%} of the measured peak")
+    return 0 if all(case.holds for case in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
