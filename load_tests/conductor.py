@@ -15,6 +15,7 @@ from locust.runners import STATE_RUNNING, MasterRunner
 from cohost.report.run import ColdCall, Phase
 from load_tests.clock import now
 from load_tests.cold import first_calls
+from load_tests.plan import SPAWN_RATE
 from load_tests.stage import Cue, shares
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Conductor:
         """Wait until Locust has started all users, more than it was asked for where a step needs more."""
         needed = max(step.concurrency for step in self._steps)
         if self._runner.target_user_count < needed:
-            self._runner.start(needed, spawn_rate=100)
+            self._runner.start(needed, spawn_rate=SPAWN_RATE)
         while self._runner.state != STATE_RUNNING or self._runner.user_count < needed:
             gevent.sleep(POLL_S)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -24,8 +25,6 @@ from load_tests.targets import resolve
 from load_tests.watch import watch
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from locust.env import Environment
 
 _logger = logging.getLogger("load_tests")
@@ -59,8 +58,8 @@ class Lifecycle:
             seed=self.options.seed,
             pad_to_max=self.options.pad_to_max,
             max_length=self.options.max_length,
-            texts=self.options.texts,
-            hubs=tuple(self.options.hub or ()),
+            texts=Path(self.options.texts) if self.options.texts else None,
+            hubs=tuple(map(Path, self.options.hub or ())),
         )
         batches = plan.batches(self.options)
         pairs = zip(resolved.models, resolved.revisions, strict=True)
@@ -68,14 +67,23 @@ class Lifecycle:
         if not isinstance(self.runner, WorkerRunner):
             for warning in filter(None, (book.warning for book in books)):
                 _logger.warning(warning)
-        if self.options.num_users is None and self.options.headless:
-            self.options.num_users = plan.default_users(self.options.rate)
+        if self.options.headless:
+            self._choose_users()
         session = Session(self.environment, resolved, books, self.recorder)
         session.single = len(plan.steps(self.options, 1)) == 1
         # What is loaded by now stays, so the collector need not look at it again in the middle of a measurement.
         gc.collect()
         gc.freeze()
         return session
+
+    def _choose_users(self) -> None:
+        """Locust would take one user, and start one a second, which nothing here needs: nobody is measured before all
+        are there.
+        """
+        if self.options.num_users is None:
+            self.options.num_users = plan.default_users(self.options.rate)
+        if self.options.spawn_rate is None:
+            self.options.spawn_rate = plan.SPAWN_RATE
 
     @property
     def leads(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cohost.deployment import DEFAULT_STACK
@@ -19,7 +18,10 @@ MAX_CONCURRENCY = 10_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options to Locust's parser, in groups of their own in `--help`."""
+    """Add the options to Locust's parser, in groups of their own in `--help`.
+
+    Their values are plain data, paths too, because a master sends them to its workers.
+    """
     _add_target(parser.add_argument_group("encoders: what is called"))
     _add_payloads(parser.add_argument_group("encoders: what is sent"))
     _add_load(parser.add_argument_group("encoders: how it is sent"))
@@ -47,8 +49,7 @@ def _add_target(group: argparse._ArgumentGroup) -> None:
         group,
         "--catalog",
         "COHOST_CATALOG",
-        type=Path,
-        default=Path("model_configs/encoders.yaml"),
+        default="model_configs/encoders.yaml",
         help="The catalog that says each model's task and tokenizer (default: %(default)s).",
     )
     _add(
@@ -88,7 +89,6 @@ def _add_payloads(group: argparse._ArgumentGroup) -> None:
         group,
         "--texts",
         "COHOST_LOAD_TEXTS",
-        type=Path,
         metavar="FILE",
         help="Texts to send, one a line, UTF-8 (default: sentences in eight languages, joined to mixed lengths).",
     )
@@ -110,7 +110,6 @@ def _add_payloads(group: argparse._ArgumentGroup) -> None:
         group,
         "--hub",
         "COHOST_LOAD_HUB",
-        type=Path,
         action="append",
         metavar="DIR",
         help="A folder of tokenizers laid out as org/name; may be repeated.",
@@ -187,7 +186,6 @@ def _add_result(group: argparse._ArgumentGroup) -> None:
         group,
         "--out",
         "COHOST_LOAD_OUT",
-        type=Path,
         metavar="DIR",
         help="The folder for the result (default: .cohost/load/DATE-TIME).",
     )

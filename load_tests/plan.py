@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS = 20.0
 SETTLE_SECONDS = 2.0
+SPAWN_RATE = 100
+"""Users started in a second; Locust warns of more."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ def new_folder(options: argparse.Namespace, *, taken: bool) -> Path:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     if options.out is None:
         return DEFAULT_OUT / stamp
-    return options.out / stamp if taken else Path(options.out)
+    return Path(options.out) / stamp if taken else Path(options.out)
 
 
 def make_run(

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -77,7 +78,8 @@ def _wanted(options: argparse.Namespace) -> dict[str, float]:
 
 
 def _catalog(options: argparse.Namespace) -> Catalog | None:
-    return load_catalog(options.catalog) if options.catalog.is_file() else None
+    path = Path(options.catalog)
+    return load_catalog(path) if path.is_file() else None
 
 
 def _models(

@@ -1,0 +1,367 @@
+"""The load test held against a target whose behaviour is known: Locust as a user starts it, and a stub that answers.
+
+What depends on time is measured up to three times, because another process on the machine can spoil a measurement; a
+generator that is wrong is wrong each time.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cohost.report.run import Run, load_run
+from cohost.report.samples import Outcome, answered, latency_s
+from cohost.report.summary import summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+LOCUSTFILE = ROOT / "load_tests" / "encoders.py"
+TRIES = 3
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@dataclass
+class Target:
+    """A running stub."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def counts(self) -> dict[str, int]:
+        """Connections (this one too) and calls so far."""
+        with urllib.request.urlopen(f"{self.url}/counts", timeout=5) as answer:  # noqa: S310 - http only
+            return dict(json.load(answer))
+
+
+@dataclass
+class Done:
+    """A finished load test: its exit code, what it printed, its result where it wrote one, and how long it took."""
+
+    code: int
+    output: str
+    run: Run | None
+    seconds: float
+
+    @property
+    def result(self) -> Run:
+        """The result, which must be there."""
+        assert self.run is not None, self.output
+        return self.run
+
+    @property
+    def marks(self) -> set[str]:
+        """The codes of the run's marks."""
+        return {mark.code for mark in self.result.record.marks}
+
+
+@pytest.fixture
+def stub() -> Iterator[Callable[..., Target]]:
+    """Starts stubs that end with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> Target:
+        command = [sys.executable, "-m", "load_tests.stub", *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        started.append(process)
+        assert process.stdout is not None
+        return Target(process, int(process.stdout.readline()))
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(10)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def command_of(target: Target, out: Path, *arguments: str) -> list[str]:
+    """Locust on a stub with one model that answers at once, without a warm-up."""
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
+    command += ["--host", target.url, "--models", "stub", "--task", "text-classification", "--warmup", "0"]
+    return [*command, "--out", str(out), *arguments]
+
+
+def environment() -> dict[str, str]:
+    """This environment without the options that it may hold."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("COHOST_", "LOCUST_"))}
+
+
+def load(target: Target, out: Path, *arguments: str) -> Done:
+    """Run Locust to its end."""
+    started = time.monotonic()
+    done = subprocess.run(
+        command_of(target, out, *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env=environment(),
+        cwd=ROOT,
+    )
+    run = load_run(out) if (out / "run.json").is_file() else None
+    return Done(done.returncode, done.stdout + done.stderr, run, time.monotonic() - started)
+
+
+def within(tries: int, attempt: Callable[[int], str | None]) -> None:
+    """Try a measurement until it holds; each attempt returns what was wrong, or None."""
+    faults: list[str] = []
+    for number in range(tries):
+        fault = attempt(number)
+        if fault is None:
+            return
+        faults.append(fault)
+    pytest.fail("; ".join(faults))
+
+
+def test_fifty_users_see_the_latency_of_the_target(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """20 ms answers read as 20 ms with 50 users, over one connection a user and no more."""
+
+    def attempt(number: int) -> str | None:
+        target = stub("--delay-ms", "20")
+        arguments = ("-u", "50", "-r", "100", "--warmup", "0.5", "--measure", "3")
+        run = load(target, tmp_path / str(number), *arguments).result
+        opened = target.counts()["connections"] - 1
+        assert opened <= 50
+        assert run.record.connections_opened == opened
+        p50 = float(np.median(latency_s(answered(run.samples)))) * 1000
+        assert p50 >= 20
+        return None if p50 <= 22 else f"p50 {p50:.2f} ms"
+
+    within(TRIES, attempt)
+
+
+def test_latencies_agree_with_an_independent_client(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """Threads with the standard library's HTTP client find the same median within 5 %."""
+
+    def attempt(number: int) -> str | None:
+        target = stub("--delay-ms", "20")
+        run = load(target, tmp_path / str(number), "-u", "4", "--skip-cold", "--measure", "2").result
+        ours = float(np.median(latency_s(answered(run.samples))))
+        theirs = float(np.median(threaded(target, threads=4, seconds=2)))
+        return None if abs(ours / theirs - 1) <= 0.05 else f"{ours * 1000:.2f} ms against {theirs * 1000:.2f} ms"
+
+    within(TRIES, attempt)
+
+
+def threaded(target: Target, *, threads: int, seconds: float) -> list[float]:
+    """Latencies that closed-loop threads with http.client see."""
+    found: list[float] = []
+
+    def call() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=10)
+        while time.perf_counter() < ends:
+            started = time.perf_counter()
+            connection.request("POST", "/invocations", b'{"inputs": "x"}')
+            connection.getresponse().read()
+            found.append(time.perf_counter() - started)
+        connection.close()
+
+    ends = time.perf_counter() + seconds
+    callers = [threading.Thread(target=call) for _ in range(threads)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    return found
+
+
+def test_open_load_shows_a_freeze_in_full(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """A target that stands still for 3 s makes every caller wait who was due in them, not just one."""
+    target = stub("--delay-ms", "5", "--freeze-after", "1", "--freeze", "3")
+
+    done = load(target, tmp_path / "run", "--rate", "20", "--skip-cold", "--measure", "7")
+
+    (step,) = summarise(done.result).steps
+    assert step.total.latency_ms is not None
+    assert step.total.latency_ms.p99 > 2000
+    assert step.total.latency_ms.p50 < 500
+    waited = latency_s(answered(done.result.samples))
+    assert 0.25 < float((waited > 0.1).mean()) < 0.6, "three of seven seconds were frozen"
+
+
+def test_failures_are_counted_once_each(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """Every fifth call 503: a fifth failed, by its status, and no call was repeated in secret."""
+    target = stub("--delay-ms", "5", "--fail-every", "5")
+
+    done = load(target, tmp_path / "run", "-u", "4", "--skip-cold", "--measure", "2", "--max-error-rate", "0.1")
+
+    line = summarise(done.result).steps[0].total
+    assert line.calls == target.counts()["calls"]
+    assert line.failures == {"model error (503)": line.failed}
+    assert abs(line.failed / line.calls - 0.2) < 0.01
+    assert done.marks == {"error-rate"}
+    assert done.code == 1
+    assert "CallFailed('model error (503)')" in done.output
+
+
+def test_a_rate_that_is_not_reached_marks_the_run(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """A target that can do half of what was planned ends with a mark and an exit code, not with a nice table."""
+    target = stub("--delay-ms", "20", "--workers", "1")
+
+    done = load(target, tmp_path / "run", "--rate", "100", "-u", "20", "--skip-cold", "--measure", "3")
+
+    assert "rate-not-reached" in done.marks
+    assert not done.result.record.valid
+    assert done.code == 3
+    assert Outcome.UNSENT in done.result.samples["outcome"]
+    assert "rate-not-reached: step b1 100/s" in done.output
+
+
+def test_a_target_that_never_answers_ends_the_run_at_the_time_out(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """Calls fail as timed out, and nothing waits longer than that."""
+    done = load(stub("--silent"), tmp_path / "run", "-u", "3", "--skip-cold", "--timeout", "1", "--measure", "1.5")
+
+    outcomes = set(done.result.samples["outcome"].tolist())
+    assert outcomes == {Outcome.TIMED_OUT}
+    assert done.marks >= {"no-answer"}
+    assert done.code == 1
+    assert done.seconds < 15
+
+
+def test_a_first_call_that_fails_ends_the_run(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """When no model answers at all, nothing is measured, and the reason is said."""
+    done = load(stub("--items", "3"), tmp_path / "run", "-u", "3", "--measure", "5")
+
+    assert done.code == 1
+    assert "the first call of stub failed: 200 with a wrong answer: 3 results for 1 texts" in done.output
+    assert {mark.code for mark in done.result.record.marks} >= {"no-answer"}
+
+
+def test_two_processes_make_one_result(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """With --processes all calls of all workers are in the result, once each."""
+    target = stub("--delay-ms", "5")
+
+    done = load(target, tmp_path / "run", "--processes", "2", "-u", "5", "-r", "10", "--measure", "3")
+
+    run = done.result
+    assert set(run.samples["worker"].tolist()) == {0, 1}
+    assert len(run.samples) == target.counts()["calls"]
+    assert run.record.machine.processes == 2
+    assert set(run.ticks["worker"].tolist()) == {0, 1}
+    (step,) = summarise(run).steps
+    assert step.concurrency == 5
+    assert step.total.calls > 300, "five callers of 5 ms for 3 s"
+
+
+def test_sweeps_are_steps_of_one_run(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """Each step has its texts a call and its callers, and Locust's own statistics name both."""
+    target = stub("--delay-ms", "4")
+    files = ("--csv", str(tmp_path / "csv"), "--html", str(tmp_path / "page.html"))
+    sweeps = ("--sweep-batch", "[1,8]", "--sweep-concurrency", "1,3", "--warmup", "0.2", "--measure", "0.6")
+
+    done = load(target, tmp_path / "run", *sweeps, *files)
+
+    summary = summarise(done.result)
+    assert [(step.batch, step.concurrency) for step in summary.steps] == [(1, 1), (8, 1), (1, 3)]
+    assert [phase.kind for phase in done.result.record.phases] == ["cold", *("warm-up", "measured") * 3]
+    assert set(done.result.of_phase(4)["items"].tolist()) == {8}
+    (headline,) = summary.headlines
+    assert headline.batch_efficiency == pytest.approx(8, rel=0.2)
+    assert summary.steps[2].total.calls_per_s > 2 * summary.steps[0].total.calls_per_s
+    assert "invoke,stub b8 c1," in (tmp_path / "csv_stats.csv").read_text()
+    assert "stub b1 c3" in (tmp_path / "page.html").read_text()
+
+
+def test_a_p99_over_its_limit_is_exit_code_1(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """A pipeline stops at a latency that it does not want."""
+    done = load(stub("--delay-ms", "10"), tmp_path / "run", "--skip-cold", "--measure", "1", "--p99-below", "5")
+
+    assert done.marks >= {"p99"}
+    assert done.code == 1
+
+
+def test_ctrl_c_keeps_what_was_measured(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """An interrupted run is a result with a mark, and ends at once."""
+    target, out = stub("--delay-ms", "5"), tmp_path / "run"
+    command = command_of(target, out, "-u", "2", "--measure", "60")
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), cwd=ROOT
+    )
+    deadline = time.monotonic() + 30
+    while target.counts()["calls"] < 50 and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+    process.send_signal(signal.SIGINT)
+    process.wait(15)
+
+    run = load_run(out)
+    assert {mark.code for mark in run.record.marks} == {"cut-short"}
+    assert len(answered(run.samples)) >= 50
+
+
+def test_a_thousand_users_start_in_seconds(stub: Callable[..., Target], tmp_path: Path) -> None:
+    """Users share one client, so there is nothing to build for each of them."""
+    done = load(stub("--delay-ms", "1000"), tmp_path / "run", "-u", "1000", "-r", "1000", "--measure", "1")
+
+    assert done.result.record.connections_opened <= 1000
+    assert len(done.result.samples) >= 1000
+    assert done.seconds < 30
+
+
+def test_help_names_every_option_and_the_documents_too() -> None:
+    """`locust --help` and docs/load-tests.md know all options of ours."""
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment())
+    documents = (ROOT / "docs" / "load-tests.md").read_text()
+
+    ours = done.stdout[done.stdout.index("encoders: what is called") :]
+    options = set(re.findall(r"^  (--[a-z0-9-]+)", ours, re.MULTILINE))
+
+    assert {"--endpoint", "--models", "--target-model", "--pad-to-max", "--rate", "--p99-below", "--out"} <= options
+    assert not [option for option in options if f"`{option}" not in documents]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sweep-batch", "1,x"], "argument --sweep-batch: 'x'; allowed: a whole number"),
+        (["--rate", "5", "--sweep-concurrency"], "error: --rate and a sweep; allowed: one of them"),
+        (["--host", "127.0.0.1:1"], "error: --host '127.0.0.1:1'; allowed: a container's URL"),
+        (["--texts", "nowhere.txt", "--host", "http://127.0.0.1:1"], "error: --texts 'nowhere.txt': cannot be read"),
+    ],
+)
+def test_a_wrong_option_ends_with_a_clear_line(arguments: list[str], message: str) -> None:
+    """A user sees what is wrong and what is allowed, without a trace of our code."""
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--task", "text-classification"]
+    command += [] if "--models" in arguments else ["--models", "a"]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, env=environment(), timeout=60
+    )
+
+    assert done.returncode in {1, 2}
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ssl_before_locust_is_refused_with_the_reason() -> None:
+    """Importing boto3 first would break TLS in a way that nobody understands, so it is said at once."""
+    code = "import boto3; import load_tests.encoders"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+
+    assert done.returncode == 1
+    assert "ssl was imported before Locust" in done.stderr.splitlines()[-1]
+    code = "import locust; import boto3; import load_tests.encoders"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
