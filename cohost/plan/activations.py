@@ -18,7 +18,7 @@ _INDEX_BYTES: Final = 8
 """Positions and DeBERTa's attention mask are int64."""
 
 _ATTENTION_STATES: Final = 8
-"""Tensors of T x h around attention: six by the code, up to two more where the kernel copies heads of few dimensions."""
+"""Tensors of T x h around attention: six by the code, up to two more where a kernel copies heads of few dimensions."""
 
 _TORCH_SCORE_COPIES: Final = 3
 """Scores, masked scores and probabilities, where attention is written out in plain torch."""
