@@ -55,7 +55,7 @@ def _deploy(environment: dict[str, str], folder: Path) -> int:
 
 
 def _bench(environment: dict[str, str]) -> int:
-    command = [sys.executable, "-m", "cohost", "bench", "--short", "--hub", str(TOKENIZERS)]
+    command = [sys.executable, "-m", "cohost", "bench", "--short", "--mixed-lengths", "--hub", str(TOKENIZERS)]
     command += ["--label", "offline encoders, this machine", *sys.argv[1:]]
     return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603 - our own command
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS = 10_000
 """The pool's bound. Connections are opened when a call finds none free, so there are as many as calls under way."""
 
+BLOCK_BYTES = 1 << 16
+"""Read at once: an embedding of a long text is megabytes, and each read of it costs a turn of the loop."""
+
 CONNECT_TIMEOUT_S = 10.0
 SERVICE = "sagemaker"
 _JSON = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -55,7 +58,7 @@ class Transport:
         self._region = resolved.target.region or ""
         url = urllib.parse.urlsplit(resolved.target.url)
         self._base = f"{url.scheme}://{url.netloc}"
-        self._client = HTTPClient.from_url(self._base, headers={"User-Agent": "lmi-cohost"})
+        self._client = HTTPClient.from_url(self._base, headers={"User-Agent": "lmi-cohost"}, block_size=BLOCK_BYTES)
         self._pool = _pool(url, timeout_s)
         # The client makes a pool of its own, which neither counts nor looks after more than a thousand connections.
         self._client._connection_pool = self._pool  # noqa: SLF001

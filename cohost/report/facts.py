@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from cohost.report.summary import RunSummary
 
 
+FEW_CALLS = 30
+"""A step with fewer answered calls says little about anything."""
+
+
 def facts_of(record: RunRecord) -> list[tuple[str, str]]:
     """Names and values, in the order to be read."""
     target = record.target
@@ -45,6 +49,10 @@ def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
     notes = [("invalid" if mark.invalid else "warning", mark.message) for mark in record.marks]
     if record.target.emulated:
         notes.append(("note", "an emulation answered: the numbers are this machine's, not those of AWS"))
+    few = [step.name for step in summary.steps if step.total.answered < FEW_CALLS]
+    if few:
+        text = f"fewer than {FEW_CALLS} calls were answered in {', '.join(few)}; measure longer (--measure)"
+        notes.append(("warning", text))
     rough = {head.model for head in summary.headlines if head.latency_ms and head.latency_ms.p99_is_rough}
     if rough:
         names = ", ".join(head.model for head in summary.headlines if head.model in rough)

@@ -10,6 +10,7 @@ from cohost.report.text import NONE, UNKNOWN, duration, number, short
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cohost.report.run import RunRecord
     from cohost.report.summary import Headline, Line, RunSummary, Step
 
 HEADLINE_COLUMNS = (
@@ -55,13 +56,13 @@ def markdown(summaries: Sequence[RunSummary]) -> str:
 def headline_rows(summary: RunSummary) -> list[tuple[str, ...]]:
     """The rows of the table by which designs are compared."""
     label = summary.record.label if summary.record.valid else f"{summary.record.label} (INVALID)"
-    return [(label, *_headline(headline)) for headline in summary.headlines]
+    return [(label, *_headline(headline, summary.record)) for headline in summary.headlines]
 
 
 def step_rows(summary: RunSummary) -> list[tuple[str, ...]]:
     """Every step, all models together and each apart."""
     return [
-        _line(step, line)
+        _line(step, line, summary.record)
         for step in summary.steps
         for line in ((step.total, *step.models) if len(step.models) > 1 else step.models)
     ]
@@ -83,7 +84,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def _headline(headline: Headline) -> tuple[str, ...]:
+def _headline(headline: Headline, record: RunRecord) -> tuple[str, ...]:
     latency = headline.latency_ms
     efficiency = headline.batch_efficiency
     percentiles = (NONE,) * 4
@@ -96,17 +97,19 @@ def _headline(headline: Headline) -> tuple[str, ...]:
         str(latency.count if latency else 0),
         short(headline.items_per_s_at_8),
         NONE if efficiency is None else f"{efficiency:.1f}x",
-        _cost(headline.usd_per_million, headline.items_per_s_at_8),
+        _cost(headline.usd_per_million, headline.items_per_s_at_8, record),
         headline.instance,
     )
 
 
-def _cost(usd: float | None, rate: float | None) -> str:
-    """A price that is not known is said to be so; without a rate there is nothing to price."""
-    return number(usd, 2) if usd is not None else UNKNOWN if rate else NONE
+def _cost(usd: float | None, rate: float | None, record: RunRecord) -> str:
+    """A price that is not known is said to be so; without a rate, or AWS, there is nothing to price."""
+    if usd is not None:
+        return number(usd, 2)
+    return UNKNOWN if rate and not record.target.emulated else NONE
 
 
-def _line(step: Step, line: Line) -> tuple[str, ...]:
+def _line(step: Step, line: Line, record: RunRecord) -> tuple[str, ...]:
     latency = line.latency_ms
     shown = (NONE,) * 6
     if latency is not None:
@@ -130,7 +133,7 @@ def _line(step: Step, line: Line) -> tuple[str, ...]:
         *shown,
         short(line.calls_per_s),
         rate,
-        _cost(line.usd_per_million, line.items_per_s),
+        _cost(line.usd_per_million, line.items_per_s, record),
     )
 
 

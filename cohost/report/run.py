@@ -147,6 +147,15 @@ class Run:
         chosen = self.samples["phase"] == index
         return raw.choose(self.samples, chosen if model is None else chosen & (self.samples["model"] == model))
 
+    def answered_in(self, phase: Phase, model: int | None = None) -> Samples:
+        """The calls that were answered while a phase went on, those too that were sent before it began.
+
+        A rate is made of these: callers that still wait for a dropped call of the warm-up are at work in the phase.
+        """
+        good = raw.answered(self.samples)
+        chosen = (good["done"] > phase.started) & (good["done"] <= phase.ended)
+        return raw.choose(good, chosen if model is None else chosen & (good["model"] == model))
+
     def ticks_of(self, phase: Phase) -> Samples:
         """The looks at the generator while a phase went on."""
         at = self.ticks["at"]

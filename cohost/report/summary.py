@@ -15,7 +15,7 @@ from cohost.report.statistics import Distribution, Interval, distribution, rate_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cohost.report.run import Phase, Run
+    from cohost.report.run import Run
 
 TABLE_BATCH = 8
 """The batch size of the table by which designs are compared."""
@@ -132,7 +132,6 @@ def _steps(run: Run) -> Iterator[Step]:
             continue
         ticks = run.ticks_of(phase)
         cpu = [float(ticks["cpu"][ticks["worker"] == worker].mean()) for worker in np.unique(ticks["worker"])]
-        names = enumerate(run.record.models)
         yield Step(
             name=phase.name,
             batch=phase.batch,
@@ -140,23 +139,23 @@ def _steps(run: Run) -> Iterator[Step]:
             rate=phase.rate,
             seconds=phase.seconds,
             started=phase.started,
-            total=_line(ALL_MODELS, run.of_phase(index), phase, run.record),
-            models=tuple(_line(model.name, run.of_phase(index, number), phase, run.record) for number, model in names),
+            total=_line(run, index, None),
+            models=tuple(_line(run, index, number) for number in range(len(run.record.models))),
             generator_cpu=max(cpu) if cpu else None,
             generator_lag_ms=float(ticks["lag_mean"].mean()) * 1000 if len(ticks) else None,
         )
 
 
-def _line(name: str, samples: Samples, phase: Phase, record: RunRecord) -> Line:
-    good, bad = answered(samples), failed(samples)
-    in_time = good[good["done"] <= phase.ended]
+def _line(run: Run, index: int, model: int | None) -> Line:
+    phase, samples = run.record.phases[index], run.of_phase(index, model)
+    good, bad, in_time = answered(samples), failed(samples), run.answered_in(phase, model)
     rate = float(in_time["items"].sum()) / phase.seconds
     spent = float(service_s(good).sum())
     alone = None if phase.rate is not None or not spent else phase.concurrency * float(good["items"].sum()) / spent
-    price = None if record.price is None else record.price.usd_per_hour
+    price = None if run.record.price is None else run.record.price.usd_per_hour
     outcomes, counts = np.unique(bad["outcome"], return_counts=True)
     return Line(
-        model=name,
+        model=ALL_MODELS if model is None else run.record.models[model].name,
         calls=len(samples),
         answered=len(good),
         failed=len(bad),
@@ -167,7 +166,7 @@ def _line(name: str, samples: Samples, phase: Phase, record: RunRecord) -> Line:
         items_per_s=rate,
         items_per_s_interval=rate_interval(in_time["done"], in_time["items"], phase.started, phase.ended),
         items_per_s_alone=alone,
-        usd_per_million=cost_per_million(price, rate if name == ALL_MODELS or alone is None else alone),
+        usd_per_million=cost_per_million(price, rate if model is None or alone is None else alone),
     )
 
 
