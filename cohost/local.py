@@ -69,7 +69,7 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
     Raises:
         LocalError: it runs already, the port is in use, a package is missing, or it does not come up.
     """
-    _check_packages()
+    check_packages()
     if (running := find(state)) is not None:
         msg = (
             f"state {str(state)!r}: a server runs there already (process {running.pid}, {running.url}); allowed: one a "
@@ -114,7 +114,12 @@ def stop(state: Path) -> bool:
     return True
 
 
-def _check_packages() -> None:
+def check_packages() -> None:
+    """See that the packages are there that `local_aws` needs.
+
+    Raises:
+        LocalError: some are missing.
+    """
     missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
     if missing:
         msg = (

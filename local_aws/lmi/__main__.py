@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def main() -> int:
         memory_mb=options.memory_mb,
         watch_parent=options.watch_parent,
         cache=options.cache,
+        wait_model_loading=options.wait_model_loading,
     )
     try:
         return asyncio.run(serve(settings))
@@ -41,6 +43,12 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         default=False,
         help="as SAGEMAKER_MULTI_MODEL=true: a model that states no memory is held against 1.2 times its files",
+    )
+    parser.add_argument(
+        "--wait-model-loading",
+        action=argparse.BooleanOptionalAction,
+        default=os.environ.get("SERVING_WAIT_MODEL_LOADING", "true").lower() == "true",
+        help="listen only once the models of the store are loaded (default: as SERVING_WAIT_MODEL_LOADING says, or so)",
     )
     parser.add_argument(
         "--hub", type=Path, action="append", help="folder of org/name model folders; may be repeated (default: ours)"

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from local_aws.lmi.faults import Fault, ResourceNotFound
 from local_aws.lmi.http_protocol import REASON_HEADER
 from local_aws.lmi.inference import infer, ping
-from local_aws.lmi.management import manage
+from local_aws.lmi.management import counters, manage
 from local_aws.lmi.replies import Reply, fault_reply, new_request_id
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 # Matched against path and query as sent: "/models/m/invoke?x=1" is no inference route, as in the real server.
 _INFERENCE = re.compile(r"/(ping|invocations|predictions|v1/chat/completions)([/?].*)?|/models/.+/invoke", re.DOTALL)
 _MANAGEMENT = re.compile(r"/(models|server)([/?].*)?", re.DOTALL)
+# Ours, at a path that the real server does not have: it tells its counters at /server/metrics when it is asked to.
+COUNTERS_PATH = "/_cohost/metrics"
 _LARGEST_BODY = 64 * 1024 * 1024
 
 
@@ -67,6 +69,8 @@ class LmiApp:
             return await infer(self._registry, request, segments, body, request_id)
         if _MANAGEMENT.fullmatch(sent):
             return await manage(self._registry, request, segments, body)
+        if sent == COUNTERS_PATH:
+            return counters(self._registry)
         raise ResourceNotFound
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from local_aws.lmi.faults import BadRequest, ModelNotFound, NotReady, ResourceNotFound
+from local_aws.lmi.faults import BadRequest, Fault, ModelNotFound, NotReady, ResourceNotFound
 from local_aws.lmi.invocation import Invocation
 from local_aws.lmi.model import Status
 from local_aws.lmi.replies import Reply, json_reply
@@ -41,7 +41,12 @@ async def infer(registry: Registry, request: Request, segments: Sequence[str], b
     if model.status is not Status.READY or model.pool is None or model.settings is None:
         raise NotReady(model.name)
     properties = invocation.properties | {"requestId": request_id, "handler": model.settings.properties["handler"]}
-    answer = await model.pool.submit(properties, invocation.contents)
+    try:
+        answer = await model.pool.submit(properties, invocation.contents)
+    except Fault as fault:
+        model.pool.metrics.response(fault.status)
+        raise
+    model.pool.metrics.response(answer.code)
     reason = None if answer.code == HTTPStatus.OK else answer.message
     return Reply(answer.code, answer.body, answer.properties, reason)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,12 @@ class Job:
     properties: dict[str, str]
     contents: Sequence[Content]
     future: asyncio.Future[Answer]
+    arrived_at: float = field(default_factory=time.perf_counter)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it came."""
+        return time.perf_counter() - self.arrived_at
 
 
 def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:

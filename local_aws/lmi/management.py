@@ -1,12 +1,14 @@
-"""The management routes: /models and /models/{name}."""
+"""The management routes: /models, /models/{name} and /server/metrics."""
 
 from __future__ import annotations
 
+import os
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.faults import BadRequest, MethodNotAllowed, ModelNotFound, ResourceNotFound
 from local_aws.lmi.load_request import read_load_request
+from local_aws.lmi.metrics import CONTENT_TYPE, exposition
 from local_aws.lmi.model_settings import java_int
 from local_aws.lmi.replies import Reply, json_reply
 
@@ -30,7 +32,7 @@ async def manage(registry: Registry, request: Request, segments: Sequence[str], 
         Fault: no such route, method, model or parameter; or a model cannot be loaded.
     """
     if segments[1] == "server":
-        return _server(segments)
+        return _server(registry, segments)
     name = segments[2] if len(segments) > 2 else None  # noqa: PLR2004 - "", "models", name
     if name is None:
         return await _manage_all(registry, request, body)
@@ -93,10 +95,17 @@ async def _scale(registry: Registry, request: Request, name: str) -> Reply:
     return _status(f'Workflow "{name}" worker scaled. New Worker configuration min workers:{least} max workers:{most}')
 
 
-def _server(segments: Sequence[str]) -> Reply:
-    if segments[2:] == ["metrics"]:
+def counters(registry: Registry) -> Reply:
+    """The counters of every model as Prometheus text."""
+    return Reply(HTTPStatus.OK, exposition(registry.models).encode(), {"content-type": CONTENT_TYPE})
+
+
+def _server(registry: Registry, segments: Sequence[str]) -> Reply:
+    if segments[2:] != ["metrics"]:
+        raise ResourceNotFound
+    if os.environ.get("SERVING_PROMETHEUS", "").lower() != "true":
         raise BadRequest(_NO_PROMETHEUS)
-    raise ResourceNotFound
+    return counters(registry)
 
 
 def _number(request: Request, name: str, default: int) -> int:

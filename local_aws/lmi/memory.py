@@ -18,7 +18,7 @@ _MIB = 1024 * 1024
 
 def resident_mb(pids: Iterable[int]) -> int:
     """What processes hold in memory, in MiB; one that has gone holds nothing."""
-    return sum(map(_resident_bytes, pids)) // _MIB
+    return sum(map(resident_bytes, pids)) // _MIB
 
 
 def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budget_mb: int | None) -> None:
@@ -36,7 +36,8 @@ def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budg
         raise OutOfMemory
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
+    """What a process holds in memory; 0 when it has gone."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.NoSuchProcess:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from local_aws.lmi.faults import CapacityExceeded, EngineFailure, Fault, NotReady, WorkerFailure
 from local_aws.lmi.job_queue import JobQueue
 from local_aws.lmi.jobs import Answer, AsyncAnswer, Job, fail, join, split, take_part
+from local_aws.lmi.metrics import ModelMetrics
 from local_aws.lmi.pool_worker import Worker
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class WorkerPool:
         self.min_workers = settings.min_workers
         self.max_workers = settings.max_workers
         self.failed = False
+        self.metrics = ModelMetrics()
         self._name = name
         self._settings = settings
         self._starter = starter
@@ -97,7 +99,9 @@ class WorkerPool:
         self._queue.offer(job)
         if self._needs_another():
             self._spawn(self._scale_up())
-        return await job.future
+        answer = await job.future
+        self.metrics.answered(job.age_s)
+        return answer
 
     async def scale(self, min_workers: int, max_workers: int) -> None:
         """Changes the bounds (a negative number keeps one) and starts or ends permanent workers to fit."""
@@ -169,7 +173,9 @@ class WorkerPool:
             jobs = await self._queue.batch(size, delay_s, idle_s)
             if not jobs:
                 self._retire(worker)
-            elif settings.async_mode:
+                continue
+            self.metrics.batch(job.age_s for job in jobs)
+            if settings.async_mode:
                 self._hand_over(link, jobs[0])
             else:
                 await self._run(worker, link, jobs)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _GRACE_S = 2
+_FAREWELL_S = 3
 _KEEP_ALIVE_S = 60
 
 
@@ -38,6 +39,7 @@ class ServerSettings:
     """How to run a container; `port` 0 takes a free one, `memory_mb` None the machine's free memory.
 
     `cache` is the folder for unpacked files (None: one of the container's own); it is removed at the end.
+    `wait_model_loading` says whether to listen only once the models of the store are loaded.
     """
 
     host: str = "127.0.0.1"
@@ -49,6 +51,7 @@ class ServerSettings:
     memory_mb: int | None
     watch_parent: bool
     cache: Path | None
+    wait_model_loading: bool
 
 
 async def serve(settings: ServerSettings) -> int:
@@ -120,14 +123,27 @@ class _Server(uvicorn.Server):
     async def run(self) -> int:  # type: ignore[override]
         if self._settings.watch_parent:
             self._watch_parent()
+        loading = asyncio.create_task(self._load_store())
+        if self._settings.wait_model_loading and not await loading:
+            return 1
         try:
-            # Like the real server, it does not listen before the models of its store are there.
+            await self.serve(sockets=[self._listener])
+        finally:
+            loading.cancel()
+        return int(loading.done() and not loading.cancelled() and not loading.result())
+
+    async def _load_store(self) -> bool:
+        """Loads the models of the store; False when one cannot be loaded, which ends the server."""
+        try:
             await asyncio.gather(*map(self._registry.register, startup_models(self._settings.model_store)))
         except Fault as fault:
             logger.error("a model of %s cannot be loaded: %s", self._settings.model_store, fault)  # noqa: TRY400
-            return 1
-        await self.serve(sockets=[self._listener])
-        return 0
+            if not self._settings.wait_model_loading:
+                # As the real server: whoever pings it gets a chance to see the model that fails.
+                await asyncio.sleep(_FAREWELL_S)
+                self.should_exit = True
+            return False
+        return True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

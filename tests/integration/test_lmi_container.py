@@ -39,6 +39,17 @@ def handle(inputs):
     time.sleep(body.get("sleep", 0))
     return Output().add_as_json({"echo": body, "pid": os.getpid(), "properties": inputs.get_properties()})
 """
+BATCH_ECHO = """
+from djl_python import Output
+
+def handle(inputs):
+    if inputs.is_empty():
+        return None
+    output = Output()
+    for index, item in enumerate(inputs.get_batches()):
+        output.add_as_json(item.get_as_json(), batch_index=index)
+    return output
+"""
 STARTS_A_CONTAINER = """
 import asyncio, pathlib, sys
 from local_aws.hub import default_roots
@@ -167,6 +178,29 @@ def test_a_handler_sees_the_recorded_properties(served: Served) -> None:
     assert (properties["handler"], properties["device_id"], properties["cluster_size"]) == ("handle", "-1", "1")
     assert properties["model_dir"] == str(served.folder / "echo")
     assert len(properties["requestId"]) == 36
+
+
+def test_batches_are_counted_at_a_path_of_our_own(served: Served) -> None:
+    """Eight requests at once to a model that batches: counters tell requests, batches and waits; unloading forgets."""
+    lines = "cpu.minWorkers=1\ncpu.maxWorkers=1\nbatch_size=4\nmax_batch_delay=200\n"
+    assert served.load("batched", lines, BATCH_ECHO).status_code == 200
+
+    async def eight() -> list[httpx.Response]:
+        return await asyncio.gather(*(served.invoke("batched", {"n": number}) for number in range(8)))
+
+    assert {answer.status_code for answer in served.run(eight())} == {200}
+    answer = served.run(served.client.get("/_cohost/metrics"))
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    samples = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if 'Model="batched"' in line)
+    assert samples['Response_2XX_total{Model="batched"}'] == "8"
+    assert samples['QueueTime_count{Model="batched"}'] == samples['RequestLatency_count{Model="batched"}'] == "8"
+    assert samples['cohost_batch_size_sum{Model="batched"}'] == "8"
+    assert 2 <= int(samples['cohost_batches_total{Model="batched"}']) <= 4
+    workers = [int(size) for name, size in samples.items() if name.startswith("cohost_worker_resident_bytes")]
+    assert len(workers) == 1
+    assert workers[0] > 1_000_000
+    served.run(served.client.delete("/models/batched"))
+    assert "batched" not in served.run(served.client.get("/_cohost/metrics")).text
 
 
 def test_a_killed_worker_fails_its_request_alone(served: Served, tmp_path: Path) -> None:

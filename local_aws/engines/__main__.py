@@ -1,0 +1,139 @@
+"""`python -m local_aws.engines run|report`: what `cohost local run` and `cohost local report` start."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from cohost.catalog import load_catalog
+from cohost.console import err, out, print_fault, print_json, print_table
+from cohost.errors import CohostError
+from local_aws.engines.djl import DjlEngine
+from local_aws.engines.docker import DockerEngine
+from local_aws.engines.embedded import EmbeddedEngine
+from local_aws.engines.engine import DEFAULT_PORT
+from local_aws.engines.report import report_on
+from local_aws.engines.servers import servers_of
+from local_aws.engines.serving import running, setup_for
+from local_aws.hub import default_roots
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from local_aws.engines.engine import Engine
+    from local_aws.engines.report import Report
+    from local_aws.engines.serving import Served
+
+_START_TIMEOUT_S = 600.0
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 0 for success, 1 for a fault or models that do not fit, 130 for Ctrl-C."""
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _run(options) if options.command == "run" else _report(options)
+    except CohostError as error:
+        print_fault(str(error))
+        return 1
+    except KeyboardInterrupt:
+        err.print("Stopped.")
+        return _INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m local_aws.engines", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="serve a catalog's models until Ctrl-C")
+    run.add_argument("--engine", choices=("embedded", "docker", "djl"), default="embedded")
+    run.add_argument("--catalog", type=Path, required=True)
+    run.add_argument("--port", type=int, default=DEFAULT_PORT)
+    run.add_argument("--djl-home", type=Path)
+    run.add_argument("--hub", type=Path, action="append", default=[])
+    run.add_argument("--check", action="store_true", help="load, report, stop")
+    report = commands.add_parser("report", help="say what a running server holds")
+    for command in (run, report):
+        command.add_argument("--state", type=Path, required=True)
+        command.add_argument("--json", action="store_true")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    catalog = load_catalog(options.catalog)
+    engine = _engine(options)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    hubs = [*options.hub, *default_roots()]
+    setup = setup_for(catalog, state=options.state, port=options.port, hubs=hubs, region=region)
+    err.print(Text(f"Starting the {engine.name} engine; its output goes to {setup.scratch / engine.name}.log"))
+    with running(engine, catalog, setup, start_timeout_s=_START_TIMEOUT_S) as served:
+        _show_served(served, as_json=options.json)
+        if options.check:
+            return 1 if served.faults else 0
+        err.print(Text(f"Serving at {served.server.url} until Ctrl-C; `cohost local report` tells what it holds."))
+        signal.pause()
+    return 0
+
+
+def _engine(options: argparse.Namespace) -> Engine:
+    if options.engine == "docker":
+        return DockerEngine()
+    return DjlEngine(options.djl_home) if options.engine == "djl" else EmbeddedEngine()
+
+
+def _report(options: argparse.Namespace) -> int:
+    reports = [report_on(server) for server in servers_of(options.state)]
+    if options.json:
+        print_json([report.content() for report in reports])
+    else:
+        for report in reports:
+            _show(report)
+            _show_faults(report.faults)
+    return 1 if any(report.faults for report in reports) else 0
+
+
+def _show_served(served: Served, *, as_json: bool) -> None:
+    if as_json:
+        print_json(served.content())
+        return
+    rows = [(load.name, f"{load.seconds:.1f}", load.fault or "loaded") for load in served.loads]
+    print_table("Loads", ("model", "seconds", "outcome"), rows)
+    _show(served.report)
+    _show_faults(served.faults)
+
+
+def _show(report: Report) -> None:
+    server = report.server
+    print_table(
+        f"Models of {server.name} at {server.url}",
+        ("model", "status", "workers", "waiting"),
+        [(m.name, m.status, f"{m.workers} of {m.max_workers}", m.waiting) for m in report.models],
+    )
+    rows = [(p.pid, p.role, p.resident_mb, p.gpu_mb) for p in report.processes]
+    total = ("all", "", report.resident_mb, report.gpu_mb)
+    print_table("Processes", ("process", "role", "resident MiB", "GPU MiB"), [*rows, total])
+    if report.gpus:
+        rows_of_gpus = [(gpu.index, gpu.name, f"{gpu.used_mb} of {gpu.total_mb}") for gpu in report.gpus]
+        print_table("GPUs of this machine", ("GPU", "name", "MiB used"), rows_of_gpus)
+
+
+def _show_faults(faults: Sequence[str]) -> None:
+    for fault in faults:
+        print_fault(fault)
+    if not faults:
+        out.print("Everything is loaded and fits.")
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The image that an endpoint runs, in Docker on this machine.
+
+Labels and mount points: AWS, "Custom Containers Contract for Multi-Model Endpoints" (models are read-only to the
+container); the cache's place: Dockerfile of the lmi image (DJL Serving 0.36.0, HF_HOME).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from local_aws.engines.engine import CONTAINER_NAME, EngineError, Start
+from local_aws.engines.gpu import gpus
+from local_aws.engines.programs import answer_of, find_program, run_program
+
+if TYPE_CHECKING:
+    from local_aws.engines.engine import Setup
+
+LABELS: Final = (
+    "com.amazonaws.sagemaker.capabilities.multi-models",
+    "com.amazonaws.sagemaker.capabilities.accept-bind-to-port",
+)
+_CACHE: Final = "/tmp/.cache/huggingface"  # noqa: S108 - the image's own place
+_MODELS: Final = Path("/opt/ml/models")
+_WEIGHTS: Final = Path("/opt/cohost/weights")
+# Workers hand tensors over in shared memory, of which Docker gives 64 MiB unless asked for more.
+_SHARED_MEMORY: Final = "2g"
+_CONTAINER_PORT: Final = 8080
+_PULL_TIMEOUT_S: Final = 3600.0
+
+
+class DockerEngine:
+    """Runs the image; the container is removed when it ends."""
+
+    name = "docker"
+    container: str | None = CONTAINER_NAME
+
+    def check(self, setup: Setup) -> None:
+        """Docker, its daemon, a free name, and an image that has both labels; an absent image is pulled."""
+        find_program(
+            "docker", needed_for="--engine docker", fix="install Docker Engine, or use --engine embedded or djl"
+        )
+        run_program(
+            ["docker", "version", "--format", "{{.Server.Version}}"],
+            fault="--engine docker: the Docker daemon does not answer; fix: start it, or let your user talk to it",
+        )
+        if answer_of(["docker", "container", "inspect", "--format", "{{.Id}}", CONTAINER_NAME]) is not None:
+            msg = (
+                f"--engine docker: a container named {CONTAINER_NAME} exists; allowed: one at a time; fix: remove it "
+                f"with `docker rm --force {CONTAINER_NAME}`"
+            )
+            raise EngineError(msg)
+        if _labels(setup.image) is None:
+            _pull(setup.image)
+        _check_labels(setup.image)
+
+    def start(self, setup: Setup) -> Start:
+        """`docker run` in the foreground."""
+        command = ["docker", "run", "--rm", "--name", CONTAINER_NAME, "--shm-size", _SHARED_MEMORY]
+        if gpus():
+            command += ["--gpus", "all"]
+        command += ["--publish", f"127.0.0.1:{setup.port}:{_CONTAINER_PORT}"]
+        command += ["--env", "SAGEMAKER_MULTI_MODEL=true"]
+        for name, value in setup.environment.items():
+            command += ["--env", f"{name}={value}"]
+        if os.environ.get("HF_TOKEN"):
+            # By name alone: a value would stand in the list of processes and in `docker inspect`'s command.
+            command += ["--env", "HF_TOKEN"]
+        command += ["--volume", f"{setup.models}:{_MODELS}:ro", "--volume", f"{_cache_folder()}:{_CACHE}"]
+        for name, folder in setup.weights.items():
+            command += ["--volume", f"{folder}:{_WEIGHTS / name}:ro"]
+        return Start(command=[*command, setup.image, "serve"], environment={})
+
+    def stop(self) -> None:
+        """Ends the container: ending `docker run` may leave it, for example where it was killed."""
+        answer_of(["docker", "rm", "--force", CONTAINER_NAME])
+
+    def model_url(self, setup: Setup, name: str) -> str:  # noqa: ARG002 - the protocol's
+        """The folder below the container's own /opt/ml/models."""
+        return str(_MODELS / name / "model")
+
+    def weights_url(self, setup: Setup, name: str) -> str | None:
+        """Where the folder is mounted."""
+        return str(_WEIGHTS / name) if name in setup.weights else None
+
+
+def _labels(image: str) -> dict[str, str] | None:
+    """The labels of an image, None where it is not on this machine."""
+    answer = answer_of(["docker", "image", "inspect", "--format", "{{json .Config.Labels}}", image])
+    return None if answer is None else json.loads(answer) or {}
+
+
+def _pull(image: str) -> None:
+    registry = image.partition("/")[0]
+    region = registry.split(".")[3] if registry.count(".") > 4 else "REGION"  # noqa: PLR2004 - ACCOUNT.dkr.ecr.REGION.…
+    run_program(
+        ["docker", "pull", image],
+        fault=(
+            f"image {image}: cannot be pulled; fix: log in with `aws ecr get-login-password --region {region} | "
+            f"docker login --username AWS --password-stdin {registry}`"
+        ),
+        timeout_s=_PULL_TIMEOUT_S,
+    )
+
+
+def _check_labels(image: str) -> None:
+    labels = _labels(image) or {}
+    missing = [label for label in LABELS if labels.get(label) != "true"]
+    if missing:
+        msg = (
+            f"image {image}: it lacks the label {missing[0]}=true, without which SageMaker takes it for no multi-model "
+            "container; allowed: djl-inference images; fix: choose one in the catalog's endpoint.image"
+        )
+        raise EngineError(msg)
+
+
+def _cache_folder() -> Path:
+    """The Hugging Face cache of this user, made where it is not there: Docker would make it as root's."""
+    folder = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.absolute()

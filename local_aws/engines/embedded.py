@@ -1,0 +1,52 @@
+"""This project's own container (local_aws.lmi)."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+from local_aws.engines.engine import EngineError, Start
+
+if TYPE_CHECKING:
+    from local_aws.engines.engine import Setup
+
+_NEEDS = ("psutil", "starlette", "torch", "transformers", "uvicorn")
+
+
+class EmbeddedEngine:
+    """Runs `python -m local_aws.lmi`."""
+
+    name = "embedded"
+    container: str | None = None
+
+    def check(self, setup: Setup) -> None:  # noqa: ARG002 - the protocol's
+        """The packages of the group `local`."""
+        missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
+        if missing:
+            msg = (
+                f"--engine embedded: needs {', '.join(missing)}; allowed: an environment with the group `local`; fix: "
+                "run `make setup`, or `uv sync --group local`"
+            )
+            raise EngineError(msg)
+
+    def start(self, setup: Setup) -> Start:
+        """The container without models at the start."""
+        store = setup.scratch / "store"
+        store.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "local_aws.lmi", "--port", str(setup.port), "--model-store", str(store)]
+        command += ["--multi-model", "--watch-parent"]
+        for hub in setup.hubs:
+            command += ["--hub", str(hub)]
+        return Start(command=command, environment={"SAGEMAKER_MULTI_MODEL": "true", **setup.environment})
+
+    def stop(self) -> None:
+        """Its workers end with it."""
+
+    def model_url(self, setup: Setup, name: str) -> str:
+        """The folder as it is."""
+        return str(setup.models / name / "model")
+
+    def weights_url(self, setup: Setup, name: str) -> str | None:  # noqa: ARG002 - the protocol's
+        """It resolves model ids in its hubs by itself."""
+        return None

@@ -1,0 +1,148 @@
+"""What a server holds: models and their workers, processes with their memory, and whether it fits the instance."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from cohost.instances import INSTANCES
+from local_aws.engines.engine import EngineError
+from local_aws.engines.gpu import Gpu, gpus, memory_by_process
+from local_aws.engines.processes import Process, processes_below, processes_of_container, worker_models
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TIMEOUT_S = 10.0
+_PAGE = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A server to report on: its address, and the process (or Docker container) that it is.
+
+    `instance_type` is what the models are going to run on, None where nobody has said.
+    """
+
+    name: str
+    url: str
+    pid: int
+    container: str | None = None
+    instance_type: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelState:
+    """One model: `workers` that run, of at most `max_workers`; requests that wait."""
+
+    name: str
+    status: str
+    workers: int
+    max_workers: int
+    waiting: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A server's models, processes and GPUs, and what does not fit (empty where everything does)."""
+
+    server: Server
+    models: Sequence[ModelState]
+    processes: Sequence[Process]
+    gpus: Sequence[Gpu]
+    faults: Sequence[str]
+
+    @property
+    def resident_mb(self) -> int:
+        """Resident memory of all processes together; pages that they share count for each."""
+        return sum(process.resident_mb for process in self.processes)
+
+    @property
+    def gpu_mb(self) -> int | None:
+        """GPU memory of all processes together; None where nobody tells."""
+        known = [process.gpu_mb for process in self.processes if process.gpu_mb is not None]
+        return sum(known) if known else None
+
+    def content(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        return {
+            **asdict(self),
+            "resident_mb": self.resident_mb,
+            "gpu_mb": self.gpu_mb,
+            "fits": not self.faults,
+        }
+
+
+def report_on(server: Server) -> Report:
+    """Ask a server and the machine.
+
+    Raises:
+        EngineError: the server does not answer.
+    """
+    models, counters = _ask(server)
+    gpu_memory = memory_by_process()
+    if server.container is None:
+        processes = processes_below(server.pid, worker_models(counters), gpu_memory)
+    else:
+        processes = processes_of_container(server.container, gpu_memory)
+    report = Report(server=server, models=models, processes=processes, gpus=gpus(), faults=_not_ready(models))
+    return replace(report, faults=[*report.faults, *_over(report)])
+
+
+def _ask(server: Server) -> tuple[list[ModelState], str]:
+    try:
+        with httpx.Client(base_url=server.url, timeout=_TIMEOUT_S, trust_env=False) as client:
+            counters = client.get("/_cohost/metrics")
+            models = [_state(client, listed) for listed in _listed(client)]
+            return models, counters.text if counters.is_success else ""
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        msg = (
+            f"the server {server.name} at {server.url} does not answer as one of DJL Serving's API ({error!r}); fix: "
+            "see that it runs"
+        )
+        raise EngineError(msg) from error
+
+
+def _listed(client: httpx.Client) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    token: str | None = None
+    while True:
+        query = {"limit": str(_PAGE)} | ({} if token is None else {"next_page_token": token})
+        page = client.get("/models", params=query).raise_for_status().json()
+        found += page["models"]
+        if (token := page.get("nextPageToken")) is None:
+            return found
+
+
+def _state(client: httpx.Client, listed: Mapping[str, Any]) -> ModelState:
+    name = listed["modelName"]
+    described = client.get(f"/models/{name}").raise_for_status().json()[0]["models"][0]
+    groups = described.get("workerGroups", [])
+    return ModelState(
+        name=name,
+        status=described.get("status", listed.get("status", "?")),
+        workers=sum(worker["status"] == "READY" for group in groups for worker in group["workers"]),
+        max_workers=sum(group["maxWorkers"] for group in groups),
+        waiting=described.get("requestInQueue", 0),
+    )
+
+
+def _not_ready(models: Sequence[ModelState]) -> list[str]:
+    return [f"{model.name} is {model.status}" for model in models if model.status not in {"Healthy", "READY"}]
+
+
+def _over(report: Report) -> list[str]:
+    instance = INSTANCES.get(report.server.instance_type or "")
+    if instance is None:
+        return []
+    faults = []
+    if report.resident_mb > instance.memory_mib:
+        faults.append(
+            f"processes hold {report.resident_mb} MiB, {report.server.instance_type} has {instance.memory_mib}"
+        )
+    total = instance.gpus * instance.gpu_memory_mib
+    if report.gpu_mb is not None and total and report.gpu_mb > total:
+        faults.append(f"processes hold {report.gpu_mb} MiB of GPU memory, {report.server.instance_type} has {total}")
+    return faults

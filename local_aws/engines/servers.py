@@ -1,0 +1,62 @@
+"""Which servers there are to report on: the engine of a state folder, and the containers of the AWS on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import psutil
+
+from cohost import local
+from local_aws.engines.engine import EngineError
+from local_aws.engines.report import Server
+from local_aws.engines.serving import recorded_server
+from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+def servers_of(state: Path) -> list[Server]:
+    """The servers of a state folder: what `cohost local run` runs, and each instance of each endpoint.
+
+    Raises:
+        EngineError: nothing runs there.
+    """
+    engine = recorded_server(state)
+    servers = [engine] if engine is not None else []
+    if (aws := local.find(state)) is not None:
+        servers += _instances(httpx.get(f"{aws.url}{INTROSPECTION_PATH}", timeout=10, trust_env=False).json())
+    if not servers:
+        msg = (
+            f"state {str(state)!r}: no server runs there; allowed: an engine or an endpoint; fix: start one with "
+            "`cohost local run`, deploy one to `cohost local up`, or name its folder with --state"
+        )
+        raise EngineError(msg)
+    return servers
+
+
+def _instances(snapshot: Mapping[str, Any]) -> Iterator[Server]:
+    for endpoint in snapshot["endpoints"]:
+        for variant in endpoint["variants"]:
+            for instance in variant["instances"]:
+                # The containers of inference components are copies on an instance.
+                for container in instance.get("copies", [instance]):
+                    if container["ready"] and (url := _listening_at(container["pid"])) is not None:
+                        yield Server(
+                            name=f"{endpoint['name']}/{variant['name']}/{container['id']}",
+                            url=url,
+                            pid=container["pid"],
+                            instance_type=variant["instance_type"],
+                        )
+
+
+def _listening_at(pid: int) -> str | None:
+    """Where a process of this user listens; None when it has ended."""
+    try:
+        connections = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return None
+    ports = [connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN]
+    return f"http://127.0.0.1:{ports[0]}" if ports else None

@@ -1,0 +1,107 @@
+"""How an answer differs from the recorded one: status, reason, headers, JSON text, numbers to a tolerance."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lmi_replay import Answer, Exchange
+
+TOLERANCE = 1e-4
+
+_CUT = re.compile(r"\.\.\.\{TRUNCATED, (\d+) bytes\}$")
+_VARYING = {"{UUID}"}
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
+_START_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_UNORDERED = "/ping"
+
+
+def differences(exchange: Exchange, answer: Answer, ignored_keys: frozenset[str] = frozenset()) -> list[str]:
+    """How an answer differs from the recorded one, one text a difference; `ignored_keys` are not compared in bodies."""
+    expected = exchange.response
+    if expected["status"] is None:
+        return [] if answer.reason == expected["exception"] else [f"{answer.reason}, recorded {expected['exception']}"]
+    found = []
+    if answer.status != expected["status"]:
+        found.append(f"status {answer.status}, recorded {expected['status']}: {answer.body[:200]!r}")
+    reason = expected.get("reason") or (expected.get("status_line") or "  ").split(" ", 2)[2]
+    if reason and answer.reason != reason:
+        found.append(f"reason {answer.reason!r}, recorded {reason!r}")
+    found += _header_differences(expected["headers"], answer)
+    if exchange.request.get("path", "").startswith(_UNORDERED):
+        ignored_keys |= {"order"}
+    return found + _body_differences(expected["body"], answer.body.decode("utf-8", "replace"), ignored_keys)
+
+
+def _header_differences(expected: dict[str, str], answer: Answer) -> list[str]:
+    found = [f"header {name} is missing" for name in expected.keys() - answer.headers.keys()]
+    found += [f"header {name} was not recorded" for name in answer.headers.keys() - expected.keys()]
+    for name in expected.keys() & answer.headers.keys():
+        given, recorded = answer.headers[name], expected[name]
+        # Numbers may have another length; the client has already read as many bytes as the header says.
+        if name != "content-length" and recorded not in _VARYING and given != recorded:
+            found.append(f"header {name} is {given!r}, recorded {recorded!r}")
+    return found
+
+
+def _body_differences(expected: str, given: str, ignored_keys: frozenset[str]) -> list[str]:
+    if cut := _CUT.search(expected):
+        return _prefix_differences(expected[: cut.start()], given, int(cut[1]))
+    try:
+        recorded_value, value = json.loads(expected), json.loads(given)
+    except ValueError:
+        return [] if _blurred(expected) == _blurred(given) else [f"body {given[:300]!r}, recorded {expected[:300]!r}"]
+    found = list(_value_differences(recorded_value, value, "$", ignored_keys))
+    if not found and _shape(expected, ignored_keys) != _shape(given, ignored_keys):
+        found.append(f"text {given[:200]!r}, recorded {expected[:200]!r}")
+    return found
+
+
+def _prefix_differences(expected: str, given: str, size: int) -> list[str]:
+    """For a body that the recording holds cut off: the numbers up to the cut, and the size to one in a hundred."""
+    recorded_numbers = [float(match[0]) for match in _NUMBER.finditer(expected)][:-1]
+    numbers = [float(match[0]) for match in _NUMBER.finditer(given)][: len(recorded_numbers)]
+    if len(numbers) < len(recorded_numbers) or abs(len(given) - size) > size / 100:
+        return [f"{len(given)} bytes, recorded {size}"]
+    pairs = zip(recorded_numbers, numbers, strict=True)
+    return [f"{ours}, recorded {theirs}" for theirs, ours in pairs if abs(ours - theirs) > TOLERANCE * 10]
+
+
+def _value_differences(expected: Any, given: Any, path: str, ignored_keys: frozenset[str]) -> Any:
+    if isinstance(expected, dict) and isinstance(given, dict):
+        if expected.keys() != given.keys():
+            yield f"{path} has {sorted(given)}, recorded {sorted(expected)}"
+            return
+        for key in expected.keys() - ignored_keys:
+            yield from _value_differences(expected[key], given[key], f"{path}.{key}", ignored_keys)
+    elif isinstance(expected, list) and isinstance(given, list) and len(expected) == len(given):
+        for index, (theirs, ours) in enumerate(zip(expected, given, strict=True)):
+            yield from _value_differences(theirs, ours, f"{path}[{index}]", ignored_keys)
+    elif not _equal(expected, given, path):
+        yield f"{path} is {given!r}, recorded {expected!r}"
+
+
+def _equal(expected: Any, given: Any, path: str) -> bool:
+    if path.endswith("].startTime"):
+        return _START_TIME.fullmatch(given) is not None
+    if re.search(r"workers\[\d+\]\.id$", path):  # counted over the life of a server
+        return isinstance(given, int)
+    if path.endswith(".status") and {expected, given} == {"PENDING", "Unhealthy"}:
+        # A model that loads: its first step takes seconds there and milliseconds here.
+        return True
+    if isinstance(expected, float) and isinstance(given, float):
+        return abs(expected - given) <= TOLERANCE
+    return bool(expected == given) and type(expected) is type(given)
+
+
+def _shape(text: str, ignored_keys: frozenset[str]) -> list[str]:
+    """The text without its numbers and times; its lines unordered where the order is a hash map's."""
+    lines = _NUMBER.sub("0", text).replace('"PENDING"', '"Unhealthy"').split("\n")
+    return sorted(line.rstrip(",") for line in lines) if "order" in ignored_keys else lines
+
+
+def _blurred(text: str) -> str:
+    """Text of several answers: header names have no case, and the real server forgets the id of a second request."""
+    return re.sub(r"x-request-id: \S+\r\n", "", text.lower())

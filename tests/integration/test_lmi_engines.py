@@ -1,0 +1,36 @@
+"""`cohost local run` and `cohost local report` with the embedded container and real models."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_embedded_engine_loads_the_offline_catalog_and_reports(tmp_path: Path) -> None:
+    """Every model healthy with its one worker, each worker's memory under its model's name, nothing left behind."""
+    command = [sys.executable, "-m", "cohost", "local", "run", "--engine", "embedded", "--port", "0", "--check"]
+    result = subprocess.run(
+        [*command, "--json", "--state", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr
+    content = json.loads(result.stdout)
+    assert content["fits"] is True
+    assert [(m["name"], m["status"], m["workers"]) for m in content["models"]] == [
+        ("mdeberta", "Healthy", 1),
+        ("minilm", "Healthy", 1),
+        ("xlmr-large", "Healthy", 1),
+    ]
+    roles = {process["role"]: process["resident_mb"] for process in content["processes"]}
+    assert roles.keys() >= {"worker of mdeberta", "worker of minilm", "worker of xlmr-large", "parent of workers"}
+    assert all(megabytes > 10 for megabytes in roles.values())
+    assert content["resident_mb"] == sum(process["resident_mb"] for process in content["processes"])
+    assert not (tmp_path / "engine" / "engine.json").exists()

@@ -1,0 +1,104 @@
+"""Programs for PATH that write down how they were called and answer as they are told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Answers a call by the longest known beginning of its arguments; a fake of a server then serves the fake API.
+SCRIPT = """#!{python}
+import json, os, pathlib, signal, sys
+folder = pathlib.Path({folder!r})
+name, arguments = os.path.basename(sys.argv[0]), sys.argv[1:]
+seen = {{key: os.environ[key] for key in {watched!r} if key in os.environ}}
+with open(folder / "calls.jsonl", "a") as log:
+    log.write(json.dumps([name, arguments, seen]) + "\\n")
+answers = json.loads((folder / f"{{name}}.answers.json").read_text())
+key = max((k for k in answers if " ".join(arguments).startswith(k)), key=len, default=None)
+if key is None:
+    sys.exit(f"{{name}}: unexpected {{arguments}}")
+answer = answers[key]
+if answer.get("sets"):
+    path, values = answer["sets"]
+    target = folder / path
+    target.write_text(json.dumps(json.loads(target.read_text()) | values))
+sys.stdout.write(answer.get("out", ""))
+sys.stderr.write(answer.get("err", ""))
+if "serve" not in answer:
+    sys.exit(answer.get("code", 0))
+
+from http.server import BaseHTTPRequestHandler, HTTPServer
+if name == "docker":
+    port = next(part.split(":")[1] for part in arguments if part.startswith("127.0.0.1:"))
+else:
+    configuration = pathlib.Path(arguments[arguments.index("--config-file") + 1]).read_text()
+    port = configuration.split("\\n")[0].rsplit(":", 1)[1]
+models = {{}}
+
+class Api(BaseHTTPRequestHandler):
+    def say(self, status, value):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if asked["model_name"] in answer["serve"]:
+            return self.say(507, {{"code": 507, "message": "No enough memory to load the model."}})
+        models[asked["model_name"]] = asked["url"]
+        self.say(200, {{"status": "registered"}})
+
+    def do_GET(self):
+        path = self.path.partition("?")[0]
+        if path == "/ping":
+            return self.say(200, {{}})
+        if path == "/models":
+            return self.say(200, {{"models": [{{"modelName": name, "modelUrl": url, "status": "READY"}}
+                                            for name, url in models.items()]}})
+        if path.startswith("/models/"):
+            group = {{"minWorkers": 1, "maxWorkers": 1, "workers": [{{"id": 1, "status": "READY"}}]}}
+            described = {{"status": "Healthy", "requestInQueue": 0, "workerGroups": [group]}}
+            return self.say(200, [{{"models": [described]}}])
+        self.say(404, {{"code": 404}})
+
+    def log_message(self, *_):
+        pass
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+HTTPServer(("127.0.0.1", int(port)), Api).serve_forever()
+"""
+_WATCHED = ("HF_TOKEN", "MODEL_SERVER_HOME", "PYTHON_EXECUTABLE", "SAGEMAKER_MULTI_MODEL", "LEVEL")
+
+
+@dataclass
+class Programs:
+    """Fake programs below `folder`, which is to be first on PATH."""
+
+    folder: Path
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def install(self, name: str, answers: dict[str, Any]) -> Path:
+        """Put a program there that answers by the beginning of its arguments: "out", "err", "code", "serve", "sets"."""
+        self.folder.mkdir(exist_ok=True)
+        program = self.folder / name
+        program.write_text(SCRIPT.format(python=sys.executable, folder=str(self.folder), watched=_WATCHED))
+        program.chmod(0o755)
+        (self.folder / f"{name}.answers.json").write_text(json.dumps(answers))
+        return program
+
+    @property
+    def calls(self) -> list[list[Any]]:
+        """Every call so far: [program, arguments, watched environment]."""
+        log = self.folder / "calls.jsonl"
+        return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    def arguments(self, name: str) -> list[list[str]]:
+        """The arguments of every call of one program."""
+        return [arguments for program, arguments, _ in self.calls if program == name]

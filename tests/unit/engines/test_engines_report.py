@@ -1,0 +1,170 @@
+"""What is told of processes, GPUs and models, from what programs and servers answer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local_aws.engines import EngineError
+from local_aws.engines.gpu import Gpu, gpus, memory_by_process
+from local_aws.engines.processes import Process, processes_below, processes_of_container, worker_models
+from local_aws.engines.report import Server, report_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fake_programs import Programs
+
+APPS = "--query-compute-apps=pid,used_memory"
+GPUS = "--query-gpu=index,name,memory.used,memory.total"
+TOP = """PID    RSS   COMMAND
+71 218112 java -Xmx1g ai.djl.serving.ModelServer
+95 1228800 python3 /tmp/djl_python_engine.py --sock-type unix --model-dir /opt/ml/models/minilm/model --device-id 0
+96 614400 python3 /tmp/djl_python_engine.py --sock-type unix --model-dir /opt/store/other --device-id 0
+"""
+
+
+def test_gpus_and_their_processes(programs: Programs) -> None:
+    """Two GPUs; a process that holds memory on both counts once, and one that nvidia-smi cannot tell not at all."""
+    answers = {
+        GPUS: {"out": "0, NVIDIA A10G, 4406, 23028\n1, NVIDIA A10G, 0, 23028\n"},
+        APPS: {"out": "95, 2578\n96, 900\n95, 22\n[N/A], [N/A]\n97, [N/A]\n\n"},
+    }
+    programs.install("nvidia-smi", answers)
+    assert gpus()[0] == Gpu(index=0, name="NVIDIA A10G", used_mb=4406, total_mb=23028)
+    assert memory_by_process() == {95: 2600, 96: 900}
+    assert programs.arguments("nvidia-smi") == [
+        [GPUS, "--format=csv,noheader,nounits"],
+        [APPS, "--format=csv,noheader,nounits"],
+    ]
+
+
+@pytest.mark.parametrize("answers", [None, {"--query": {"code": 9, "err": "NVIDIA-SMI has failed\n"}}])
+def test_without_a_gpu_nothing_is_claimed(programs: Programs, answers: dict[str, Any] | None) -> None:
+    """No program, or one without a driver: unknown is not zero."""
+    if answers is not None:
+        programs.install("nvidia-smi", answers)
+    assert gpus() == []
+    assert memory_by_process() is None
+
+
+def test_processes_of_a_container(programs: Programs) -> None:
+    """By `docker top`, with the host's process ids; a worker's model is the folder it was started with."""
+    programs.install("docker", {"top encoder-lmi-local": {"out": TOP}})
+    assert processes_of_container("encoder-lmi-local", {95: 2578}) == [
+        Process(pid=71, role="server (java)", resident_mb=213, gpu_mb=0),
+        Process(pid=95, role="worker of minilm", resident_mb=1200, gpu_mb=2578),
+        Process(pid=96, role="worker of other", resident_mb=600, gpu_mb=0),
+    ]
+    assert programs.arguments("docker") == [["top", "encoder-lmi-local", "-eo", "pid,rss,args"]]
+
+
+def test_processes_of_this_machine() -> None:
+    """A process with its children; what has ended is no process."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = {process.pid: process for process in processes_below(os.getpid(), {child.pid: "minilm"}, None)}
+        assert found[child.pid].role == "worker of minilm"
+        assert found[os.getpid()].resident_mb > 10
+        assert found[os.getpid()].gpu_mb is None
+        assert child.stdin is not None
+        child.stdin.close()
+    assert processes_below(child.pid, {}, None) == []
+
+
+def test_workers_are_known_by_the_containers_counters() -> None:
+    """The embedded container's workers have no arguments of their own."""
+    text = '# TYPE x gauge\ncohost_worker_resident_bytes{Model="a-b",pid="12"} 5\ncohost_batches_total{Model="a-b"} 1\n'
+    assert worker_models(text) == {12: "a-b"}
+
+
+class FakeServer(HTTPServer):
+    """Answers GET by path."""
+
+    answers: dict[str, tuple[int, str]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    def do_GET(self) -> None:
+        """Answer by the path as sent."""
+        assert isinstance(self.server, FakeServer)
+        status, body = self.server.answers.get(self.path, (404, "{}"))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[dict[str, tuple[int, str]]], str]]:
+    """A server with these answers, and its address."""
+    servers = []
+
+    def start(answers: dict[str, tuple[int, str]]) -> str:
+        server = FakeServer(("127.0.0.1", 0), Handler)
+        server.answers = answers
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        servers.append((server, thread))
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _model(status: str) -> tuple[int, str]:
+    group = '{"minWorkers":1,"maxWorkers":2,"workers":[{"id":1,"status":"READY"},{"id":2,"status":"UNLOADING"}]}'
+    return 200, f'[{{"models":[{{"status":"{status}","requestInQueue":3,"workerGroups":[{group}]}}]}}]'
+
+
+def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str]) -> None:
+    """Workers that run, requests that wait, and what is not ready makes the report one that does not fit."""
+    assert programs.calls == []
+    answers = {
+        "/models?limit=100": (200, '{"nextPageToken":"1","models":[{"modelName":"a","status":"READY"}]}'),
+        "/models?limit=100&next_page_token=1": (200, '{"models":[{"modelName":"b","status":"FAILED"}]}'),
+        "/models/a": _model("Healthy"),
+        "/models/b": _model("FAILED"),
+    }
+    report = report_on(Server(name="x", url=serve(answers), pid=os.getpid()))
+    state = report.models[0]
+    assert (state.name, state.workers, state.max_workers, state.waiting) == ("a", 1, 2, 3)
+    assert report.faults == ["b is FAILED"]
+    assert report.gpu_mb is None
+    content = report.content()
+    assert (content["fits"], content["gpu_mb"], content["models"][1]["status"]) == (False, None, "FAILED")
+    assert content["resident_mb"] == sum(process["resident_mb"] for process in content["processes"])
+
+
+def test_more_than_the_instance_has_is_a_fault(
+    programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str]
+) -> None:
+    """Both memories are held against the instance type of the catalog."""
+    programs.install("docker", {"top c": {"out": "PID RSS COMMAND\n5 20971520 java\n"}})
+    programs.install("nvidia-smi", {GPUS: {"out": "0, H200, 1, 143771\n"}, APPS: {"out": "5, 30000\n"}})
+    url = serve({"/models?limit=100": (200, '{"models":[]}')})
+    server = Server(name="docker", url=url, pid=1, container="c", instance_type="ml.g5.xlarge")
+    assert report_on(server).faults == [
+        "processes hold 20480 MiB, ml.g5.xlarge has 16384",
+        "processes hold 30000 MiB of GPU memory, ml.g5.xlarge has 22888",
+    ]
+
+
+def test_a_server_that_does_not_answer_is_told_as_one(programs: Programs) -> None:
+    """One line with its name and address."""
+    assert programs.calls == []
+    with pytest.raises(EngineError, match=r"the server x at http://127.0.0.1:9 does not answer"):
+        report_on(Server(name="x", url="http://127.0.0.1:9", pid=1))
