@@ -53,8 +53,10 @@ format: setup ## Rewrite the code in the project's format
 	ruff check --fix .
 	ruff format .
 
-bench: setup ## Time the bundling of 100 and 1,000 models
+bench: setup ## Time bundling and fleet planning; hold the estimate of activations against real passes
 	python benchmarks/bundle.py
+	python benchmarks/plan_fleet.py
+	python benchmarks/activations.py
 
 load: setup ## Deploy on this machine, run the short load test, write its report
 	python -m load_tests.on_this_machine

@@ -1,0 +1,55 @@
+"""Does planning a fleet grow as n log n, and how close is its packing to the fewest endpoints there can be?
+
+Packs random models of a few percent to a third of a card, 1,000 and 10,000 of them in turns, and prints the medians,
+the ratio of the time per n log n (1.0 is the promise), and endpoints used over the lower bound. Run it as
+`python benchmarks/plan_fleet.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+
+from cohost.plan.packing import Item, lower_bound, pack
+
+SMALL, LARGE = 1_000, 10_000
+RUNS = 5
+CAPACITY = (20_000.0, 12_000.0, 0.9)
+
+
+def make_items(count: int, seed: int) -> list[Item]:
+    """So many models: MiB of GPU and host, share of an endpoint's time; one in ten with two replicas."""
+    generator = random.Random(seed)  # noqa: S311 - no secret
+    return [
+        Item(
+            name=f"model{number}",
+            sizes=(generator.uniform(600, 6_000), generator.uniform(300, 1_500), generator.uniform(0, 0.1)),
+            replicas=2 if generator.random() < 0.1 else 1,  # noqa: PLR2004 - one in ten
+        )
+        for number in range(count)
+    ]
+
+
+def main() -> None:
+    """Takes the measurements and prints them."""
+    seconds: dict[int, list[float]] = {SMALL: [], LARGE: []}
+    worst = 0.0
+    pack(make_items(SMALL, 0), CAPACITY)
+    for seed in range(RUNS):
+        for size, taken in seconds.items():
+            items = make_items(size, seed)
+            start = time.perf_counter()
+            bins = pack(items, CAPACITY)
+            taken.append(time.perf_counter() - start)
+            worst = max(worst, len(bins) / lower_bound(items, CAPACITY))
+    scaled = {size: statistics.median(taken) / (size * math.log2(size)) for size, taken in seconds.items()}
+    for size, taken in seconds.items():
+        print(f"{size:>6} models: {statistics.median(taken):7.3f} s (median of {RUNS} runs)")
+    print(f"ratio per n log n {LARGE}:{SMALL} = {scaled[LARGE] / scaled[SMALL]:.2f}")
+    print(f"endpoints over the lower bound: {worst:.3f} at worst")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""The checks of models, memory, workers, revisions and prices, and how a user accepts one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+from synthesis import ROOT, make_catalog, make_stack
+
+from cohost import check_ids
+from cohost.catalog import Catalog, load_catalog
+from cohost.images import parse_image
+from cohost.plan.profiles import load_profiles, profiles_path
+from cohost.pricing import load_prices
+from constructs_lib import fit_catalog
+from constructs_lib.fit_catalog import catalog_misfits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from constructs_lib.fit import Misfit
+
+ENCODERS = ROOT / "model_configs" / "encoders.yaml"
+REVISION = "0" * 40
+XLMR: dict[str, Any] = {
+    "model_id": "joeddav/xlm-roberta-large-xnli",
+    "revision": REVISION,
+    "task": "text-classification",
+}
+MDEBERTA = XLMR | {"model_id": "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"}
+MINILM = XLMR | {"model_id": "MoritzLaurer/multilingual-MiniLMv2-L6-mnli-xnli"}
+CPU = {"image": "djl-inference:0.36.0-cpu-full", "instance_type": "ml.c7i.xlarge"}
+
+
+def found(*, region: str = "us-east-1", **catalog: Any) -> dict[str, Misfit]:
+    """The misfits of a catalog's models by name."""
+    made = make_catalog(**catalog)
+    misfits = catalog_misfits(
+        made, parse_image(made.endpoint.image), load_profiles(profiles_path(ENCODERS)), load_prices(), region
+    )
+    return {misfit.name: misfit for misfit in misfits}
+
+
+def workers(count: int) -> dict[str, int]:
+    """So many workers."""
+    return {"minWorkers": 1, "maxWorkers": count}
+
+
+def test_product_raises_nothing() -> None:
+    """Three pinned models that fit, on a type with a known price."""
+    assert found(models={"a": XLMR, "b": MDEBERTA, "c": MINILM}) == {}
+
+
+def test_three_models_times_four_workers_on_sixteen_gigabytes() -> None:
+    """Each fits, together they do not: a warning for the GPU and one for the host, each with figures and a change."""
+    models = {name: entry | {"gpu": workers(4)} for name, entry in (("a", XLMR), ("b", MDEBERTA), ("c", MINILM))}
+    misfits = found(models=models, endpoint={"instance_type": "ml.g4dn.xlarge"})
+    assert set(misfits) == {"gpu-memory", "host-memory"}
+    assert re.search(r"18,\d{3} of 15,360 MiB of one T4", misfits["gpu-memory"].message)
+    assert "first change: models.a.gpu.maxWorkers: 2" in misfits["gpu-memory"].message
+
+
+def test_one_model_that_can_never_fit_is_an_error() -> None:
+    """Two workers with batches of 512 x 512 tokens do not fit any way SageMaker unloads others."""
+    misfits = found(models={"a": MDEBERTA | {"gpu": workers(2), "batch_size": 512}})
+    assert misfits["model-memory"].level == "error"
+    assert "; allowed: 22,888 MiB; fix: models.a.batch_size: 128" in misfits["model-memory"].message
+
+
+def test_large_batches_on_a_small_card() -> None:
+    """XLM-R large, batch 64 of 512 tokens, two workers: beside the others it is too much for a T4."""
+    models = {
+        "a": XLMR | {"gpu": workers(2), "batch_size": 64},
+        "b": MDEBERTA | {"gpu": workers(2), "batch_size": 8},
+        "c": MINILM | {"gpu": workers(4), "batch_size": 64},
+    }
+    misfits = found(models=models, endpoint={"instance_type": "ml.g4dn.xlarge"})
+    assert "gpu-memory" in misfits
+    alone = found(models={"a": models["a"]}, endpoint={"instance_type": "ml.g4dn.xlarge"})
+    assert alone == {}
+
+
+def test_half_precision_makes_room() -> None:
+    """fp32 weights served as fp16 count as fp16."""
+    models = {f"m{number}": XLMR for number in range(6)}
+    halves = {name: entry | {"dtype": "fp16"} for name, entry in models.items()}
+    endpoint = {"instance_type": "ml.g4dn.xlarge"}
+    assert set(found(models=models, endpoint=endpoint)) == {"gpu-memory"}
+    assert found(models=halves, endpoint=endpoint) == {}
+
+
+def test_tight_memory_is_told() -> None:
+    """Room below the plan's own error is no room."""
+    misfits = found(models={f"m{n}": XLMR for n in range(8)}, endpoint={"instance_type": "ml.g5.2xlarge"})
+    assert set(misfits) == {"memory-tight"}
+
+
+def test_models_without_profile_are_named_once() -> None:
+    """A catalog of many unknown models gets one line, with a few names and how to inspect."""
+    unknown = {f"m{number}": XLMR | {"model_id": f"org/m{number}"} for number in range(20)}
+    message = found(models=unknown)["memory-unknown"].message
+    assert "m0, m1, m2, m3, m4 and 15 more" in message
+    assert "cohost models inspect m0 --write" in message
+
+
+def test_too_small_a_requirement_is_told() -> None:
+    """1024 MiB are not what XLM-R large takes of a GPU."""
+    misfits = found(models={"a": XLMR | {"required_memory_mb": 1024}})
+    assert "fix: gpu.required_memory_mb: 2688" in misfits["required-memory"].message
+
+
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        ({"a": MINILM}, {"cpu-workers-unbound"}),
+        ({"a": MINILM | {"cpu": workers(1)}}, set()),
+        ({f"m{n}": MINILM | {"cpu": workers(1)} for n in range(5)}, {"cpu-workers"}),
+    ],
+)
+def test_workers_on_a_cpu(models: dict[str, Any], names: set[str]) -> None:
+    """On a CPU the number of workers has to be stated, and should not pass that of vCPUs."""
+    assert set(found(models=models, endpoint=CPU)) - {"host-memory", "memory-tight"} == names
+
+
+def test_missing_revisions_are_told() -> None:
+    """Weights of the Hub are pinned; those in S3 have no revision."""
+    unpinned = {key: value for key, value in MINILM.items() if key != "revision"}
+    assert "models: a without a revision" in found(models={"a": unpinned})["revision-not-pinned"].message
+    in_s3 = unpinned | {"model_id": "s3://bucket/weights/"}
+    assert "revision-not-pinned" not in found(models={"a": in_s3})
+
+
+@pytest.mark.parametrize(("value", "told"), [("1", True), ("0", False)])
+def test_hub_ids_need_the_hub(value: str, told: bool) -> None:  # noqa: FBT001 - a case
+    """A container that may not ask the Hub cannot load what lies there."""
+    misfits = found(models={"a": MINILM}, endpoint={"environment": {"HF_HUB_OFFLINE": value}})
+    assert ("hub-offline" in misfits) is told
+    if told:
+        assert misfits["hub-offline"].level == "error"
+
+
+def test_unknown_price_is_told() -> None:
+    """A type or region without a price is told with the command that gets it."""
+    by_region = found(models={"a": MINILM}, region="eu-central-1")["price-unknown"].message
+    assert by_region.endswith("fix: cohost prices refresh --region eu-central-1")
+    assert "price-unknown" in found(models={"a": MINILM}, endpoint={"instance_type": "ml.g6.xlarge"})
+
+
+def test_old_price_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 180 days the price is called old."""
+    monkeypatch.setattr(fit_catalog, "today", lambda: dt.date(2027, 6, 1))
+    assert "2026-08-07, over 180 days old" in found(models={"a": MINILM})["price-old"].message
+
+
+def test_every_message_is_one_line_with_a_way_out() -> None:
+    """Whoever reads one knows what to change."""
+    cases = [
+        found(models={"a": MDEBERTA | {"gpu": workers(2), "batch_size": 512}}),
+        found(models={f"m{n}": XLMR for n in range(8)}),
+        found(models={"a": MINILM}, endpoint=CPU | {"environment": {"HF_HUB_OFFLINE": "1"}}, region="eu-west-9"),
+        found(),
+    ]
+    for misfit in (misfit for case in cases for misfit in case.values()):
+        assert misfit.message.startswith(("models", "endpoint.")), misfit.message
+        assert "\n" not in misfit.message
+        assert "fix: " in misfit.message or "first change: " in misfit.message, misfit.message
+
+
+def messages(stack: Any, kind: str) -> list[str]:
+    """The annotations of a stack."""
+    return [entry.data for entry in stack.node.metadata if entry.type == f"aws:cdk:{kind}"]
+
+
+def test_warning_is_accepted_by_id_and_reason(tmp_path: Path) -> None:
+    """What the catalog acknowledges is not told again; the rest is."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "endpoint: {name: e, instance_type: ml.g5.xlarge, image: 'djl-inference:0.36.0-lmi26.0.0-cu130'}\n"
+        "acknowledge: {revision-not-pinned: pushed by our release only}\n"
+        "models: {m: {model_id: org/m, task: text-classification}}\n"
+    )
+    warnings = messages(make_stack(load_catalog(path)), "warning")
+    assert [re.findall(r"lmi-cohost:[\w-]+", warning) for warning in warnings] == [["lmi-cohost:memory-unknown"]]
+
+
+def test_error_carries_its_id() -> None:
+    """An error is looked up in the documentation by its id."""
+    catalog = make_catalog(endpoint={"environment": {"HF_HUB_OFFLINE": "1"}})
+    assert messages(make_stack(catalog), "error")[0].endswith("[lmi-cohost:hub-offline]")
+
+
+def test_every_check_has_a_known_id_and_is_documented() -> None:
+    """docs/checks.md names each id of the sources under its level, with cause and fix, and no other."""
+    text = (ROOT / "docs" / "checks.md").read_text()
+    errors, _, warnings = text.partition("## Warnings")
+    for ids, part in ((check_ids.ERRORS, errors), (check_ids.WARNINGS, warnings)):
+        rows = re.findall(r"^\| `([\w-]+)` \| (.+) \| (.+) \|$", part, re.MULTILINE)
+        assert sorted(row[0] for row in rows) == sorted(ids)
+
+
+def test_every_check_in_the_sources_is_listed() -> None:
+    """A new check cannot be forgotten: its id is read from the code."""
+    sources = "".join((ROOT / "constructs_lib" / name).read_text() for name in ("fit.py", "fit_catalog.py"))
+    errors = set(re.findall(r'_error\(\s*"([\w-]+)"', sources))
+    warnings = set(re.findall(r'_warning\(\s*"([\w-]+)"', sources)) | {"price-unknown", "price-old"}
+    assert errors == set(check_ids.ERRORS)
+    assert warnings == set(check_ids.WARNINGS)
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"model-memory": "x"}, "an error, which no reason makes work"),
+        ({"no-such-check": "x"}, "no check"),
+        ({"price-old": " "}, "without a reason"),
+    ],
+)
+def test_only_known_warnings_are_accepted_and_only_with_a_reason(entry: dict[str, str], told: str) -> None:
+    """An error, an unknown id or an empty reason is a fault of the catalog."""
+    data = make_catalog().model_dump(by_alias=True, exclude_none=True)
+    with pytest.raises(ValidationError, match=told):
+        Catalog.model_validate(data | {"acknowledge": entry})

@@ -1,0 +1,119 @@
+"""The measured designs: the costs that were reported come out of prices and rates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cohost.catalog import load_catalog
+from cohost.pricing import PriceError, load_prices
+from cohost.pricing_designs import (
+    COMPONENTS,
+    CPU_ONNX,
+    CPU_PRICE,
+    ONE_ENDPOINT,
+    SCALE_TO_ZERO,
+    Design,
+    compare,
+    cost_of,
+    design_of,
+    read_report,
+)
+
+REGION = "us-east-1"
+ROOT = Path(__file__).parents[3]
+ENCODERS = ROOT / "model_configs" / "encoders.yaml"
+
+
+@pytest.mark.parametrize(("design", "reported"), [(CPU_ONNX, 4.20), (COMPONENTS, 20.48), (ONE_ENDPOINT, 3.76)])
+def test_reported_costs_come_out_within_a_cent(design: Design, reported: float) -> None:
+    """USD per million is the price of an hour over the items of an hour, for each design that was measured."""
+    assert cost_of(design, load_prices(), REGION).per_million == pytest.approx(reported, abs=0.01)
+
+
+def test_cpu_price_follows_from_its_own_row() -> None:
+    """The CPU design's price was not written down; its cost and rate give 0.408 USD an hour."""
+    assert round(4.20 * 27 * 3600 / 1e6, 3) == CPU_PRICE.usd_per_hour == 0.408
+
+
+def test_idle_hours_are_paid_for() -> None:
+    """Eight busy hours a day make a million three times as dear on an endpoint that never sleeps."""
+    cost = cost_of(ONE_ENDPOINT, load_prices(), REGION, busy_hours=8)
+    assert cost.per_month == pytest.approx(1.408 * 730)
+    assert cost.per_million_busy == pytest.approx(3 * 3.7607, abs=0.001)
+
+
+def test_scale_to_zero_pays_busy_hours_and_the_tail() -> None:
+    """Eight hours a day and 23 minutes of idling after them, instead of 24 hours."""
+    cost = cost_of(SCALE_TO_ZERO, load_prices(), REGION, busy_hours=8)
+    assert cost.per_month == pytest.approx(1.408 * (8 + 23 / 60) * 730 / 24)
+    assert cost.per_million_busy == pytest.approx(3.7607 * (8 + 23 / 60) / 8, abs=0.001)
+
+
+def test_scale_to_zero_saves_nothing_when_always_busy() -> None:
+    """A day has 24 hours, tail included."""
+    always = cost_of(SCALE_TO_ZERO, load_prices(), REGION)
+    assert always.per_month == pytest.approx(cost_of(ONE_ENDPOINT, load_prices(), REGION).per_month)
+
+
+@pytest.mark.parametrize("hours", [0, -1, 24.5, float("nan")])
+def test_busy_hours_are_those_of_a_day(hours: float) -> None:
+    """Anything but above 0 and up to 24 is refused."""
+    with pytest.raises(PriceError, match=r"--busy-hours: .*allowed: above 0 and up to 24"):
+        cost_of(ONE_ENDPOINT, load_prices(), REGION, busy_hours=hours)
+
+
+def test_unknown_price_makes_all_of_it_unknown() -> None:
+    """Nothing is 0 that is not known."""
+    cost = cost_of(
+        Design(name="x", instance_type="ml.g9.xlarge", items_per_second=1, source="s"), load_prices(), REGION
+    )
+    assert (cost.per_hour, cost.per_month, cost.per_million, cost.per_million_busy) == (None, None, None, None)
+
+
+def test_no_instances_cost_nothing_and_do_nothing() -> None:
+    """A count of 0: no cost, and no cost per million either."""
+    design = Design(name="x", instance_type="ml.g5.xlarge", items_per_second=104, source="s", instances=0)
+    cost = cost_of(design, load_prices(), REGION)
+    assert (cost.per_hour, cost.per_month, cost.per_million) == (0.0, 0.0, None)
+
+
+def test_more_instances_leave_the_cost_of_a_million() -> None:
+    """Three instances do three times as much for three times the price."""
+    three = Design(name="x", instance_type="ml.g5.xlarge", items_per_second=104, source="s", instances=3)
+    assert cost_of(three, load_prices(), REGION).per_million == pytest.approx(3.76, abs=0.01)
+
+
+def test_rate_is_claimed_for_what_was_measured_only() -> None:
+    """The product has a rate; another type, or other models, have none."""
+    catalog = load_catalog(ENCODERS)
+    assert design_of(catalog).items_per_second == 104
+    other_type = catalog.endpoint.model_copy(update={"instance_type": "ml.g6.12xlarge"})
+    assert design_of(catalog.model_copy(update={"endpoint": other_type})).items_per_second is None
+    assert design_of(load_catalog(ROOT / "model_configs" / "offline.yaml")).items_per_second is None
+
+
+def test_reports_of_ones_own_are_compared(tmp_path: Path) -> None:
+    """A measured rate of the user's own comes last in the comparison."""
+    report = tmp_path / "mine.json"
+    report.write_text(json.dumps({"items_per_second": 208, "instance_type": "ml.g5.xlarge", "measured": "2026-11-30"}))
+    costs = compare(load_catalog(ENCODERS), load_prices(), REGION, busy_hours=24, reports=[report])
+    assert costs[0].design.name == "this catalog"
+    assert costs[-1].design.source == "mine.json, 2026-11-30"
+    assert costs[-1].per_million == pytest.approx(1.88, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "{}", '{"items_per_second": 0, "instance_type": "x", "measured": "y"}', '{"items_per_second": "fast"}'],
+)
+def test_wrong_reports_are_told(tmp_path: Path, text: str) -> None:
+    """A file that is no report is named with what a report holds."""
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    with pytest.raises(PriceError, match=r"r.json: no report|items per second"):
+        read_report(path)
+    with pytest.raises(PriceError, match="cannot be read"):
+        read_report(tmp_path / "none.json")
