@@ -25,6 +25,7 @@ from local_aws.functions import Functions
 from local_aws.gateway import Gateway
 from local_aws.moto_services import MotoServices, moto_app, warm_up
 from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
+from local_aws.sagemaker.switches import PATH as FAULTS_PATH
 from local_aws.settings import ACCOUNT_ID, HOST, Clients, Settings
 
 if TYPE_CHECKING:
@@ -79,11 +80,12 @@ class LocalAws:
             "lambda": self.functions.asgi,
             "sagemaker": self.sagemaker.asgi,
         }
+        pages = dict.fromkeys((INTROSPECTION_PATH, FAULTS_PATH), self.sagemaker.asgi)
         return Starlette(
             routes=[
                 Route("/_cohost/health", self._health),
                 Route(f"{RESPONSE_PATH}/{{token}}", self.cloudformation.responses.receive, methods=["PUT"]),
-                Mount("/", Gateway(services=services, pages={INTROSPECTION_PATH: self.sagemaker.asgi}, others=moto)),
+                Mount("/", Gateway(services=services, pages=pages, others=moto)),
             ],
             lifespan=self._lifespan,
         )

@@ -40,3 +40,8 @@ class Account:
 def log_group(endpoint_name: str) -> str:
     """The log group of an endpoint's containers."""
     return f"/aws/sagemaker/Endpoints/{endpoint_name}"
+
+
+def component_log_group(component_name: str) -> str:
+    """The log group of an inference component's containers."""
+    return f"/aws/sagemaker/InferenceComponents/{component_name}"

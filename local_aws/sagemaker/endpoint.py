@@ -8,25 +8,26 @@ only when their calls have ended.
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from local_aws.sagemaker.account import log_group
+from local_aws.sagemaker.component_variant import ComponentVariant
 from local_aws.sagemaker.faults import ValidationException
 from local_aws.sagemaker.fleet import Fleet
-from local_aws.sagemaker.instance import StartFailed
+from local_aws.sagemaker.host import StartFailed
 from local_aws.sagemaker.registry import Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from local_aws.sagemaker.instance import Host
+    from local_aws.sagemaker.changes import Changes
+    from local_aws.sagemaker.fleet import Variant
+    from local_aws.sagemaker.host import Host
+    from local_aws.sagemaker.model_variant import ModelVariant
     from local_aws.sagemaker.plan import VariantPlan
     from local_aws.sagemaker.registry import Collection
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -59,36 +60,34 @@ class Endpoint(Resource):
 class Deployments:
     """Carries out the changes of endpoints in the background."""
 
-    def __init__(self, endpoints: Collection[Endpoint], host: Host) -> None:
+    def __init__(self, endpoints: Collection[Endpoint], host: Host, changes: Changes) -> None:
         self._endpoints = endpoints
         self._host = host
-        self._running: set[asyncio.Task[None]] = set()
+        self._changes = changes
 
     def create(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
         """Bring a new endpoint up."""
         self._endpoints.add(endpoint)
-        self._go(self._create(endpoint, plans))
+        self._changes.begin(self._create(endpoint, plans))
 
     def update(self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan]) -> None:
         """Move an endpoint to another configuration."""
         endpoint.enter("Updating")
-        self._go(self._update(endpoint, config_name, plans))
+        self._changes.begin(self._update(endpoint, config_name, plans))
 
-    def rescale(self, endpoint: Endpoint, counts: Mapping[str, int], weights: Mapping[str, float]) -> None:
+    def rescale(self, endpoint: Endpoint, counts: Mapping[ModelVariant, int], weights: Mapping[Variant, float]) -> None:
         """Change instance counts and weights of an endpoint's variants."""
         endpoint.enter("Updating")
-        self._go(self._rescale(endpoint, counts, weights))
+        self._changes.begin(self._rescale(endpoint, counts, weights))
 
     def delete(self, endpoint: Endpoint) -> None:
         """End an endpoint and everything that it runs."""
         endpoint.enter("Deleting")
-        self._go(self._delete(endpoint))
+        self._changes.begin(self._delete(endpoint))
 
     async def shutdown(self) -> None:
         """Give up changes under way and end every container at once."""
-        for task in list(self._running):
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._changes.give_up()
         fleets = [fleet for endpoint in self._endpoints for fleet in (endpoint.fleet, endpoint.starting) if fleet]
         await asyncio.gather(*(fleet.stop() for fleet in fleets))
 
@@ -113,17 +112,18 @@ class Deployments:
             endpoint.failure_reason = None
         endpoint.enter("InService")
 
-    async def _rescale(self, endpoint: Endpoint, counts: Mapping[str, int], weights: Mapping[str, float]) -> None:
-        variants = {} if endpoint.fleet is None else endpoint.fleet.variants
+    async def _rescale(
+        self, endpoint: Endpoint, counts: Mapping[ModelVariant, int], weights: Mapping[Variant, float]
+    ) -> None:
         try:
-            for name, count in counts.items():
-                await variants[name].resize(count)
+            for variant, count in counts.items():
+                await variant.resize(count)
         except StartFailed as failure:
             endpoint.failure_reason = str(failure)
         else:
             endpoint.failure_reason = None
-            for name, weight in weights.items():
-                variants[name].weight = weight
+            for weighted, weight in weights.items():
+                weighted.weight = weight
         endpoint.enter("InService")
 
     async def _delete(self, endpoint: Endpoint) -> None:
@@ -138,18 +138,21 @@ class Deployments:
         try:
             await asyncio.sleep(self._host.settings.transition_delay_s)
             await endpoint.starting.start()
+            await _move_copies(endpoint.fleet, endpoint.starting)
             old, endpoint.fleet, endpoint.config_name = endpoint.fleet, endpoint.starting, config_name
         finally:
             endpoint.starting = None
         if old is not None:
             await old.drain_and_stop()
 
-    def _go(self, change: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(change)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            _logger.error("a change of an endpoint ended with a fault of the emulation", exc_info=fault)
+async def _move_copies(old: Fleet | None, new: Fleet) -> None:
+    """Start the copies of inference components on new instances; raises StartFailed, and then none is left running."""
+    try:
+        for name, variant in new.variants.items():
+            former = None if old is None else old.variants.get(name)
+            if isinstance(variant, ComponentVariant) and isinstance(former, ComponentVariant):
+                await variant.adopt(former)
+    except BaseException:
+        await new.stop()
+        raise

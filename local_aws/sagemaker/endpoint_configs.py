@@ -15,6 +15,7 @@ from local_aws.sagemaker.registry import Collection, Resource, tags_of
 
 if TYPE_CHECKING:
     from local_aws.sagemaker.front import Front
+    from local_aws.sagemaker.settings import Settings
 
 _KEPT = ("ProductionVariants", "KmsKeyId", "ExecutionRoleArn", "VpcConfig", "EnableNetworkIsolation")
 _UNSUPPORTED = (
@@ -38,10 +39,13 @@ _UNSUPPORTED_OF_VARIANT = (
 class EndpointConfigs:
     """Creates, describes, lists and deletes endpoint configurations."""
 
-    def __init__(self, collection: Collection[Resource], models: Collection[Resource], front: Front) -> None:
+    def __init__(
+        self, collection: Collection[Resource], models: Collection[Resource], front: Front, settings: Settings
+    ) -> None:
         self._configs = collection
         self._models = models
         self._front = front
+        self._settings = settings
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         """CreateEndpointConfig."""
@@ -52,9 +56,8 @@ class EndpointConfigs:
                 raise unsupported(member)
         for variant in request["ProductionVariants"]:
             self._check_variant(variant)
-        _check_variant_names(request["ProductionVariants"])
-        if (role := request.get("ExecutionRoleArn")) is not None:
-            await check_role(role, self._front)
+        _check_variants(request["ProductionVariants"])
+        await self._check_role(request)
         definition = {key: request[key] for key in _KEPT if request.get(key) is not None}
         definition["ProductionVariants"] = [{"InitialVariantWeight": 1.0, **v} for v in request["ProductionVariants"]]
         config = Resource(name=name, arn=self._configs.arn(name), definition=definition, tags=tags_of(request))
@@ -90,18 +93,48 @@ class EndpointConfigs:
             if variant.get(member):
                 raise unsupported(f"{member} of a production variant")
         name = variant["VariantName"]
-        if variant.get("ModelName") is None:
-            raise unsupported(f"Production variant {name} without a ModelName, which is for inference components,")
-        self._models.get(variant["ModelName"])
-        if variant.get("ManagedInstanceScaling"):
-            # Quoted in hashicorp/terraform-provider-aws#45926.
-            raise ValidationException("ManagedInstanceScaling is only supported for inference component endpoints.")
         for member in ("InstanceType", "InitialInstanceCount"):
             if variant.get(member) is None:
                 raise ValidationException(f"{member} must be specified for production variant {name}")
+        if variant.get("ModelName") is not None:
+            self._models.get(variant["ModelName"])
+            if variant.get("ManagedInstanceScaling"):
+                # Quoted in hashicorp/terraform-provider-aws#45926.
+                raise ValidationException("ManagedInstanceScaling is only supported for inference component endpoints.")
+        elif (scaling := variant.get("ManagedInstanceScaling") or {}).get("Status") == "ENABLED":
+            self._check_scaling(scaling, variant["InitialInstanceCount"])
+
+    def _check_scaling(self, scaling: dict[str, Any], initial: int) -> None:
+        if scaling.get("ScaleInPolicy"):
+            raise unsupported("ScaleInPolicy of ManagedInstanceScaling")
+        least, most = scaling.get("MinInstanceCount", initial), scaling.get("MaxInstanceCount", initial)
+        if least == 0 and not self._settings.scale_to_zero:
+            # Quoted in stdapi-ai/stdapi.ai#43, where the same request was taken in another region.
+            raise ValidationException(
+                "Min instance count needs to be greater than 0 for enabled managed instance scaling"
+            )
+        if not least <= initial <= most:
+            raise ValidationException(
+                f"InitialInstanceCount {initial} must lie between MinInstanceCount {least} and MaxInstanceCount {most} "
+                "of ManagedInstanceScaling"
+            )
+
+    async def _check_role(self, request: dict[str, Any]) -> None:
+        role = request.get("ExecutionRoleArn")
+        if role is not None:
+            await check_role(role, self._front)
+        elif request["ProductionVariants"][0].get("ModelName") is None:
+            raise ValidationException(
+                "ExecutionRoleArn: an endpoint configuration for inference components, whose production variants have "
+                "no ModelName, needs the role that the components run with"
+            )
 
 
-def _check_variant_names(variants: list[dict[str, Any]]) -> None:
+def _check_variants(variants: list[dict[str, Any]]) -> None:
     names = [variant["VariantName"] for variant in variants]
     if len(set(names)) < len(names):
         raise ValidationException(f"Production variant names must be unique within an endpoint: {', '.join(names)}")
+    if len({variant.get("ModelName") is None for variant in variants}) > 1:
+        raise ValidationException(
+            "ProductionVariants: all must have a ModelName, or none, which is for inference components"
+        )

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 from local_aws.sagemaker.endpoint import Endpoint
 from local_aws.sagemaker.faults import ResourceLimitExceeded, ValidationException, unsupported
 from local_aws.sagemaker.listing import page
+from local_aws.sagemaker.model_variant import ModelVariant
 from local_aws.sagemaker.plan import plan_of
 from local_aws.sagemaker.registry import tags_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from local_aws.sagemaker.component import InferenceComponent
     from local_aws.sagemaker.endpoint import Deployments
     from local_aws.sagemaker.fleet import Variant
+    from local_aws.sagemaker.plan import VariantPlan
     from local_aws.sagemaker.registry import Collection, Resource
     from local_aws.sagemaker.settings import Settings
 
@@ -36,12 +39,14 @@ class Endpoints:
         collection: Collection[Endpoint],
         configs: Collection[Resource],
         models: Collection[Resource],
+        components: Collection[InferenceComponent],
         deployments: Deployments,
         settings: Settings,
     ) -> None:
         self._endpoints = collection
         self._configs = configs
         self._models = models
+        self._components = components
         self._deployments = deployments
         self._settings = settings
 
@@ -71,6 +76,7 @@ class Endpoints:
         # (hashicorp/terraform-provider-aws#40048).
         self._configs.get(endpoint.config_name)
         plans = plan_of(config, self._models)
+        self._check_components(endpoint, plans)
         self._check_quotas((plan.instance_type, plan.instance_count) for plan in plans)
         self._deployments.update(endpoint, config.name, plans)
         return {"EndpointArn": endpoint.arn}
@@ -87,10 +93,18 @@ class Endpoints:
             if change.get("ServerlessUpdateConfig"):
                 raise unsupported("ServerlessUpdateConfig")
         counts = {
-            c["VariantName"]: c["DesiredInstanceCount"] for c in wanted if c.get("DesiredInstanceCount") is not None
+            _resizable(variants[change["VariantName"]]): change["DesiredInstanceCount"]
+            for change in wanted
+            if change.get("DesiredInstanceCount") is not None
         }
-        weights = {c["VariantName"]: c["DesiredWeight"] for c in wanted if c.get("DesiredWeight") is not None}
-        self._check_quotas(_growth(variants[name], count) for name, count in counts.items())
+        weights = {
+            variants[change["VariantName"]]: change["DesiredWeight"]
+            for change in wanted
+            if change.get("DesiredWeight") is not None
+        }
+        self._check_quotas(
+            (variant.plan.instance_type, count - variant.instance_count) for variant, count in counts.items()
+        )
         self._deployments.rescale(endpoint, counts, weights)
         return {"EndpointArn": endpoint.arn}
 
@@ -130,14 +144,39 @@ class Endpoints:
         """DeleteEndpoint."""
         endpoint = self._endpoints.get(request["EndpointName"])
         endpoint.check_steady()
+        if self._components_of(endpoint):
+            # Quoted in gruntwork-io/cloud-nuke#1142.
+            raise ValidationException(
+                "Cannot delete endpoint with inference component associated. Please delete inference component and try "
+                "it again."
+            )
         self._deployments.delete(endpoint)
+
+    def _components_of(self, endpoint: Endpoint) -> tuple[InferenceComponent, ...]:
+        return tuple(component for component in self._components if component.endpoint is endpoint)
+
+    def _check_components(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
+        """Check that an update keeps the kind of the endpoint, and the variants that components are on."""
+        if endpoint.fleet is not None and endpoint.fleet.of_components != (plans[0].container is None):
+            raise ValidationException(
+                f'Cannot update endpoint "{endpoint.arn}" from a configuration with models to one for inference '
+                "components, or back. Delete the endpoint and create it anew."
+            )
+        kept = {plan.name for plan in plans}
+        for component in self._components_of(endpoint):
+            component.check_steady("update endpoint of")
+            if component.variant_name not in kept:
+                raise ValidationException(
+                    f"Variant {component.variant_name} has inference component {component.name} and is not in the new "
+                    "endpoint configuration. Delete the inference component or keep the variant."
+                )
 
     def _check_quotas(self, wanted: Iterable[tuple[str, int]]) -> None:
         used = Counter[str]()
         for endpoint in self._endpoints:
             for fleet in filter(None, (endpoint.fleet, endpoint.starting)):
                 for variant in fleet.variants.values():
-                    used[variant.plan.instance_type] += len(variant.instances)
+                    used[variant.plan.instance_type] += variant.instance_count
         for instance_type, count in wanted:
             quota = self._settings.instance_quota(instance_type)
             if count > 0 and used[instance_type] + count > quota:
@@ -156,17 +195,30 @@ def _refuse_unsupported(request: dict[str, Any]) -> None:
             raise unsupported(member)
 
 
-def _growth(variant: Variant, count: int) -> tuple[str, int]:
-    return variant.plan.instance_type, count - len(variant.instances)
+def _resizable(variant: Variant) -> ModelVariant:
+    if not isinstance(variant, ModelVariant):
+        raise unsupported(
+            f"DesiredInstanceCount of variant {variant.plan.name}, which is made of inference components,"
+        )
+    return variant
 
 
 def _described(variant: Variant) -> dict[str, Any]:
-    count = len(variant.instances)
-    return {
+    count = variant.instance_count
+    described = {
         "VariantName": variant.plan.name,
-        "DeployedImages": [{"SpecifiedImage": variant.plan.image, "ResolvedImage": variant.plan.image}],
         "CurrentWeight": variant.weight,
         "DesiredWeight": variant.weight,
         "CurrentInstanceCount": count,
         "DesiredInstanceCount": count,
     }
+    if isinstance(variant, ModelVariant):
+        image = variant.container.image
+        described["DeployedImages"] = [{"SpecifiedImage": image, "ResolvedImage": image}]
+    if (scaling := variant.plan.scaling) is not None:
+        described["ManagedInstanceScaling"] = {
+            "Status": "ENABLED",
+            "MinInstanceCount": scaling.minimum,
+            "MaxInstanceCount": scaling.maximum,
+        }
+    return described

@@ -5,7 +5,7 @@ ServiceFault
 │   ├── ValidationException, ResourceLimitExceeded, SerializationException, UnknownOperationException
 └── runtime (AWS API reference: InvokeEndpoint)
     ├── ValidationError, ModelError, ModelNotReadyException, ServiceUnavailable, InternalFailure
-    └── PayloadTooLarge
+    └── PayloadTooLarge, ThrottlingException
 
 Texts are the service's own where a public report quotes them; each such place names its source.
 """
@@ -25,10 +25,10 @@ class ServiceFault(Exception):  # noqa: N818 - the base of faults that SageMaker
     code: ClassVar[str] = "InternalFailure"
     status: ClassVar[int] = HTTPStatus.INTERNAL_SERVER_ERROR
 
-    def __init__(self, message: str, **members: str | int) -> None:
+    def __init__(self, message: str | None, **members: str | int) -> None:
         self.message = message
         self.members: Mapping[str, str | int] = members
-        super().__init__(message)
+        super().__init__(message or self.code)
 
 
 class ValidationException(ServiceFault):
@@ -85,6 +85,13 @@ class ServiceUnavailable(ServiceFault):
 
     code = "ServiceUnavailable"
     status = HTTPStatus.SERVICE_UNAVAILABLE
+
+
+class ThrottlingException(ServiceFault):
+    """There are more calls than the service lets through; its message is null (AWS API reference: "Common Errors")."""
+
+    code = "ThrottlingException"
+    status = HTTPStatus.BAD_REQUEST
 
 
 class InternalFailure(ServiceFault):

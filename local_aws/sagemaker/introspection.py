@@ -1,20 +1,25 @@
 """`GET /_cohost/endpoints`: what SageMaker does not tell, for tests and for whoever wants to look inside.
 
 Answers `{"endpoints": [{"name", "status", "config", "variants": [{"name", "instance_type", "weight", "instances":
-[{"id", "pid", "ready", "in_flight", "restarts", "log_file", "evictions", "models": [{"target", "model_id", "loaded",
-"calls"}]}]}]}]}`, models with the least recently used first.
+[…]}]}]}`. An instance of a variant that names a model is `{"id", "pid", "ready", "in_flight", "restarts", "log_file",
+"evictions", "models": [{"target", "model_id", "loaded", "calls"}]}`, models with the least recently used first. An
+instance of a variant made of inference components is `{"id", "copies": [{"component", "id", "pid", "ready",
+"in_flight", "restarts", "log_file"}]}`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from local_aws.sagemaker.model_variant import ModelVariant
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from local_aws.sagemaker.component_variant import ComponentVariant
     from local_aws.sagemaker.endpoint import Endpoint
     from local_aws.sagemaker.fleet import Variant
-    from local_aws.sagemaker.instance import Instance
+    from local_aws.sagemaker.replica import Replica
 
 
 PATH: Final = "/_cohost/endpoints"
@@ -36,27 +41,51 @@ def _endpoint(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _variant(variant: Variant) -> dict[str, Any]:
+    if isinstance(variant, ModelVariant):
+        instances = [_instance(replica) for replica in variant.replicas]
+    else:
+        instances = _machines(variant)
     return {
         "name": variant.plan.name,
         "instance_type": variant.plan.instance_type,
         "weight": variant.weight,
-        "instances": [_instance(instance) for instance in variant.instances],
+        "instances": instances,
     }
 
 
-def _instance(instance: Instance) -> dict[str, Any]:
-    cache = instance.cache
+def _machines(variant: ComponentVariant) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": machine.instance_id,
+            "copies": [
+                {"component": copy.plan.name, **_container(copy.replica)}
+                for copy in variant.placed
+                if copy.machine is machine
+            ],
+        }
+        for machine in variant.machines
+    ]
+
+
+def _instance(replica: Replica) -> dict[str, Any]:
+    cache = replica.cache
     models = [] if cache is None else cache.models
     return {
-        "id": instance.instance_id,
-        "pid": instance.pid,
-        "ready": instance.ready,
-        "in_flight": instance.in_flight,
-        "restarts": instance.restarts,
-        "log_file": str(instance.log_file),
+        **_container(replica),
         "evictions": 0 if cache is None else cache.evictions,
         "models": [
             {"target": model.target, "model_id": model.model_id, "loaded": model.loaded, "calls": model.calls}
             for model in models
         ],
+    }
+
+
+def _container(replica: Replica) -> dict[str, Any]:
+    return {
+        "id": replica.seat.replica_id,
+        "pid": replica.pid,
+        "ready": replica.ready,
+        "in_flight": replica.in_flight,
+        "restarts": replica.restarts,
+        "log_file": str(replica.log_file),
     }

@@ -23,6 +23,8 @@ _FILTERS: dict[str, Callable[[Resource, Any], bool]] = {
     "LastModifiedTimeAfter": lambda resource, seconds: resource.modified.timestamp() > float(seconds),
     "LastModifiedTimeBefore": lambda resource, seconds: resource.modified.timestamp() < float(seconds),
     "StatusEquals": lambda resource, status: getattr(resource, "status", None) == status,
+    "EndpointNameEquals": lambda resource, name: getattr(resource, "endpoint_name", None) == name,
+    "VariantNameEquals": lambda resource, name: getattr(resource, "variant_name", None) == name,
 }
 
 
@@ -44,6 +46,8 @@ def page(resources: Iterable[R], request: dict[str, Any]) -> tuple[list[R], dict
 def _sort_key(sort_by: str | None) -> Callable[[Resource], Any]:
     if sort_by == "Name":
         return lambda resource: resource.name.lower()
+    if sort_by == "Status":
+        return lambda resource: getattr(resource, "status", "")
     return lambda resource: resource.created
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from local_aws.sagemaker.front import Front
 
+    Dimensions = tuple[tuple[str, str], ...]
+    Key = tuple[str, str, Dimensions]
+
 Unit = Literal["None", "Count", "Microseconds"]
 
 INVOCATION_METRICS = "AWS/SageMaker"
@@ -21,6 +24,10 @@ INSTANCE_METRICS = "/aws/sagemaker/Endpoints"
 
 _MICROSECONDS = 1_000_000
 _METRICS_PER_PUT = 1000  # AWS API reference: PutMetricData
+
+# What scaling acts on within a minute; alarms with periods under 60 s see high-resolution metrics only.
+_HIGH_RESOLUTION = {"ConcurrentRequestsPerCopy", "ConcurrentRequestsPerModel", "NoCapacityInvocationFailures"}
+_HIGH_RESOLUTION_S, _STANDARD_RESOLUTION_S = 1, 60
 
 
 @dataclass(slots=True)
@@ -37,14 +44,18 @@ class Metrics:
 
     def __init__(self, front: Front) -> None:
         self._front = front
-        self._recorded: dict[tuple[str, str, str, str], _Statistics] = {}
+        self._recorded: dict[Key, _Statistics] = {}
 
-    def meter(self, endpoint: str, variant: str) -> Meter:
+    def variant_meter(self, endpoint: str, variant: str) -> Meter:
         """The recorder of one variant of one endpoint."""
-        return Meter(self, endpoint, variant)
+        return Meter(self, (("EndpointName", endpoint), ("VariantName", variant)))
 
-    def record(self, key: tuple[str, str, str, str], unit: Unit, value: float) -> None:
-        """Record a value; `key` is namespace, name, endpoint and variant."""
+    def component_meter(self, component: str) -> Meter:
+        """The recorder of one inference component."""
+        return Meter(self, (("InferenceComponentName", component),))
+
+    def record(self, key: Key, unit: Unit, value: float) -> None:
+        """Record a value; `key` is namespace, name and dimensions."""
         if (found := self._recorded.get(key)) is None:
             self._recorded[key] = _Statistics(unit, 1, value, value, value)
             return
@@ -67,30 +78,30 @@ class Metrics:
 
 
 class Meter:
-    """Records the metrics of one variant."""
+    """Records metrics with certain dimensions."""
 
-    def __init__(self, metrics: Metrics, endpoint: str, variant: str) -> None:
+    def __init__(self, metrics: Metrics, dimensions: Dimensions) -> None:
         self._metrics = metrics
-        self._endpoint = endpoint
-        self._variant = variant
+        self._dimensions = dimensions
 
     def count(self, name: str, value: float = 1, *, namespace: str = INVOCATION_METRICS) -> None:
         """Record a number of things."""
         unit: Unit = "Count" if namespace == INVOCATION_METRICS else "None"
-        self._metrics.record((namespace, name, self._endpoint, self._variant), unit, value)
+        self._metrics.record((namespace, name, self._dimensions), unit, value)
 
     def duration(self, name: str, seconds: float) -> None:
         """Record a length of time; SageMaker's are in microseconds."""
-        key = (INVOCATION_METRICS, name, self._endpoint, self._variant)
+        key = (INVOCATION_METRICS, name, self._dimensions)
         self._metrics.record(key, "Microseconds", seconds * _MICROSECONDS)
 
 
-def _datum(key: tuple[str, str, str, str], found: _Statistics) -> MetricDatumTypeDef:
-    _, name, endpoint, variant = key
+def _datum(key: Key, found: _Statistics) -> MetricDatumTypeDef:
+    _, name, dimensions = key
     return {
         "MetricName": name,
-        "Dimensions": [{"Name": "EndpointName", "Value": endpoint}, {"Name": "VariantName", "Value": variant}],
+        "Dimensions": [{"Name": dimension, "Value": value} for dimension, value in dimensions],
         "Unit": found.unit,
+        "StorageResolution": _HIGH_RESOLUTION_S if name in _HIGH_RESOLUTION else _STANDARD_RESOLUTION_S,
         "StatisticValues": {
             "SampleCount": found.count,
             "Sum": found.total,

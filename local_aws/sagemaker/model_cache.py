@@ -8,13 +8,12 @@ used one is unloaded. Concurrent first calls share one load.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import httpx
 
+from local_aws.sagemaker.cached_model import CachedModel, LoadRefused, model_id_of
 from local_aws.sagemaker.container_rules import S3Location
 from local_aws.sagemaker.faults import ModelNotReadyException
 
@@ -27,37 +26,9 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.metrics import Meter
     from local_aws.sagemaker.model_disk import ModelDisk
     from local_aws.sagemaker.settings import Settings
+    from local_aws.sagemaker.switches import Switches
 
 _OUT_OF_MEMORY = 507
-
-
-class LoadRefused(Exception):  # noqa: N818 - says what happened
-    """The container did not load the model; `status` and `text` are its answer."""
-
-    def __init__(self, status: int, text: str) -> None:
-        self.status = status
-        self.text = text
-        super().__init__(text)
-
-
-@dataclass(eq=False)
-class CachedModel:
-    """A model that is being loaded or is loaded; `leases` counts the calls that wait for it or run on it."""
-
-    target: str
-    model_id: str
-    loaded: bool = False
-    retiring: bool = False
-    posting: bool = False
-    leases: int = 0
-    calls: int = 0
-    last_used: float = field(default_factory=time.monotonic)
-    load: asyncio.Task[None] | None = None
-
-
-def model_id_of(target: str) -> str:
-    """The name by which the container knows a model: opaque, as SageMaker's is, but the same for equal targets."""
-    return hashlib.sha256(target.encode()).hexdigest()[:32]
 
 
 class ModelCache:
@@ -71,6 +42,7 @@ class ModelCache:
         log: InstanceLog,
         prefix: S3Location,
         settings: Settings,
+        switches: Switches,
         meter: Meter,
         keep: bool,
     ) -> None:
@@ -79,6 +51,7 @@ class ModelCache:
         self._log = log
         self._prefix = prefix
         self._settings = settings
+        self._switches = switches
         self._meter = meter
         self._keep = keep
         self._models: dict[str, CachedModel] = {}
@@ -218,6 +191,7 @@ class ModelCache:
         if fetched:
             self._meter.duration("ModelDownloadingTime", time.monotonic() - started)
         started = time.monotonic()
+        await asyncio.sleep(self._switches.model_load_delay_s)
         answer = await self._post(model, folder)
         if answer.status_code == _OUT_OF_MEMORY:
             answer = await self._post_with_room(model, folder)

@@ -22,31 +22,45 @@ _DEFAULT_STARTUP_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariantPlan:
-    """One production variant: its instances, and the container that each of them runs.
+class ContainerPlan:
+    """One container, wherever it runs.
 
     `model_data` is the prefix of a multi-model container or the archive of another; None for a container without.
-    `cache_models` is False where the model's MultiModelConfig turns caching off.
+    `cache_models` is False where the model's MultiModelConfig turns caching off. `memory_mb` is what its models may
+    take in MiB, None where the instance type is not known.
     """
 
-    name: str
-    instance_type: str
-    instance_count: int
-    weight: float
     image: str
     multi_model: bool
     model_data: S3Location | None
     cache_models: bool
     environment: Mapping[str, str]
     startup_timeout_s: float
+    memory_mb: int | None
 
-    @property
-    def memory_mb(self) -> int | None:
-        """Memory in MiB that models may take: the smaller of the host's and the GPUs', since DJL asks both."""
-        if (instance := INSTANCES.get(self.instance_type)) is None:
-            return None
-        gpu = instance.gpus * instance.gpu_memory_mib
-        return min(instance.memory_mib, gpu) if gpu else instance.memory_mib
+
+@dataclass(frozen=True, kw_only=True)
+class ManagedScaling:
+    """Between how many instances the service keeps a variant (AWS API reference: ManagedInstanceScaling)."""
+
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantPlan:
+    """One production variant.
+
+    `container` runs on each of its instances; None for a variant made of inference components. `scaling` is None where
+    the count is fixed.
+    """
+
+    name: str
+    instance_type: str
+    instance_count: int
+    weight: float
+    container: ContainerPlan | None
+    scaling: ManagedScaling | None
 
 
 def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan, ...]:
@@ -58,23 +72,61 @@ def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan
     return tuple(_variant(variant, models) for variant in config.definition["ProductionVariants"])
 
 
-def _variant(variant: dict[str, Any], models: Collection[Resource]) -> VariantPlan:
-    container = container_of(models.get(variant["ModelName"]).definition)
-    multi_model = container.get("Mode") == MULTI_MODEL
-    url = container.get("ModelDataUrl")
-    environment = dict(container.get("Environment") or {})
+def container_plan(
+    definition: Mapping[str, Any], *, memory_mb: int | None, startup_timeout_s: float | None
+) -> ContainerPlan:
+    """The plan of a container, from its definition as CreateModel has it."""
+    multi_model = definition.get("Mode") == MULTI_MODEL
+    url = definition.get("ModelDataUrl")
+    environment = dict(definition.get("Environment") or {})
     if multi_model:
         # SageMaker sets it for every multi-model container; DJL Serving reads it (wlm ModelInfo, 0.36.0).
         environment["SAGEMAKER_MULTI_MODEL"] = "true"
+    return ContainerPlan(
+        image=definition["Image"],
+        multi_model=multi_model,
+        model_data=None if url is None else S3Location.parse(url),
+        cache_models=(definition.get("MultiModelConfig") or {}).get("ModelCacheSetting") != "Disabled",
+        environment=environment,
+        startup_timeout_s=_DEFAULT_STARTUP_TIMEOUT_S if startup_timeout_s is None else startup_timeout_s,
+        memory_mb=memory_mb,
+    )
+
+
+def model_memory_mb(instance_type: str, gpus: int | None = None) -> int | None:
+    """Memory in MiB that models may take: the smaller of the host's and the GPUs', since DJL asks both.
+
+    `gpus` are those that the container gets, None for all of the instance; None is the answer for an unknown type.
+    """
+    if (instance := INSTANCES.get(instance_type)) is None:
+        return None
+    gpu = (instance.gpus if gpus is None else gpus) * instance.gpu_memory_mib
+    return min(instance.memory_mib, gpu) if gpu else instance.memory_mib
+
+
+def _variant(variant: dict[str, Any], models: Collection[Resource]) -> VariantPlan:
     return VariantPlan(
         name=variant["VariantName"],
         instance_type=variant["InstanceType"],
         instance_count=variant["InitialInstanceCount"],
         weight=variant["InitialVariantWeight"],
-        image=container["Image"],
-        multi_model=multi_model,
-        model_data=None if url is None else S3Location.parse(url),
-        cache_models=(container.get("MultiModelConfig") or {}).get("ModelCacheSetting") != "Disabled",
-        environment=environment,
-        startup_timeout_s=variant.get("ContainerStartupHealthCheckTimeoutInSeconds", _DEFAULT_STARTUP_TIMEOUT_S),
+        container=None if variant.get("ModelName") is None else _container(variant, models),
+        scaling=_scaling(variant),
+    )
+
+
+def _container(variant: dict[str, Any], models: Collection[Resource]) -> ContainerPlan:
+    return container_plan(
+        container_of(models.get(variant["ModelName"]).definition),
+        memory_mb=model_memory_mb(variant["InstanceType"]),
+        startup_timeout_s=variant.get("ContainerStartupHealthCheckTimeoutInSeconds"),
+    )
+
+
+def _scaling(variant: dict[str, Any]) -> ManagedScaling | None:
+    scaling, initial = variant.get("ManagedInstanceScaling") or {}, variant["InitialInstanceCount"]
+    if scaling.get("Status") != "ENABLED":
+        return None
+    return ManagedScaling(
+        minimum=scaling.get("MinInstanceCount", initial), maximum=scaling.get("MaxInstanceCount", initial)
     )

@@ -14,28 +14,33 @@ from typing import TYPE_CHECKING
 import httpx
 from starlette.responses import Response
 
-from local_aws.sagemaker.account import log_group
+from local_aws.sagemaker.account import component_log_group, log_group
+from local_aws.sagemaker.cached_model import LoadRefused
 from local_aws.sagemaker.faults import InternalFailure, ModelError, ServiceFault, ValidationError
-from local_aws.sagemaker.model_cache import LoadRefused
+from local_aws.sagemaker.model_variant import ModelVariant
 from local_aws.sagemaker.runtime_request import (
     CUSTOM_ATTRIBUTES,
     TARGET_VARIANT,
     check_headers,
+    component_name,
     passed_on,
     read_body,
+    refuse_target_model,
     target_model,
 )
 from local_aws.sagemaker.wire import request_id, runtime_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from starlette.requests import Request
 
     from local_aws.sagemaker.account import Account
+    from local_aws.sagemaker.component import InferenceComponent
+    from local_aws.sagemaker.dispatch import Destination
     from local_aws.sagemaker.endpoint import Endpoint
-    from local_aws.sagemaker.fleet import Variant
-    from local_aws.sagemaker.metrics import Metrics
+    from local_aws.sagemaker.host import Host
+    from local_aws.sagemaker.metrics import Meter
     from local_aws.sagemaker.registry import Collection
 
 _logger = logging.getLogger(__name__)
@@ -51,22 +56,31 @@ _CONNECTION_LOST = "Container primary closed the connection before it answered; 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call, checked: which endpoint and variant, which model (None for a single-model endpoint), and its body."""
+    """One call, checked: what it goes to, which of its models it names (None where there is one), and what is sent.
 
-    endpoint: Endpoint
-    variant: Variant
+    `log_group` is where the containers write, `meters` where the call is counted.
+    """
+
+    destination: Destination
+    variant_name: str
     target: str | None
     body: bytes
     headers: Mapping[str, str]
+    log_group: str
+    meters: Sequence[Meter]
 
 
 class Runtime:
     """Answers calls of endpoints."""
 
-    def __init__(self, account: Account, endpoints: Collection[Endpoint], metrics: Metrics) -> None:
+    def __init__(
+        self, account: Account, endpoints: Collection[Endpoint], components: Collection[InferenceComponent], host: Host
+    ) -> None:
         self._account = account
         self._endpoints = endpoints
-        self._metrics = metrics
+        self._components = components
+        self._metrics = host.metrics
+        self._switches = host.switches
 
     async def invoke(self, request: Request) -> Response:
         """The answer to `POST /endpoints/{name}/invocations`, whatever happens."""
@@ -84,6 +98,7 @@ class Runtime:
     async def _read(self, request: Request, identity: str) -> Call:
         name, headers = request.path_params["name"], request.headers
         body = await read_body(request)
+        self._switches.check_call()
         check_headers(headers)
         endpoint = self._endpoints.find(name)
         if endpoint is None or endpoint.fleet is None or endpoint.status not in _SERVING:
@@ -91,8 +106,42 @@ class Runtime:
                 f"Endpoint {name} of account {self._account.account_id} not found.", ErrorCode="NO_SUCH_ENDPOINT"
             )
         variant = endpoint.fleet.choose(headers.get(TARGET_VARIANT))
-        target = target_model(name, variant, headers, identity)
-        return Call(endpoint=endpoint, variant=variant, target=target, body=body, headers=passed_on(headers))
+        if isinstance(variant, ModelVariant):
+            return self._model_call(endpoint, variant, headers, body, identity)
+        return self._component_call(endpoint, headers, body)
+
+    def _model_call(
+        self, endpoint: Endpoint, variant: ModelVariant, headers: Mapping[str, str], body: bytes, identity: str
+    ) -> Call:
+        return Call(
+            destination=variant,
+            variant_name=variant.plan.name,
+            target=target_model(endpoint.name, headers, identity, multi_model=variant.container.multi_model),
+            body=body,
+            headers=passed_on(headers),
+            log_group=log_group(endpoint.name),
+            meters=[self._metrics.variant_meter(endpoint.name, variant.plan.name)],
+        )
+
+    def _component_call(self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes) -> Call:
+        name = component_name(headers)
+        refuse_target_model(endpoint.name, headers)
+        component = self._components.find(name)
+        if component is None or component.endpoint is not endpoint:
+            raise ValidationError(f"Inference Component {name} of endpoint {endpoint.name} not found.")
+        if headers.get(TARGET_VARIANT) not in {None, component.variant_name}:
+            raise ValidationError(f"Inference Component {name} is not on variant {headers[TARGET_VARIANT]}.")
+        copies = component.variant.copies(name)
+        copies.check_capacity()
+        return Call(
+            destination=copies,
+            variant_name=component.variant_name,
+            target=None,
+            body=body,
+            headers=passed_on(headers),
+            log_group=component_log_group(name),
+            meters=[self._metrics.variant_meter(endpoint.name, component.variant_name), copies.meter],
+        )
 
     async def _invoke(self, call: Call, started: float, identity: str) -> Response:
         answer: httpx.Response | None = None
@@ -102,11 +151,11 @@ class Runtime:
             self._measure(call, answer, time.perf_counter() - started)
         if not answer.is_success:
             raise self._model_error(call, answer.status_code, answer.text)
-        return _passed_back(answer, call.variant.plan.name, identity)
+        return _passed_back(answer, call.variant_name, identity)
 
     async def _ask(self, call: Call) -> httpx.Response:
         try:
-            return await call.variant.invoke(call.target, call.body, call.headers)
+            return await call.destination.invoke(call.target, call.body, call.headers)
         except LoadRefused as refusal:
             raise self._model_error(call, refusal.status, refusal.text) from refusal
         except httpx.TransportError as fault:
@@ -114,7 +163,7 @@ class Runtime:
             raise self._model_error(call, 0, text) from fault
 
     def _model_error(self, call: Call, status: int, text: str) -> ModelError:
-        group = log_group(call.endpoint.name)
+        group = call.log_group
         side = "client" if 0 < status < _FIRST_SERVER_ERROR else "server"
         return ModelError(
             f'Received {side} error ({status}) from primary with message "{text}". '
@@ -125,16 +174,17 @@ class Runtime:
             LogStreamArn=self._account.log_group_arn(group),
         )
 
-    def _measure(self, call: Call, answer: httpx.Response | None, total_s: float) -> None:
-        meter = self._metrics.meter(call.endpoint.name, call.variant.plan.name)
+    @staticmethod
+    def _measure(call: Call, answer: httpx.Response | None, total_s: float) -> None:
         model_s = 0.0 if answer is None else answer.elapsed.total_seconds()
-        meter.count("Invocations")
-        meter.duration("OverheadLatency", total_s - model_s)
-        if answer is not None:
-            meter.duration("ModelLatency", model_s)
-            meter.count("Invocation4XXErrors", answer.is_client_error)
-            meter.count("Invocation5XXErrors", answer.is_server_error)
-        meter.count("InvocationModelErrors", answer is None or not answer.is_success)
+        for meter in call.meters:
+            meter.count("Invocations")
+            meter.duration("OverheadLatency", total_s - model_s)
+            if answer is not None:
+                meter.duration("ModelLatency", model_s)
+                meter.count("Invocation4XXErrors", answer.is_client_error)
+                meter.count("Invocation5XXErrors", answer.is_server_error)
+            meter.count("InvocationModelErrors", answer is None or not answer.is_success)
 
 
 def _passed_back(answer: httpx.Response, variant: str, identity: str) -> Response:

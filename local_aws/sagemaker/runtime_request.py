@@ -1,7 +1,8 @@
 """Reads and checks a call of an endpoint: header fields, target and body (AWS API reference: InvokeEndpoint).
 
 Texts and codes: aws/amazon-sagemaker-examples#1216 (target model not supported), #1026,
-aws/sagemaker-tensorflow-serving-container#166 (target model missing), aws/sagemaker-python-sdk#171 (body too large).
+aws/sagemaker-tensorflow-serving-container#166 (target model missing), aws/sagemaker-python-sdk#171 (body too large),
+BerriAI/litellm#37766 (component name missing, not allowed).
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ if TYPE_CHECKING:
     from botocore.model import Shape
     from starlette.requests import Request
 
-    from local_aws.sagemaker.fleet import Variant
-
 MAX_BODY_BYTES = 6_291_456
 TARGET_MODEL = "x-amzn-sagemaker-target-model"
 TARGET_VARIANT = "x-amzn-sagemaker-target-variant"
 CUSTOM_ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+INFERENCE_COMPONENT = "x-amzn-sagemaker-inference-component"
 
-_INFERENCE_COMPONENT = "x-amzn-sagemaker-inference-component"
 _UNSUPPORTED = {
     "x-amzn-sagemaker-target-container-hostname": "TargetContainerHostname",
     "x-amzn-sagemaker-session-id": "SessionId",
@@ -50,27 +49,38 @@ def check_headers(headers: Mapping[str, str]) -> None:
     for header, member in _UNSUPPORTED.items():
         if header in headers:
             raise ValidationError(f"{member} is not part of this emulation of SageMaker")
-    if _INFERENCE_COMPONENT in headers:
-        raise ValidationError(
-            "Inference Component Name header is not allowed for endpoints to which you don't plan to deploy inference "
-            "components.",
-            ErrorCode="INFERENCE_COMPONENT_NAME_NOT_ALLOWED",
-        )
 
 
-def target_model(endpoint_name: str, variant: Variant, headers: Mapping[str, str], request_id: str) -> str | None:
-    """The model that a call is for, relative to the endpoint's ModelDataUrl; None on a single-model endpoint.
+def component_name(headers: Mapping[str, str]) -> str:
+    """The inference component that a call is for, on an endpoint made of components.
 
     Raises:
-        ValidationError: it is missing, or not wanted, or leads out of the prefix.
+        ValidationError: it is missing, or a model is named in the way of multi-model endpoints.
     """
+    if (name := headers.get(INFERENCE_COMPONENT)) is None:
+        raise ValidationError(
+            "Inference Component Name header is required for endpoints to which you plan to deploy inference "
+            "components. Please include Inference Component Name header or consider using SageMaker models.",
+            ErrorCode="INFERENCE_COMPONENT_NAME_MISSING",
+        )
+    return name
+
+
+def target_model(endpoint_name: str, headers: Mapping[str, str], request_id: str, *, multi_model: bool) -> str | None:
+    """The model that a call is for, relative to the endpoint's ModelDataUrl; None on an endpoint with one model.
+
+    Raises:
+        ValidationError: it is missing, or not wanted, or leads out of the prefix; or a component is named.
+    """
+    if INFERENCE_COMPONENT in headers:
+        raise ValidationError(
+            "Inference Component Name header is not allowed for endpoints to which you dont plan to deploy inference "
+            "components. Please remove the Inference Component Name header and try again.",
+            ErrorCode="INFERENCE_COMPONENT_NAME_NOT_ALLOWED",
+        )
     target = headers.get(TARGET_MODEL)
-    if not variant.plan.multi_model:
-        if target is not None:
-            raise ValidationError(
-                f"Endpoint {endpoint_name} is not a multi-model endpoint and does not support target model header.",
-                ErrorCode="TARGET_MODEL_HEADER_NOT_SUPPORTED",
-            )
+    if not multi_model:
+        refuse_target_model(endpoint_name, headers)
         return None
     if target is None:
         raise ValidationError(
@@ -81,6 +91,15 @@ def target_model(endpoint_name: str, variant: Variant, headers: Mapping[str, str
             f"TargetModel {target} must be the path of an archive below the endpoint's ModelDataUrl, without '..'"
         )
     return target
+
+
+def refuse_target_model(endpoint_name: str, headers: Mapping[str, str]) -> None:
+    """Raise ValidationError if a call names a target model, for an endpoint that has none."""
+    if TARGET_MODEL in headers:
+        raise ValidationError(
+            f"Endpoint {endpoint_name} is not a multi-model endpoint and does not support target model header.",
+            ErrorCode="TARGET_MODEL_HEADER_NOT_SUPPORTED",
+        )
 
 
 def passed_on(headers: Mapping[str, str]) -> dict[str, str]:

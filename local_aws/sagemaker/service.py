@@ -12,6 +12,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 
 from local_aws.sagemaker.account import Account
+from local_aws.sagemaker.changes import Changes
+from local_aws.sagemaker.component import ComponentDeployments, InferenceComponent
+from local_aws.sagemaker.components import InferenceComponents
 from local_aws.sagemaker.container import start_lmi_container
 from local_aws.sagemaker.control import ControlPlane
 from local_aws.sagemaker.endpoint import Deployments, Endpoint
@@ -19,7 +22,7 @@ from local_aws.sagemaker.endpoint_configs import EndpointConfigs
 from local_aws.sagemaker.endpoints import Endpoints
 from local_aws.sagemaker.faults import ValidationError
 from local_aws.sagemaker.front import Front
-from local_aws.sagemaker.instance import Host
+from local_aws.sagemaker.host import Host
 from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.introspection import snapshot
 from local_aws.sagemaker.log_shipping import LogShipper
@@ -28,6 +31,8 @@ from local_aws.sagemaker.models import Models
 from local_aws.sagemaker.registry import Collection, Resource
 from local_aws.sagemaker.runtime import Runtime
 from local_aws.sagemaker.settings import Settings
+from local_aws.sagemaker.switches import PATH as FAULTS_PATH
+from local_aws.sagemaker.switches import Switches
 from local_aws.sagemaker.tags import Tags
 from local_aws.sagemaker.validation import service_model
 from local_aws.sagemaker.wire import request_id, runtime_fault
@@ -46,7 +51,9 @@ _logger = logging.getLogger(__name__)
 
 
 class SageMaker:
-    """An embedded SageMaker. `asgi` answers every request that is signed for "sagemaker", and `/_cohost/endpoints`.
+    """An embedded SageMaker. `asgi` answers every request that is signed for "sagemaker", and the pages of our own.
+
+    Those are `/_cohost/endpoints` (introspection) and `/_cohost/faults` (faults on demand).
 
     Args:
         endpoint_url: where the other embedded services are found; asked when first needed.
@@ -90,11 +97,15 @@ class SageMaker:
             hub_roots=hub_roots,
             state_dir=state_dir,
             settings=self._settings,
+            switches=Switches(),
             metrics=self._metrics,
             logs=self._logs,
         )
-        self._endpoints = Collection[Endpoint]("endpoint", self._account.arn_prefix, "endpoint")
-        self._deployments = Deployments(self._endpoints, self._host)
+        prefix, changes = self._account.arn_prefix, Changes()
+        self._endpoints = Collection[Endpoint]("endpoint", prefix, "endpoint")
+        self._components = Collection[InferenceComponent]("inference component", prefix, "inference-component")
+        self._deployments = Deployments(self._endpoints, self._host, changes)
+        self._component_deployments = ComponentDeployments(self._components, self._host, changes)
         self._publisher: asyncio.Task[None] | None = None
         self.asgi = self._routes()
 
@@ -116,13 +127,14 @@ class SageMaker:
 
     def _routes(self) -> ASGIApp:
         control = ControlPlane(self._operations())
-        runtime = Runtime(self._account, self._endpoints, self._metrics)
+        runtime = Runtime(self._account, self._endpoints, self._components, self._host)
         return Router(
             [
                 Route("/endpoints/{name}/invocations", runtime.invoke, methods=["POST"]),
                 Route("/endpoints/{name}/async-invocations", _not_emulated, methods=["POST"]),
                 Route("/endpoints/{name}/invocations-response-stream", _not_emulated, methods=["POST"]),
                 Route(INTROSPECTION_PATH, self._introspect, methods=["GET"]),
+                Route(FAULTS_PATH, self._host.switches.answer, methods=["GET", "PUT", "DELETE"]),
                 Route("/", control.answer, methods=["POST"]),
             ]
         )
@@ -132,15 +144,24 @@ class SageMaker:
         model_records = Collection[Resource]("model", prefix, "model")
         config_records = Collection[Resource]("endpoint configuration", prefix, "endpoint-config")
         models = Models(self._account, model_records, self._front)
-        configs = EndpointConfigs(config_records, model_records, self._front)
+        configs = EndpointConfigs(config_records, model_records, self._front, self._settings)
         endpoints = Endpoints(
             collection=self._endpoints,
             configs=config_records,
             models=model_records,
+            components=self._components,
             deployments=self._deployments,
             settings=self._settings,
         )
-        tags = Tags([model_records, config_records, self._endpoints])
+        components = InferenceComponents(
+            account=self._account,
+            collection=self._components,
+            endpoints=self._endpoints,
+            models=model_records,
+            deployments=self._component_deployments,
+            front=self._front,
+        )
+        tags = Tags([model_records, config_records, self._endpoints, self._components])
         return {
             "CreateModel": models.create,
             "DescribeModel": models.describe,
@@ -156,6 +177,12 @@ class SageMaker:
             "UpdateEndpoint": endpoints.update,
             "UpdateEndpointWeightsAndCapacities": endpoints.rescale,
             "DeleteEndpoint": endpoints.delete,
+            "CreateInferenceComponent": components.create,
+            "DescribeInferenceComponent": components.describe,
+            "ListInferenceComponents": components.list,
+            "UpdateInferenceComponent": components.update,
+            "UpdateInferenceComponentRuntimeConfig": components.update_runtime,
+            "DeleteInferenceComponent": components.delete,
             "AddTags": tags.add,
             "ListTags": tags.list,
             "DeleteTags": tags.delete,
@@ -168,8 +195,8 @@ class SageMaker:
         while True:
             await asyncio.sleep(self._settings.publish_interval_s)
             for endpoint in self._endpoints:
-                for instance in [] if endpoint.fleet is None else endpoint.fleet.instances:
-                    instance.report()
+                if endpoint.fleet is not None:
+                    endpoint.fleet.report()
             for publish in (self._metrics.publish, self._logs.publish):
                 try:
                     await publish()

@@ -21,11 +21,14 @@ class Settings:
     `load_wait_s`: a call waits so long for its model, then gets ModelNotReadyException (AWS: "Invoke a Multi-Model
     Endpoint"). `load_limit_s`: fetching and loading go on so long in the background (same page).
     `invocation_timeout_s`: a container must answer within it (AWS: "real-time inference" quotas).
-    `transition_delay_s`: an endpoint stays at least so long in Creating, Updating and Deleting.
+    `transition_delay_s`: endpoints and components stay at least so long in Creating, Updating and Deleting.
     `alive_interval_s`, `ping_interval_s`: how often an instance's process and its `/ping` are looked at;
     `ping_failures`: pings that may fail in a row before the container is replaced.
     `drain_limit_s`: running calls may finish so long before an old instance is stopped.
     `publish_interval_s`: how often metrics and log lines go to the embedded CloudWatch.
+    `concurrency_interval_s`: how often the high-resolution metrics of concurrent calls get a value (AWS: "Amazon
+    SageMaker AI metrics in Amazon CloudWatch").
+    `scale_to_zero`: whether managed instance scaling may have a minimum of 0; regions differ.
     `instance_quotas`: instances for endpoint usage, by type; None gives every type of cohost.instances the same one.
     """
 
@@ -38,6 +41,8 @@ class Settings:
     ping_failures: int = 6
     drain_limit_s: float = 60
     publish_interval_s: float = 1
+    concurrency_interval_s: float = 10
+    scale_to_zero: bool = True
     instance_quotas: Mapping[str, int] | None = None
 
     def instance_quota(self, instance_type: str) -> int:

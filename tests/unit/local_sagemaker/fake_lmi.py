@@ -136,7 +136,17 @@ class FakeContainer:
         return await self._answer(folder, request)
 
     async def _invoke_single(self, request: Request) -> Response:
-        return await self._answer(self.options["model_store"], request)
+        store: Path = self.options["model_store"]
+        folders = _models(store)
+        if not folders:
+            return await self._answer(store, request)
+        attributes = request.headers.get("x-amzn-sagemaker-custom-attributes", "")
+        name = dict(part.split("=", 1) for part in attributes.split(";") if "=" in part).get("model_name")
+        if name is None:
+            return JSONResponse({"code": 400, "message": "Parameter model_name is required."}, 400)
+        if name not in folders:
+            return JSONResponse({"code": 404, "message": f"Model or workflow not found: {name}"}, 404)
+        return await self._answer(folders[name], request)
 
     async def _answer(self, folder: Path, request: Request) -> Response:
         body = await request.body()
@@ -157,14 +167,18 @@ class FakeContainer:
 class FakeFactory:
     """Starts fake containers, like `Container.start`.
 
-    `failing` makes starts fail, `delay_s` makes them slow, `room` limits the models in memory; `given_up` counts starts
-    that were cancelled and have cleaned up after themselves, which takes a moment.
+    `failing` makes starts fail, `delay_s` makes them slow, `room` limits the models in memory; `starting` counts starts
+    under way, `given_up` those that were cancelled and have cleaned up after themselves, which takes a moment;
+    `fail_starts` are the numbers of the starts that fail, the first one being 1.
     """
 
     def __init__(self) -> None:
         self.started: list[FakeContainer] = []
         self.failing = False
         self.delay_s = 0.0
+        self.starts = 0
+        self.fail_starts: list[int] = []
+        self.starting = 0
         self.given_up = 0
         self.room: int | None = None
 
@@ -175,18 +189,27 @@ class FakeFactory:
 
     async def __call__(self, **options: Any) -> FakeContainer:
         """Start one."""
+        self.starts += 1
+        fails = self.failing or self.starts in self.fail_starts
+        self.starting += 1
         try:
             await asyncio.sleep(self.delay_s)
         except asyncio.CancelledError:
             await asyncio.sleep(0.05)
             self.given_up += 1
             raise
-        if self.failing:
+        finally:
+            self.starting -= 1
+        if fails:
             raise RuntimeError("told to fail")
         container = FakeContainer(options, self.room)
         await container.start()
         self.started.append(container)
         return container
+
+
+def _models(store: Path) -> dict[str, Path]:
+    return {entry.name: entry for entry in store.iterdir() if entry.is_dir()}
 
 
 def _behaviour(folder: Path) -> dict[str, str]:

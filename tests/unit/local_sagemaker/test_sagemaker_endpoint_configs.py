@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 if TYPE_CHECKING:
-    from conftest import Cloud
+    from sagemaker_cloud import Cloud
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012"
 
@@ -50,7 +50,7 @@ def test_names_exist_once_and_missing_ones_are_not_found(cloud: Cloud) -> None:
             {"ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 1}},
             "ManagedInstanceScaling is only supported for inference component endpoints.",
         ),
-        ({"ModelName": None}, "is for inference components, is not part of this emulation"),
+        ({"ModelName": None}, "ExecutionRoleArn: an endpoint configuration for inference components"),
         ({"InstanceType": None}, "InstanceType must be specified for production variant AllTraffic"),
         ({"InitialInstanceCount": None}, "InitialInstanceCount must be specified for production variant AllTraffic"),
         (

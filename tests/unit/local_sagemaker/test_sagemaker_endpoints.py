@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Cloud
+    from sagemaker_cloud import Cloud
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012"
 
@@ -111,7 +111,7 @@ def test_running_calls_end_before_their_instance(cloud: Cloud, wait: Callable[..
     answers: list[Any] = []
     caller = threading.Thread(target=lambda: answers.append(cloud.invoke()["answer"]))
     caller.start()
-    wait(lambda: cloud.service._endpoints.get("e").fleet.instances[0].in_flight)
+    wait(lambda: cloud.service._endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].in_flight)
     cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
     caller.join()
     assert answers == ["old"]
@@ -120,7 +120,7 @@ def test_running_calls_end_before_their_instance(cloud: Cloud, wait: Callable[..
 
 def test_an_update_that_fails_rolls_back(make_cloud: Callable[..., Cloud]) -> None:
     """The endpoint passes through RollingBack, keeps its configuration, tells the reason, and still answers."""
-    cloud = make_cloud(transition_delay_s=0.2)
+    cloud = make_cloud(transition_delay_s=0.5)
     cloud.put_model("a.tar.gz", answer="old")
     cloud.deploy()
     cloud.create_config("config-2")
@@ -191,7 +191,7 @@ def test_a_dead_container_is_replaced(cloud: Cloud, wait: Callable[..., None]) -
     cloud.invoke()
     cloud.run(cloud.factory.started[0].die())
     wait(lambda: len(cloud.factory.started) == 2)
-    wait(lambda: cloud.service._endpoints.get("e").fleet.instances[0].ready)
+    wait(lambda: cloud.service._endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].ready)
     assert cloud.invoke()["answer"] == "a"
     assert cloud.status()["EndpointStatus"] == "InService"
 
@@ -238,13 +238,14 @@ def test_counts_and_weights_can_be_changed(cloud: Cloud) -> None:
         )
 
 
-def test_shutdown_ends_containers_in_every_state(make_cloud: Callable[..., Cloud]) -> None:
+def test_shutdown_ends_containers_in_every_state(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
     """Shutting down in the middle of an update ends the old containers and those that are just being started."""
     cloud = make_cloud()
     cloud.deploy()
     cloud.create_config("config-2", count=2)
     cloud.factory.delay_s = 30
     cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
+    wait(lambda: cloud.factory.starting == 2)
     cloud.run(cloud.service._deployments.shutdown())
     assert cloud.factory.running == []
     assert cloud.factory.given_up == 2

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Cloud
+    from sagemaker_cloud import Cloud
 
 
 def in_threads(*calls: Callable[[], Any]) -> list[Any]:
@@ -34,7 +34,7 @@ def in_threads(*calls: Callable[[], Any]) -> list[Any]:
 
 def cache_of(cloud: Cloud) -> Any:
     """The cache of the endpoint's first instance."""
-    return cloud.service._endpoints.get("e").fleet.instances[0].cache
+    return cloud.service._endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].cache
 
 
 def test_concurrent_first_calls_share_one_load(cloud: Cloud) -> None:
@@ -206,5 +206,5 @@ def test_a_container_that_dies_while_loading_fails_the_call_and_recovers(
     assert time.monotonic() - started < 3
     assert type(outcomes[0]).__name__ == "ModelError"
     wait(lambda: len(cloud.factory.running) == 1)
-    wait(lambda: cloud.service._endpoints.get("e").fleet.instances[0].ready)
+    wait(lambda: cloud.service._endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].ready)
     assert cloud.invoke("b.tar.gz")["answer"] == "b"

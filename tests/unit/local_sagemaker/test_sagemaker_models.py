@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 if TYPE_CHECKING:
-    from conftest import Cloud
+    from sagemaker_cloud import Cloud
 
 REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 ARN = "arn:aws:sagemaker:us-east-1:123456789012"

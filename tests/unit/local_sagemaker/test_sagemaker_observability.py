@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Cloud
+    from sagemaker_cloud import Cloud
 
 GROUP = "/aws/sagemaker/Endpoints/e"
-
-
-def statistic(cloud: Cloud, namespace: str, name: str, kind: str) -> Any:
-    """A statistic over the last minutes; None if there is none."""
-    now = datetime.now(UTC)
-    dimensions = [{"Name": "EndpointName", "Value": "e"}, {"Name": "VariantName", "Value": "AllTraffic"}]
-    points = cloud.cloudwatch.get_metric_statistics(
-        Namespace=namespace,
-        MetricName=name,
-        Dimensions=dimensions,
-        StartTime=now - timedelta(minutes=5),
-        EndTime=now + timedelta(minutes=5),
-        Period=3600,
-        Statistics=[kind],
-    )["Datapoints"]
-    return points[0][kind] if points else None
 
 
 def test_calls_and_loads_are_measured(cloud: Cloud, wait: Callable[..., None]) -> None:
@@ -37,14 +20,14 @@ def test_calls_and_loads_are_measured(cloud: Cloud, wait: Callable[..., None]) -
     cloud.deploy()
     for _ in range(4):
         cloud.invoke()
-    wait(lambda: statistic(cloud, "AWS/SageMaker", "Invocations", "Sum") == 4)
-    assert statistic(cloud, "AWS/SageMaker", "ModelCacheHit", "Average") == 0.75
-    assert statistic(cloud, "AWS/SageMaker", "ModelLoadingTime", "Minimum") >= 100_000
-    assert statistic(cloud, "AWS/SageMaker", "ModelLoadingWaitTime", "SampleCount") == 1
-    assert statistic(cloud, "AWS/SageMaker", "ModelDownloadingTime", "SampleCount") == 1
-    assert statistic(cloud, "AWS/SageMaker", "OverheadLatency", "Maximum") >= 100_000
-    assert 0 < statistic(cloud, "AWS/SageMaker", "ModelLatency", "Maximum") < 100_000
-    assert statistic(cloud, "AWS/SageMaker", "InvocationModelErrors", "Sum") == 0
+    wait(lambda: cloud.statistic("Invocations", "Sum") == 4)
+    assert cloud.statistic("ModelCacheHit", "Average") == 0.75
+    assert cloud.statistic("ModelLoadingTime", "Minimum") >= 100_000
+    assert cloud.statistic("ModelLoadingWaitTime", "SampleCount") == 1
+    assert cloud.statistic("ModelDownloadingTime", "SampleCount") == 1
+    assert cloud.statistic("OverheadLatency", "Maximum") >= 100_000
+    assert 0 < cloud.statistic("ModelLatency", "Maximum") < 100_000
+    assert cloud.statistic("InvocationModelErrors", "Sum") == 0
 
 
 def test_loaded_models_are_counted(cloud: Cloud, wait: Callable[..., None]) -> None:
@@ -52,10 +35,10 @@ def test_loaded_models_are_counted(cloud: Cloud, wait: Callable[..., None]) -> N
     for name in "ab":
         cloud.put_model(f"{name}.tar.gz", answer=name)
     cloud.deploy()
-    wait(lambda: statistic(cloud, "/aws/sagemaker/Endpoints", "LoadedModelCount", "Maximum") == 0)
+    wait(lambda: cloud.statistic("LoadedModelCount", "Maximum", namespace="/aws/sagemaker/Endpoints") == 0)
     cloud.invoke("a.tar.gz")
     cloud.invoke("b.tar.gz")
-    wait(lambda: statistic(cloud, "/aws/sagemaker/Endpoints", "LoadedModelCount", "Maximum") == 2)
+    wait(lambda: cloud.statistic("LoadedModelCount", "Maximum", namespace="/aws/sagemaker/Endpoints") == 2)
 
 
 def test_log_lines_reach_the_file_and_cloudwatch(cloud: Cloud, wait: Callable[..., None]) -> None:

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Cloud
+    from sagemaker_cloud import Cloud
 
 
 def test_a_call_reaches_the_container_with_its_fields(cloud: Cloud) -> None:

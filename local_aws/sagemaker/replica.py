@@ -1,36 +1,34 @@
-"""One instance of an endpoint: a server container, the models in it, and who starts it again when it dies."""
+"""One server container of an endpoint, the models in it, and who starts it again when it dies.
+
+An instance of a variant that names a model runs one; an instance of a variant made of inference components runs one
+for each copy placed on it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import secrets
 import shutil
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import httpx
 
-from local_aws.sagemaker.account import log_group
 from local_aws.sagemaker.container import ContainerApi
 from local_aws.sagemaker.faults import ValidationError
+from local_aws.sagemaker.host import StartFailed
 from local_aws.sagemaker.instance_log import InstanceLog
 from local_aws.sagemaker.metrics import INSTANCE_METRICS
 from local_aws.sagemaker.model_cache import ModelCache
 from local_aws.sagemaker.model_disk import ModelDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping
 
-    from local_aws.sagemaker.container import ContainerProcess, StartContainer
-    from local_aws.sagemaker.front import Front
-    from local_aws.sagemaker.log_shipping import LogShipper
-    from local_aws.sagemaker.metrics import Metrics
-    from local_aws.sagemaker.plan import VariantPlan
-    from local_aws.sagemaker.settings import Settings
+    from local_aws.sagemaker.container import ContainerProcess
+    from local_aws.sagemaker.host import Host, Seat
+    from local_aws.sagemaker.plan import ContainerPlan
 
 _logger = logging.getLogger(__name__)
 
@@ -39,39 +37,20 @@ _REPORT_INTERVAL_S = 10.0
 _SINGLE_MODEL = "model"
 
 
-class StartFailed(Exception):  # noqa: N818 - says what happened
-    """An instance did not come up; the text is what DescribeEndpoint gives as FailureReason."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Host:
-    """What instances are made with and report to."""
-
-    front: Front
-    http: httpx.AsyncClient
-    start_container: StartContainer
-    hub_roots: Sequence[Path]
-    state_dir: Path
-    settings: Settings
-    metrics: Metrics
-    logs: LogShipper
-
-
-class Instance:
+class Replica:
     """One container and its models. `in_flight` counts the calls that it works on."""
 
-    def __init__(self, endpoint_name: str, plan: VariantPlan, host: Host) -> None:
-        self.instance_id = f"i-{secrets.token_hex(8)}f"
+    def __init__(self, seat: Seat, plan: ContainerPlan, host: Host) -> None:
+        self.seat = seat
         self.in_flight = 0
         self.restarts = 0
         self.cache: ModelCache | None = None
-        self.log_file = host.state_dir / "logs" / endpoint_name / f"{self.instance_id}.log"
+        self.log_file = host.state_dir / "logs" / seat.endpoint_name / f"{seat.replica_id}.log"
         self._log = InstanceLog(self.log_file)
         self._plan = plan
         self._host = host
-        self._group = log_group(endpoint_name)
-        self._meter = host.metrics.meter(endpoint_name, plan.name)
-        self._folder = host.state_dir / "endpoints" / endpoint_name / self.instance_id
+        self._meter = host.metrics.variant_meter(seat.endpoint_name, seat.variant_name)
+        self._folder = host.state_dir / "endpoints" / seat.endpoint_name / seat.replica_id
         self._store = self._folder / "store"
         self._disk = ModelDisk(host.front, self._folder / "models")
         self._container: ContainerProcess | None = None
@@ -108,17 +87,15 @@ class Instance:
             StartFailed: the archive of a single model could not be had, or the container does not answer pings.
         """
         (self._folder / "models").mkdir(parents=True)
-        self._host.logs.attach(self._group, f"{self._plan.name}/{self.instance_id}", self.log_file)
+        stream = f"{self.seat.variant_name}/{self.seat.replica_id}"
+        self._host.logs.attach(self.seat.log_group, stream, self.log_file)
         await self._fill_store()
         try:
             await self._launch()
         except Exception as fault:
-            _logger.exception("the container of %s did not start", self.instance_id)
+            _logger.exception("the container of %s did not start", self.seat.replica_id)
             self._log.note(f"container did not start: {fault}")
-            raise StartFailed(
-                f"The primary container for production variant {self._plan.name} did not pass the ping health check. "
-                "Please check CloudWatch logs for this endpoint."
-            ) from fault
+            raise StartFailed(self.seat.failure) from fault
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
@@ -141,7 +118,7 @@ class Instance:
         self.in_flight += 1
         try:
             if self._api is None:
-                raise httpx.ConnectError(f"{self.instance_id} has no container")
+                raise httpx.ConnectError(f"{self.seat.replica_id} has no container")
             if self.cache is None or target is None:
                 return await self._api.invoke(None, body, headers)
             return await self._invoke_model(self._api, self.cache, target, body, headers)
@@ -189,10 +166,11 @@ class Instance:
         try:
             self._store = await self._disk.fetch(self._plan.model_data, _SINGLE_MODEL)
         except ValidationError as fault:
-            raise StartFailed(fault.message) from fault
+            raise StartFailed(str(fault)) from fault
 
     async def _launch(self) -> None:
         host, plan = self._host, self._plan
+        await asyncio.sleep(host.switches.container_start_delay_s)
         self._container = await host.start_container(
             model_store=self._store,
             multi_model=plan.multi_model,
@@ -211,6 +189,7 @@ class Instance:
                 log=self._log,
                 prefix=plan.model_data,
                 settings=host.settings,
+                switches=host.switches,
                 meter=self._meter,
                 keep=plan.cache_models,
             )
@@ -246,7 +225,7 @@ class Instance:
             await self._end_container()
             await self._launch()
         except Exception as fault:
-            _logger.exception("the container of %s did not start again", self.instance_id)
+            _logger.exception("the container of %s did not start again", self.seat.replica_id)
             self._log.note(f"container did not start again: {fault}")
             await asyncio.sleep(_RESTART_PAUSE_S)
         else:

@@ -1,0 +1,172 @@
+"""A production variant made of inference components: instances that come and go, and the copies placed on them.
+
+With ManagedInstanceScaling there are as many instances as the copies need, within the bounds; without it the count is
+fixed. An instance costs nothing here but its name: what takes a process is a copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from local_aws.sagemaker.copies import Copies, Copy
+from local_aws.sagemaker.dispatch import all_of, drain_and_stop
+from local_aws.sagemaker.host import Seat, StartFailed
+from local_aws.sagemaker.placement import Machine, schedulable
+from local_aws.sagemaker.plan import model_memory_mb
+from local_aws.sagemaker.replica import Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from local_aws.sagemaker.copies import ComponentPlan
+    from local_aws.sagemaker.host import Host
+    from local_aws.sagemaker.placement import Resources
+    from local_aws.sagemaker.plan import VariantPlan
+
+# Quoted in the deployment guide of Hugging Face's SageMaker skills.
+NO_ROOM = (
+    "There is not enough hardware resources on the instances for this endpoint to create a copy of the inference "
+    "component."
+)
+
+
+class ComponentVariant:
+    """One production variant, its instances, and the copies of every component on them."""
+
+    def __init__(self, endpoint_name: str, plan: VariantPlan, host: Host) -> None:
+        self.plan = plan
+        self.weight = plan.weight
+        self._endpoint_name = endpoint_name
+        self._host = host
+        self._copies: dict[str, Copies] = {}
+        self.machines = [self._new_machine() for _ in range(plan.instance_count)]
+
+    @property
+    def instance_count(self) -> int:
+        """How many instances there are."""
+        return len(self.machines)
+
+    @property
+    def placed(self) -> list[Copy]:
+        """The copies in service of every component."""
+        return [copy for copies in self._copies.values() for copy in copies.in_service]
+
+    def copies(self, component_name: str) -> Copies:
+        """The copies of a component; none are in service before the first `scale`."""
+        if component_name not in self._copies:
+            self._copies[component_name] = Copies(component_name, self._host)
+        return self._copies[component_name]
+
+    async def start(self) -> None:
+        """Nothing is to be started before there are copies."""
+
+    async def stop(self) -> None:
+        """Stop everything at once."""
+        await asyncio.gather(*(copy.replica.stop() for copy in self.placed))
+
+    async def drain_and_stop(self) -> None:
+        """Let running calls end, within a limit, and stop everything."""
+        await drain_and_stop([copy.replica for copy in self.placed], self._host.settings.drain_limit_s)
+
+    async def adopt(self, other: ComponentVariant) -> None:
+        """Have the copies that another variant has; raises StartFailed."""
+        for copies in other._copies.values():
+            for copy in copies.in_service:
+                await self._add(copy.plan, 1)
+
+    async def scale(self, plan: ComponentPlan, count: int) -> None:
+        """Have so many copies of a component. Raises StartFailed, with the copies as they were."""
+        serving = self.copies(plan.name).in_service
+        if count > len(serving):
+            await self._add(plan, count - len(serving))
+        # Copies on instances with few of them go first: that empties instances.
+        by_company = sorted(serving, key=lambda copy: copy.machine.copies, reverse=True)
+        await self._remove(by_company[count:])
+
+    async def roll(self, plan: ComponentPlan, *, batch: int, pause_s: float) -> None:
+        """Replace copies that run anything else than `plan`, `batch` at a time: new ones first, then the old ones go.
+
+        Raises:
+            StartFailed: a batch found no room or did not come up; the batches before it are done.
+        """
+        outdated = [copy for copy in self.copies(plan.name).in_service if copy.plan is not plan]
+        for start in range(0, len(outdated), batch):
+            old = outdated[start : start + batch]
+            await self._add(plan, len(old))
+            await asyncio.sleep(pause_s)
+            await self._remove(old)
+
+    def forget(self, component_name: str) -> None:
+        """Drop what is known of a component; it has no copies any more."""
+        self._copies.pop(component_name, None)
+
+    def report(self) -> None:
+        """Record the metrics that no call records."""
+        for copies in self._copies.values():
+            copies.report()
+
+    async def _add(self, plan: ComponentPlan, count: int) -> None:
+        added = self._place(plan, count)
+        try:
+            await all_of([copy.replica.start() for copy in added])
+        except BaseException:
+            await asyncio.gather(*(copy.replica.stop() for copy in added))
+            self._vacate(added)
+            raise
+        self.copies(plan.name).in_service += added
+
+    async def _remove(self, gone: Sequence[Copy]) -> None:
+        for copy in gone:
+            self.copies(copy.plan.name).in_service.remove(copy)
+        try:
+            await drain_and_stop([copy.replica for copy in gone], self._host.settings.drain_limit_s)
+        finally:
+            self._vacate(gone)
+
+    def _place(self, plan: ComponentPlan, count: int) -> list[Copy]:
+        """Reserve room for all copies, or for none."""
+        placed: list[Copy] = []
+        for _ in range(count):
+            if (machine := self._machine_for(plan.resources)) is None:
+                self._vacate(placed)
+                raise StartFailed(NO_ROOM)
+            machine.take(plan.resources)
+            placed.append(Copy(plan=plan, machine=machine, replica=self._new_replica(plan, machine)))
+        return placed
+
+    def _machine_for(self, wanted: Resources) -> Machine | None:
+        """The instance with room and the fewest copies (AWS: PlacementStrategy SPREAD), a new one if need be."""
+        roomy = [machine for machine in self.machines if machine.free.holds(wanted)]
+        if roomy:
+            return min(roomy, key=lambda machine: machine.copies)
+        may_grow = self.plan.scaling is not None and len(self.machines) < self.plan.scaling.maximum
+        machine = self._new_machine()
+        if not may_grow or not machine.free.holds(wanted):
+            return None
+        self.machines.append(machine)
+        return machine
+
+    def _vacate(self, copies: Sequence[Copy]) -> None:
+        for copy in copies:
+            copy.machine.give_back(copy.plan.resources)
+        if self.plan.scaling is not None:
+            for machine in [machine for machine in self.machines if not machine.copies]:
+                if len(self.machines) > self.plan.scaling.minimum:
+                    self.machines.remove(machine)
+
+    def _new_machine(self) -> Machine:
+        return Machine(free=schedulable(self.plan.instance_type))
+
+    def _new_replica(self, plan: ComponentPlan, machine: Machine) -> Replica:
+        seat = Seat(
+            endpoint_name=self._endpoint_name,
+            variant_name=self.plan.name,
+            instance_id=machine.instance_id,
+            replica_id=f"{machine.instance_id}-{secrets.token_hex(4)}",
+            component_name=plan.name,
+        )
+        memory_mb = model_memory_mb(self.plan.instance_type, plan.resources.accelerators)
+        return Replica(seat, replace(plan.container, memory_mb=memory_mb), self._host)

@@ -1,0 +1,32 @@
+"""What instances have for copies, and what a copy takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from local_aws.sagemaker.placement import Machine, Resources, schedulable
+
+
+@pytest.mark.parametrize(("memory_mib", "fits"), [(1024, True), (4096, False)])
+def test_memory_is_held_back_as_measured(memory_mib: int, fits: bool) -> None:  # noqa: FBT001
+    """On ml.g5.xlarge 1,024 MiB can be had and 4,096 cannot, as was measured on the service."""
+    wanted = Resources.required({"MinMemoryRequiredInMb": memory_mib, "NumberOfAcceleratorDevicesRequired": 1})
+    assert schedulable("ml.g5.xlarge").holds(wanted) is fits
+
+
+def test_every_type_has_something_for_copies() -> None:
+    """A small CPU type keeps an eighth of its memory; an unknown type has nothing."""
+    assert schedulable("ml.c5.large") == Resources(accelerators=0, cpu_cores=2, memory_mib=512)
+    assert not schedulable("ml.none.large").holds(Resources.required({"MinMemoryRequiredInMb": 128}))
+
+
+def test_taking_and_giving_back_cancel_out() -> None:
+    """A machine is as free after a copy has gone as before it came."""
+    free = schedulable("ml.g5.12xlarge")
+    machine = Machine(free=free)
+    wanted = Resources(accelerators=4, cpu_cores=0.25, memory_mib=1024)
+    machine.take(wanted)
+    assert machine.copies == 1
+    assert not machine.free.holds(Resources(accelerators=1, cpu_cores=0, memory_mib=128))
+    machine.give_back(wanted)
+    assert (machine.free, machine.copies) == (free, 0)
