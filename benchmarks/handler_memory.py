@@ -1,0 +1,79 @@
+"""Does the batching handler's memory grow? Sends 20,000 mixed requests to it, in this process, and prints the RSS.
+
+Requests are of mixed lengths, single and in lists, good and bad, with and without parameters, 32 at a time. The slope is
+that of a straight line through the second half, where caches have filled. `python benchmarks/handler_memory.py`
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+from typing import Any
+
+import psutil
+from handler_models import TOKENIZER, texts_of_mixed_lengths
+
+from cohost.handler.cohost_service import Service
+from local_aws.lmi.handler_api import Input, Output
+
+CLIENTS = 32
+POINTS = 40
+MIB = 1024 * 1024
+LIST_EVERY, BAD_EVERY, TOP_K_EVERY = 5, 11, 3
+
+
+def body(number: int, texts: list[str]) -> dict[str, Any]:
+    """The n-th request."""
+    text = texts[number % len(texts)] + f" {number}"
+    if number % BAD_EVERY == 0:
+        return {"inputs": number}
+    inputs = [text, texts[-number % len(texts)]] if number % LIST_EVERY == 0 else text
+    return {"inputs": inputs, "parameters": {"top_k": None} if number % TOP_K_EVERY == 0 else {}}
+
+
+def request(value: dict[str, Any]) -> Input:
+    """A request as the server hands it over."""
+    inputs = Input()
+    inputs.properties = {"Content-Type": "application/json"}
+    inputs.content.add("data", json.dumps(value).encode())
+    return inputs
+
+
+async def run(requests: int) -> list[float]:
+    """Memory in MiB, at equal distances over so many requests."""
+    service = Service(Output)
+    first = Input()
+    first.properties = {"model_id": str(TOKENIZER), "model_dir": "", "device_id": "-1", "threads": "1"}
+    await service.handle(first)
+    texts = texts_of_mixed_lengths(2000)
+    process = psutil.Process()
+    numbers = iter(range(requests))
+    rss: list[float] = []
+
+    async def client() -> None:
+        for number in numbers:
+            await service.handle(request(body(number, texts)))
+            if number % (requests // POINTS) == 0:
+                rss.append(process.memory_info().rss / MIB)
+
+    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    service.close()
+    return rss
+
+
+def main() -> None:
+    """Runs and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=20_000)
+    requests = parser.parse_args().requests
+    rss = asyncio.run(run(requests))
+    half = rss[len(rss) // 2 :]
+    slope = statistics.linear_regression(range(len(half)), half).slope * POINTS / (requests / 1000)
+    print(f"{requests} requests: RSS {rss[1]:.1f} MiB after the first, {half[0]:.1f} at half, {rss[-1]:.1f} at the end")
+    print(f"slope over the second half: {1024 * slope:+.1f} KiB per 1,000 requests")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The batching handler inside the LMI container: statuses on the wire, clients that leave, a lost device, a crowd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+import cohost.handler
+import local_aws
+from cohost.artifacts.properties import dumps
+from local_aws.lmi.process import Container
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+HUB = Path(local_aws.__file__).parent / "data" / "hub"
+SOURCE = Path(cohost.handler.__file__).parent
+LONG = " ".join(["the movie was great and good"] * 100)
+
+# The shipped handler, with a model that loses its device on a text: what a GPU does after an assertion on it.
+POISONED = """
+import sys
+from model import handle
+forward = sys.modules["cohost_handler.cohost_forward"].Forward
+run = forward.__call__
+
+def poisoned(self, sequences):
+    if any(len(one.encoded.ids) == 13 for one in sequences):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+    return run(self, sequences)
+
+forward.__call__ = poisoned
+"""
+
+
+def write_model(folder: Path, **options: object) -> Path:
+    """A model's folder as its archive unpacks."""
+    folder.mkdir(parents=True)
+    for file in SOURCE.glob("*.py"):
+        if file.name != "__init__.py":
+            shutil.copy(file, folder)
+    given = {
+        "engine": "Python",
+        "option.model_id": "lmi-cohost/tiny-minilm-nli",
+        "option.task": "text-classification",
+        "option.rolling_batch": "disable",
+        "option.async_mode": "true",
+        "option.entryPoint": "model.py",
+        "cpu.minWorkers": "1",
+        "cpu.maxWorkers": "1",
+    } | {f"option.{name}": str(value) for name, value in options.items()}
+    (folder / "serving.properties").write_text(dumps(given), encoding="ascii")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A container with the models `minilm`, `poisoned` and `limited`, which all tests share: starting takes seconds."""
+    root = tmp_path_factory.mktemp("container")
+    (root / "store").mkdir()
+    (write_model(root / "poisoned", entryPoint="entry.py") / "entry.py").write_text(POISONED)
+    models = [root / "poisoned", write_model(root / "minilm"), write_model(root / "limited", max_texts_per_request=8)]
+    log = root / "container.log"
+    with asyncio.Runner() as runner:
+        container = runner.run(
+            Container.start(model_store=root / "store", multi_model=True, hub_roots=[HUB], log_file=log)
+        )
+        try:
+            for model in models:
+                body = {"model_name": model.name, "url": str(model)}
+                loaded = httpx.post(f"{container.url}/models", json=body, timeout=60, trust_env=False)
+                assert loaded.status_code == 200, loaded.text + log.read_text()
+            yield container.url
+        finally:
+            runner.run(container.stop())
+
+
+def call(url: str, scenario: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+    """Lets a scenario call the container."""
+
+    async def run() -> None:
+        limits = httpx.Limits(max_connections=64)
+        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, limits=limits) as client:
+            await scenario(client)
+
+    asyncio.run(run())
+
+
+async def invoke(client: httpx.AsyncClient, model: str, inputs: Any, **parameters: Any) -> httpx.Response:
+    """A request's answer."""
+    return await client.post(f"/models/{model}/invoke", json={"inputs": inputs, "parameters": parameters})
+
+
+def test_each_request_has_a_status_of_its_own_on_the_wire(url: str) -> None:
+    """Good and bad requests at once: 200 with the stock handler's text, 400 and 413 with a reason, headers that ask."""
+
+    async def scenario(client: httpx.AsyncClient) -> None:
+        bodies: list[Any] = ["the movie was great", 3, ["a"] * 9, LONG] * 8
+        answers = await asyncio.gather(*(invoke(client, "limited", body) for body in bodies))
+        assert [answer.status_code for answer in answers] == [200, 400, 413, 200] * 8
+        score = answers[0].json()[0]["score"]
+        assert answers[0].text == f'[\n  {{\n    "label":"neutral",\n    "score":{score}\n  }}\n]'
+        assert abs(score - 0.3472675383090973) < 1e-4
+        assert answers[1].json()["error"].startswith("inputs: 3 is not allowed")
+        assert answers[1].reason_phrase.startswith("inputs: 3 is not allowed")
+        assert answers[3].headers["cohost-truncated"] == "1"
+        assert answers[3].headers["x-amzn-sagemaker-custom-attributes"] == "cohost-truncated=1"
+        attributes = {"X-Amzn-SageMaker-Custom-Attributes": "cohost-batch=true"}
+        asked = await client.post("/models/minilm/invoke", json={"inputs": "a"}, headers=attributes)
+        assert asked.headers["cohost-batch"].startswith("1/3 ")
+
+    call(url, scenario)
+
+
+def test_clients_that_leave_do_not_hold_others_up(url: str) -> None:
+    """Half of the clients close their connections while their requests wait; the other half is answered."""
+
+    async def scenario(client: httpx.AsyncClient) -> None:
+        leaving = [asyncio.create_task(invoke(client, "minilm", [LONG] * 8)) for _ in range(12)]
+        staying = [asyncio.create_task(invoke(client, "minilm", f"text {number}")) for number in range(12)]
+        await asyncio.sleep(0.05)
+        for task in leaving:
+            task.cancel()
+        answers = await asyncio.gather(*staying)
+        assert [answer.status_code for answer in answers] == [200] * 12
+        await asyncio.gather(*leaving, return_exceptions=True)
+        assert (await invoke(client, "minilm", "after")).status_code == 200
+
+    call(url, scenario)
+
+
+def test_a_lost_device_is_answered_and_the_worker_replaced(url: str) -> None:
+    """The request that met it gets a 503 that says so; soon another worker answers; another model notices nothing."""
+
+    async def scenario(client: httpx.AsyncClient) -> None:
+        assert (await invoke(client, "poisoned", "fine")).status_code == 200
+        lost = await invoke(client, "poisoned", " ".join(["movie"] * 11))
+        assert (lost.status_code, "being replaced" in lost.text) == (503, True)
+        assert (await invoke(client, "minilm", "fine")).status_code == 200
+        await asyncio.sleep(1)
+        for _ in range(100):
+            again = await invoke(client, "poisoned", "fine")
+            if again.status_code == 200:
+                break
+            await asyncio.sleep(0.1)
+        assert again.status_code == 200, again.text
+
+    call(url, scenario)
+
+
+def test_hundreds_of_requests_at_once_are_batched_and_none_is_lost(url: str) -> None:
+    """Thirty-two clients: each answer belongs to its own text, in fewer passes than texts."""
+
+    async def scenario(client: httpx.AsyncClient) -> None:
+        texts = [" ".join(["movie", "great", "food"][n % 3] for _ in range(1 + n % 40)) for n in range(120)]
+        alone = {text: (await invoke(client, "minilm", text)).json()[0]["score"] for text in texts}
+        before = await counters(client)
+        todo = iter(texts * 5)
+
+        async def one_client() -> int:
+            answered = 0
+            for text in todo:
+                answer = (await invoke(client, "minilm", text)).json()
+                assert abs(answer[0]["score"] - alone[text]) < 1e-4
+                answered += 1
+            return answered
+
+        assert sum(await asyncio.gather(*(one_client() for _ in range(32)))) == 600
+        after = await counters(client)
+        assert after["sequences"] - before["sequences"] == 600
+        assert after["passes"] - before["passes"] < 600
+
+    call(url, scenario)
+
+
+async def counters(client: httpx.AsyncClient) -> dict[str, Any]:
+    """The worker's sums."""
+    answer = await client.post("/models/minilm/invoke", content=b"{}", headers={"cohost-counters": "true"})
+    sums: dict[str, Any] = json.loads(answer.text)
+    return sums

@@ -1,0 +1,290 @@
+"""Batches through a model that is a function: order, fairness, errors, cancelled callers, lost devices."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from cohost.handler.cohost_counters import Counters
+from cohost.handler.cohost_engine import Engine, EngineSettings
+from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError, ModelError
+from cohost.handler.cohost_forward import TokenSequence
+from cohost.handler.cohost_tasks import Want
+from cohost.handler.cohost_tokenizer import Encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from cohost.handler.cohost_tasks import Floats
+
+LIMIT = 512
+
+
+class FakeForward:
+    """Gives each sequence its first token back; waits for `gate` before each batch; raises what `fail` says."""
+
+    def __init__(self, fail: Callable[[list[int]], Exception | None] = lambda _: None) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = threading.Event()
+        self.entered = threading.Semaphore(0)
+        self.freed = 0
+        self._fail = fail
+        self.gate.set()
+
+    def packs(self, _sequence: TokenSequence) -> bool:
+        """It pads."""
+        return False
+
+    def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
+        """As many as after padding."""
+        return len(sequences) * max(one.length for one in sequences)
+
+    def free_memory(self) -> None:
+        """Counts."""
+        self.freed += 1
+
+    def __call__(self, sequences: Sequence[TokenSequence]) -> list[Floats]:
+        """A batch."""
+        firsts = [one.encoded.ids[0] for one in sequences]
+        self.batches.append(firsts)
+        self.entered.release()
+        self.gate.wait(30)
+        error = self._fail(firsts)
+        if error is not None:
+            raise error
+        return [np.asarray([np.nan if first < 0 else first], dtype=np.float32) for first in firsts]
+
+
+def sequences(*firsts: int, length: int = 10) -> list[TokenSequence]:
+    """Sequences of a request, told apart by their first token."""
+    return [
+        TokenSequence(Encoded([first] * length, None, truncated=False), length, Want.LOGITS, index)
+        for index, first in enumerate(firsts)
+    ]
+
+
+def run(
+    forward: FakeForward,
+    scenario: Callable[[Engine], Awaitable[Any]],
+    lost: Callable[[], None] = lambda: None,
+    **given: Any,
+) -> Counters:
+    """Lets a scenario use an engine; what it counted."""
+    settings: dict[str, Any] = {
+        "max_batch_tokens": 4096,
+        "max_batch_sequences": 64,
+        "floor_tokens": LIMIT,
+        "pass_cost": 64,
+        "max_queued_sequences": 1000,
+        "max_queue_time_s": 30.0,
+    }
+    counters = Counters()
+
+    async def main() -> None:
+        engine = Engine(forward, EngineSettings(**settings | given), counters, lost)  # type: ignore[arg-type] # a stand-in
+        try:
+            await asyncio.wait_for(scenario(engine), 30)
+        finally:
+            forward.gate.set()
+            engine.stop()
+
+    asyncio.run(main())
+    return counters
+
+
+async def busy(engine: Engine, forward: FakeForward) -> asyncio.Task[Any]:
+    """Has the engine at work on a batch that waits for the gate, so that what comes now is queued."""
+    forward.gate.clear()
+    task = asyncio.create_task(engine.run(sequences(0)))
+    await asyncio.to_thread(forward.entered.acquire)
+    return task
+
+
+def outputs(outcome: Any) -> list[float]:
+    """An outcome's numbers."""
+    return [float(output[0]) for output in outcome.outputs]
+
+
+def test_what_waits_runs_in_one_batch_and_each_gets_its_own() -> None:
+    """Twelve requests that come while the device is busy are one pass, and their answers are not mixed up."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        waiting = [asyncio.create_task(engine.run(sequences(n, n + 100))) for n in range(1, 13)]
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await first
+        assert [outputs(await task) for task in waiting] == [[n, n + 100] for n in range(1, 13)]
+
+    counters = run(forward, scenario)
+    assert (counters.passes, counters.sequences) == (2, 25)
+
+
+def test_answers_keep_the_callers_order_whatever_order_they_ran_in() -> None:
+    """Sequences are run by length, over several batches, and put back in place."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        mixed = [one for length in (500, 3, 200, 4) for one in sequences(length, length=length)]
+        for index, one in enumerate(mixed):
+            one.index = index
+        assert outputs(await engine.run(mixed)) == [500, 3, 200, 4]
+
+    run(forward, scenario)
+    assert len(forward.batches) > 1
+
+
+def test_a_tiny_request_waits_for_one_batch_more_than_the_one_that_runs() -> None:
+    """Twenty texts with forty labels each are in the queue; a single text is in the next batch but one at most."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        huge = asyncio.create_task(engine.run(sequences(*range(1, 801), length=60)))
+        await asyncio.to_thread(forward.entered.acquire)
+        forward.gate.clear()
+        await asyncio.to_thread(forward.entered.acquire)
+        running = len(forward.batches)
+        tiny = asyncio.create_task(engine.run(sequences(999, length=5)))
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        await tiny
+        place = next(index for index, batch in enumerate(forward.batches) if 999 in batch)
+        assert place - running < 2
+        assert len((await huge).outputs) == 800
+
+    run(forward, scenario)
+
+
+def test_when_memory_runs_out_the_batch_is_halved_and_all_are_served() -> None:
+    """A batch over a size fails as on a GPU; its halves fit, and later batches are smaller at once."""
+    forward = FakeForward(lambda firsts: MemoryError("CUDA out of memory") if len(firsts) > 8 else None)
+
+    async def scenario(engine: Engine) -> None:
+        for _ in range(2):
+            assert outputs(await engine.run(sequences(*range(32), length=256))) == list(range(32))
+
+    counters = run(forward, scenario, max_batch_tokens=8192)
+    assert counters.memory_errors >= 1
+    assert forward.freed == counters.memory_errors
+    assert max(map(len, forward.batches[-4:])) <= 8
+
+
+def test_a_sequence_that_never_fits_answers_507_and_its_neighbours_are_served() -> None:
+    """Only the request with that sequence is told; the others in its batch do not notice."""
+    forward = FakeForward(lambda firsts: MemoryError() if 13 in firsts else None)
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        tasks = [asyncio.create_task(engine.run(sequences(n))) for n in range(1, 20)]
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        results = await asyncio.gather(first, *tasks, return_exceptions=True)
+        failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
+        assert failed == [13]
+        assert isinstance(results[13], MemoryExhaustedError)
+        assert results[13].status == 507
+
+    run(forward, scenario)
+
+
+def test_a_model_that_fails_on_one_sequence_answers_500_to_that_one() -> None:
+    """Any other error is narrowed down in the same way, and named."""
+    forward = FakeForward(lambda firsts: IndexError("index out of range") if 5 in firsts else None)
+
+    async def scenario(engine: Engine) -> None:
+        results = await asyncio.gather(*(engine.run(sequences(n)) for n in (4, 5, 6)), return_exceptions=True)
+        assert isinstance(results[1], ModelError)
+        assert "IndexError: index out of range" in str(results[1])
+        assert [outputs(results[0]), outputs(results[2])] == [[4], [6]]
+
+    run(forward, scenario)
+
+
+def test_a_number_that_is_not_finite_never_leaves() -> None:
+    """NaN is the model's fault, not an answer."""
+
+    async def scenario(engine: Engine) -> None:
+        with pytest.raises(ModelError, match="not a finite number; load it with dtype fp32"):
+            await engine.run(sequences(1, -1))
+
+    run(FakeForward(), scenario)
+
+
+def test_a_cancelled_request_takes_no_more_of_the_device() -> None:
+    """Its sequences that wait are never run; the next request is served at once."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        gone = asyncio.create_task(engine.run(sequences(*range(100, 200))))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        forward.gate.set()
+        await first
+        assert outputs(await engine.run(sequences(7))) == [7]
+
+    run(forward, scenario)
+    assert forward.batches == [[0], [7]]
+
+
+def test_a_request_that_waits_too_long_answers_503() -> None:
+    """The limit of the time in the queue is told, and the request's place is freed."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        late = asyncio.create_task(engine.run(sequences(1)))
+        await asyncio.sleep(0.1)
+        forward.gate.set()
+        await first
+        with pytest.raises(BusyError, match=r"waited longer than 0\.05 s"):
+            await late
+        assert outputs(await engine.run(sequences(2))) == [2]
+
+    run(forward, scenario, max_queue_time_s=0.05)
+    assert forward.batches == [[0], [2]]
+
+
+def test_a_full_queue_answers_503_at_once() -> None:
+    """What is over the capacity is refused, and what waits is served."""
+    forward = FakeForward()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        waiting = asyncio.create_task(engine.run(sequences(1, 2)))
+        await asyncio.sleep(0.01)
+        with pytest.raises(BusyError, match="the queue is full: 2 of 3"):
+            await engine.run(sequences(3, 4))
+        forward.gate.set()
+        await asyncio.gather(first, waiting)
+
+    run(forward, scenario, max_queued_sequences=3)
+
+
+def test_a_lost_device_answers_everybody_and_asks_for_a_new_process() -> None:
+    """Those in the batch, those in the queue, and those who come later get 503; nothing is tried again."""
+    forward = FakeForward(
+        lambda firsts: RuntimeError("CUDA error: device-side assert triggered") if 0 in firsts else None
+    )
+    exits: list[str] = []
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        waiting = asyncio.create_task(engine.run(sequences(1)))
+        await asyncio.sleep(0.01)
+        forward.gate.set()
+        results = await asyncio.gather(first, waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [BusyError, BusyError]
+        with pytest.raises(BusyError, match="being replaced"):
+            await engine.run(sequences(2))
+        await asyncio.sleep(0.01)
+
+    run(forward, scenario, lost=lambda: exits.append("lost"))
+    assert exits == ["lost"]
+    assert forward.batches == [[0]]

@@ -1,0 +1,66 @@
+"""The keys of serving.properties: defaults, ranges, and faults that name what is allowed. And a model's true length."""
+
+from __future__ import annotations
+
+import pytest
+from handler_calls import properties
+
+from cohost.handler.cohost_length import length_limit
+from cohost.handler.cohost_options import read_options
+
+
+def test_defaults_hold_where_nothing_is_said() -> None:
+    """A model without options is served in fp32, cut at its limit, on the CPU."""
+    options = read_options({"model_dir": "/m", "device_id": "-1"})
+    assert (options.model, options.task, options.dtype) == ("/m", "text-classification", "fp32")
+    assert (options.truncation, options.max_length, options.device_id) == (True, None, None)
+
+
+def test_values_are_read_as_the_server_hands_them_over() -> None:
+    """Everything arrives as text, numbers of devices and workers too."""
+    given = properties("org/name", max_length=128, truncation="False", device_id=1, cpu__maxWorkers=2, dtype="auto")
+    options = read_options(given)
+    assert (options.max_length, options.truncation, options.device_id, options.workers) == (128, False, 1, 2)
+
+
+def test_all_faults_come_together_each_with_what_is_allowed() -> None:
+    """A load fails once for all wrong values."""
+    given = properties("m", dtype="int8", max_batch_tokens="many", normalize="yes", max_queue_time_ms=0)
+    with pytest.raises(ValueError, match="dtype: 'int8' is not allowed; write one of auto, fp32, fp16, bf16") as caught:
+        read_options(given)
+    for part in ("max_batch_tokens: 'many'", "normalize: 'yes'", "max_queue_time_ms: '0' is not allowed; write 1 to"):
+        assert part in str(caught.value)
+
+
+def test_a_queue_that_could_never_take_the_largest_request_is_refused() -> None:
+    """Otherwise that request would be told to come back later for ever."""
+    with pytest.raises(ValueError, match="max_queued_sequences: 10 is under max_sequences_per_request 20"):
+        read_options(properties("m", max_queued_sequences=10, max_sequences_per_request=20))
+
+
+@pytest.mark.parametrize(
+    ("positions", "offset", "tokenizer_maximum", "wanted", "limit"),
+    [
+        (512, 0, 512, None, 512),
+        (514, 2, 512, None, 512),
+        (514, 2, int(1e30), None, 512),
+        (512, 0, int(1e30), None, 512),
+        (512, 0, 256, None, 256),
+        (512, 0, 512, 128, 128),
+        (512, 0, 512, 4096, 512),
+        (None, 0, 512, None, 512),
+        (None, 0, int(1e30), 300, 300),
+    ],
+)
+def test_the_limit_is_the_least_that_is_true(
+    positions: int | None, offset: int, tokenizer_maximum: int, wanted: int | None, limit: int
+) -> None:
+    """RoBERTa's offset is taken off, an absurd tokenizer maximum is ignored, the catalog can only lower the limit."""
+    given = {"positions": positions, "offset": offset, "tokenizer_maximum": tokenizer_maximum, "wanted": wanted}
+    assert length_limit(model="m", **given) == limit  # type: ignore[arg-type] # as annotated above
+
+
+def test_a_model_without_any_limit_asks_for_one() -> None:
+    """Guessing 512 would be an index error on the GPU for some models."""
+    with pytest.raises(ValueError, match="max_length: m and its tokenizer state no limit; set max_length"):
+        length_limit(model="m", positions=None, offset=0, tokenizer_maximum=int(1e30), wanted=None)
