@@ -10,12 +10,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from cohost.pricing import DAYS_PER_MONTH, HOURS_PER_MONTH, Price, PriceError, usd_per_million
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from cohost.catalog import Catalog
@@ -115,29 +116,65 @@ def design_of(catalog: Catalog) -> Design:
     )
 
 
-def read_report(path: Path) -> Design:
-    """A design with the rate of a report file: a JSON object with `items_per_second`, `instance_type` and `measured`.
+def read_reports(path: Path) -> list[Design]:
+    """The designs of a report file: the report.json of the load test, or one JSON object of a rate measured otherwise.
+
+    The former gives a design for each run, at batch 8 over all its models; the latter has `items_per_second`,
+    `instance_type` and `measured` (when).
 
     Raises:
-        PriceError: the file cannot be read, or lacks one of the three.
+        PriceError: the file cannot be read, is neither, or holds a rate that its own run calls invalid.
     """
     try:
         report: dict[str, Any] = json.loads(path.read_bytes())
-        rate, instance_type, measured = (report[key] for key in ("items_per_second", "instance_type", "measured"))
-        usd_per_million(1.0, float(rate))
+        return [_of_run(run, path) for run in report["runs"]] if "runs" in report else [_of_rate(report, path)]
     except OSError as error:
         raise PriceError(f"{path}: cannot be read ({error.strerror}); fix: name a report that exists") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError) as error:
         raise PriceError(
-            f"{path}: no report ({type(error).__name__}: {error}); allowed: a JSON object with items_per_second (above "
-            "0), instance_type and measured; fix: name a report of the load test"
+            f"{path}: no report ({type(error).__name__}: {error}); allowed: the load test's report.json, or a JSON "
+            "object with items_per_second (above 0), instance_type and measured; fix: name such a file"
         ) from error
+
+
+def _of_rate(report: Mapping[str, Any], path: Path) -> Design:
+    rate, instance_type, measured = (report[key] for key in ("items_per_second", "instance_type", "measured"))
+    usd_per_million(1.0, float(rate))
     return Design(
         name=path.stem,
         instance_type=str(instance_type),
         items_per_second=float(rate),
         source=f"{path.name}, {measured}",
     )
+
+
+def _of_run(run: Mapping[str, Any], path: Path) -> Design:
+    """A run of the load test. Its first headline is over all models; the rate is that of all its instances."""
+    record = run["record"]
+    target = record["target"]
+    if marks := [mark["message"] for mark in record["marks"] if mark["invalid"]]:
+        raise PriceError(f"{path}: the run {record['label']!r} is invalid: {marks[0]}; fix: measure again")
+    instances = int(target["instance_count"] or 1)
+    rate, source = _rate_of_run(run, path)
+    return Design(
+        name=str(record["label"]),
+        instance_type=target["instance_type"],
+        instances=instances,
+        items_per_second=None if rate is None else rate / instances,
+        source=source,
+    )
+
+
+def _rate_of_run(run: Mapping[str, Any], path: Path) -> tuple[float | None, str]:
+    """Items a second of all instances, and where that is from; none where a price would mean nothing."""
+    record = run["record"]
+    if record["target"]["emulated"]:
+        return None, "measured on an emulation, whose rate no instance type has"
+    rate = run["headlines"][0]["items_per_s_at_8"] if run["headlines"] else None
+    if rate is None:
+        return None, "no step at batch 8"
+    day = dt.datetime.fromtimestamp(record["started"], dt.UTC).date()
+    return float(rate), f"{path.name}, {day}, batch 8"
 
 
 def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float = HOURS_PER_DAY) -> DesignCost:
@@ -174,7 +211,7 @@ def compare(
     Raises:
         PriceError: `busy_hours` is out of range or a report cannot be read.
     """
-    designs = [design_of(catalog), *DESIGNS, *map(read_report, reports)]
+    designs = [design_of(catalog), *DESIGNS, *chain.from_iterable(map(read_reports, reports))]
     return [cost_of(design, prices, region, busy_hours=busy_hours) for design in designs]
 
 

@@ -19,8 +19,10 @@ from cohost.pricing_designs import (
     compare,
     cost_of,
     design_of,
-    read_report,
+    read_reports,
 )
+from cohost.report.run import Mark, RunRecord, Target
+from cohost.report.summary import Headline, RunSummary
 
 REGION = "us-east-1"
 ROOT = Path(__file__).parents[3]
@@ -114,6 +116,59 @@ def test_wrong_reports_are_told(tmp_path: Path, text: str) -> None:
     path = tmp_path / "r.json"
     path.write_text(text)
     with pytest.raises(PriceError, match=r"r.json: no report|items per second"):
-        read_report(path)
+        read_reports(path)
     with pytest.raises(PriceError, match="cannot be read"):
-        read_report(tmp_path / "none.json")
+        read_reports(tmp_path / "none.json")
+
+
+def run_report(*, rate: float | None = 90.0, marks: tuple[str, ...] = (), emulated: bool = False) -> str:
+    """The report.json of a load test with one run on two instances."""
+    record = {
+        "label": "mine",
+        "started": 1796000000.0,
+        "target": {"instance_type": "ml.g5.xlarge", "instance_count": 2, "emulated": emulated},
+        "marks": [{"code": "c", "message": message, "invalid": True} for message in marks],
+    }
+    return json.dumps({"format": 1, "runs": [{"record": record, "headlines": [{"items_per_s_at_8": rate}]}]})
+
+
+def test_report_of_the_load_test_is_read(tmp_path: Path) -> None:
+    """Each run is a design with its own rate; that of two instances is half of it for each."""
+    path = tmp_path / "report.json"
+    path.write_text(run_report())
+    (design,) = read_reports(path)
+    assert (design.name, design.instances, design.items_per_second) == ("mine", 2, 45.0)
+    assert design.source == "report.json, 2026-11-30, batch 8"
+
+
+def test_fields_of_the_load_tests_report_are_the_ones_read() -> None:
+    """The report's own model has what is looked up here, so that neither changes alone."""
+    assert {"label", "started", "target", "marks"} <= RunRecord.model_fields.keys()
+    assert {"instance_type", "instance_count", "emulated"} <= Target.model_fields.keys()
+    assert {"message", "invalid"} <= Mark.model_fields.keys()
+    assert {"record", "headlines"} <= RunSummary.model_fields.keys()
+    assert "items_per_s_at_8" in Headline.model_fields
+
+
+def test_emulated_run_has_no_cost_per_million(tmp_path: Path) -> None:
+    """What a laptop does is not what an ml.g5.xlarge does, so it is not priced as if it were."""
+    path = tmp_path / "report.json"
+    path.write_text(run_report(emulated=True))
+    (design,) = read_reports(path)
+    assert design.items_per_second is None
+    assert "emulation" in design.source
+
+
+def test_run_without_batch_8_has_no_cost_per_million(tmp_path: Path) -> None:
+    """What was not measured is unknown."""
+    path = tmp_path / "report.json"
+    path.write_text(run_report(rate=None))
+    assert cost_of(read_reports(path)[0], load_prices(), REGION).per_million is None
+
+
+def test_invalid_run_is_not_priced(tmp_path: Path) -> None:
+    """A run that calls itself invalid gives no figure about money."""
+    path = tmp_path / "report.json"
+    path.write_text(run_report(marks=("the generator was too slow",)))
+    with pytest.raises(PriceError, match="the generator was too slow"):
+        read_reports(path)
