@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from cohost import catalog_rules as rules
 from cohost.catalog_faults import Fault, faults_of
+from cohost.catalog_handlers import BatchedSettings
 from cohost.errors import CatalogError
 from cohost.plan.errors import PlanError
 from cohost.plan.profiles import load_profiles, profiles_path
@@ -117,7 +118,8 @@ class ModelEntry(Settings):
         description="the 40 hexadecimal digits of a commit in the model's repository (a branch name can move)",
     )
     task: Task = Field(description="text-classification, zero-shot-classification or feature-extraction")
-    handler: Literal["stock"] = Field(default="stock", description="stock")
+    handler: Literal["stock", "batched"] = Field(default="stock", description="stock or batched")
+    batched: BatchedSettings | None = Field(default=None, description="settings of handler: batched")
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
     reserved_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
     gpu: GpuSettings = Field(default_factory=GpuSettings, description="minWorkers, maxWorkers, required_memory_mb")
@@ -126,12 +128,24 @@ class ModelEntry(Settings):
     max_batch_delay: int | None = Field(default=None, ge=0, le=60_000, description="0 to 60000 milliseconds")
     max_idle_time: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")
     job_queue_size: int | None = Field(default=None, ge=1, le=1_000_000, description="1 to 1000000 requests")
-    dtype: Literal["fp32", "fp16", "bf16"] | None = Field(default=None, description="fp32, fp16 or bf16")
+    dtype: Literal["fp32", "fp16", "bf16", "auto"] | None = Field(
+        default=None, description="fp32, fp16, bf16, or with handler batched auto"
+    )
     trust_remote_code: bool | None = Field(default=None, description="true or false")
     tensor_parallel_degree: int = Field(default=1, ge=1, le=16, description="1 to 16 GPUs for one worker")
     properties: Annotated[dict[str, str], AfterValidator(rules.check_properties)] = Field(
         default_factory=dict, description="text values by DJL Serving key, for keys that the catalog has no field for"
     )
+
+    @model_validator(mode="after")
+    def _handler_reads_its_settings(self) -> ModelEntry:
+        rules.check_handler_settings(
+            self.handler,
+            batched=self.batched is not None,
+            dtype=self.dtype,
+            batching=[name for name in ("batch_size", "max_batch_delay") if getattr(self, name) is not None],
+        )
+        return self
 
     @model_validator(mode="after")
     def _revision_belongs_to_a_hub(self) -> ModelEntry:

@@ -38,9 +38,16 @@ class Fault:
 
 def faults_of(error: ValidationError, root: type[BaseModel], source: YamlSource) -> Iterator[Fault]:
     """Yield one fault for each finding, in pydantic's order; `root` is the model that was validated against."""
+    seen: set[Location] = set()
     for detail in error.errors(include_url=False):
         # `[key]` is pydantic's mark for a mapping's key; the file has no such level.
         location = tuple(part for part in detail["loc"] if part != "[key]")
+        if detail["type"] != "missing" and location not in source.lines:
+            # Nor has it one for the kinds that a value may be of; each kind's finding is about the same value.
+            location = location[:-1]
+            if location in seen:
+                continue
+        seen.add(location)
         yield Fault(line=source.line_of(location), location=location, text=_text(detail, location, root))
 
 

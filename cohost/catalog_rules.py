@@ -37,6 +37,8 @@ FIELDS_OF_KEYS: Mapping[str, str] = {
     "option.revision": "revision",
     "option.rolling_batch": "always disable for encoders",
     "option.dtype": "dtype",
+    "option.async_mode": "handler",
+    "option.entryPoint": "handler",
     "option.trust_remote_code": "trust_remote_code",
     "option.tensor_parallel_degree": "tensor_parallel_degree",
     "gpu.minWorkers": "gpu.minWorkers",
@@ -163,6 +165,22 @@ def warnings_of(name: str, properties: Mapping[str, str]) -> list[str]:
         for key in properties
         if key not in KNOWN_KEYS
     ]
+
+
+def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, batching: list[str]) -> None:
+    """No setting of an entry may be one that its handler does not read."""
+    if handler == "batched":
+        if batching:
+            _refuse(
+                f"{' and '.join(batching)} with handler batched",
+                "batching by the server with handler stock only",
+                "take it out; the handler forms batches itself, see max_batch_tokens under `batched`",
+            )
+        return
+    if batched:
+        _refuse(f"`batched` with handler {handler}", "`batched` with handler batched only", "write handler: batched")
+    if dtype == "auto":
+        _refuse(f"dtype 'auto' with handler {handler}", "fp32, fp16 or bf16", "choose one, or leave dtype out")
 
 
 def check_model_names(models: object) -> Iterator[tuple[str, str]]:

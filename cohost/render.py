@@ -1,12 +1,15 @@
-"""A catalog entry as what its archive holds: DJL Serving properties and, on images without packages, requirements."""
+"""A catalog entry as what its archive holds: properties, handler code, and requirements for images without packages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from cohost.artifacts.archive import in_file_order, model_files
+from cohost.artifacts.handlers import BATCHED, ENTRY_POINT, handler_files
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cohost.catalog import ModelEntry
     from cohost.images import Image
 
@@ -15,11 +18,12 @@ CPU_FULL_REQUIREMENTS = (
     "torch==2.11.0",
     "sentencepiece==0.2.3",
     "protobuf==7.36.2",
-    "peft==0.21.2",
-    "accelerate==1.15.0",
 )
-"""What the Python handler imports and the cpu-full image lacks (DJL Serving 0.36.0), with transformers and torch as
-the lmi image has them and the rest as they resolve together (2026-11)."""
+"""What any handler imports and the cpu-full image lacks (DJL Serving 0.36.0), with transformers and torch as the lmi
+image has them and the rest as they resolve together (2026-11)."""
+
+STOCK_REQUIREMENTS = ("peft==0.21.2", "accelerate==1.15.0")
+"""What the server's own handler imports beside."""
 
 
 def properties_of(entry: ModelEntry) -> dict[str, str]:
@@ -48,6 +52,7 @@ def properties_of(entry: ModelEntry) -> dict[str, str]:
         "max_batch_delay": entry.max_batch_delay,
         "max_idle_time": entry.max_idle_time,
         "job_queue_size": entry.job_queue_size,
+        **_handler_settings(entry),
         **entry.properties,
     }
     return in_file_order({key: _text(value) for key, value in settings.items() if value is not None})
@@ -55,14 +60,31 @@ def properties_of(entry: ModelEntry) -> dict[str, str]:
 
 def requirements_for(entry: ModelEntry, image: Image) -> tuple[str, ...]:
     """The lines of the archive's requirements.txt; none where the image brings what the entry's handler imports."""
-    if entry.handler == "stock" and image.flavour == "cpu-full":
-        return CPU_FULL_REQUIREMENTS
-    return ()
+    if image.flavour != "cpu-full":
+        return ()
+    return CPU_FULL_REQUIREMENTS if entry.handler == BATCHED else CPU_FULL_REQUIREMENTS + STOCK_REQUIREMENTS
+
+
+def code_of(entry: ModelEntry) -> Mapping[str, bytes]:
+    """The files of the entry's handler by name; none where the server's own handler serves it."""
+    return handler_files(entry.handler) if entry.handler == BATCHED else {}
 
 
 def files_of(entry: ModelEntry, image: Image) -> dict[str, bytes]:
     """The members of the entry's archive by name: the same bytes for the same entry, on any machine, at any time."""
-    return model_files(properties_of(entry), requirements_for(entry, image))
+    return model_files(properties_of(entry), requirements_for(entry, image), code_of(entry))
+
+
+def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]:
+    """What makes the server call our handler, asynchronously, and what the handler reads."""
+    if entry.handler != BATCHED:
+        return {}
+    given = {} if entry.batched is None else entry.batched.model_dump()
+    return {
+        "option.async_mode": True,
+        "option.entryPoint": ENTRY_POINT,
+        **{f"option.{name}": value for name, value in given.items()},
+    }
 
 
 def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a setting of any type

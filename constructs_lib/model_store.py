@@ -26,9 +26,9 @@ FUNCTION_TIMEOUT: Final = cdk.Duration.minutes(15)
 # A function that dies cannot answer; without this, CloudFormation would wait for an hour.
 SERVICE_TIMEOUT: Final = cdk.Duration.minutes(16)
 
-# The folder `artifacts` and of it the sources alone, so that compiled files never change the asset.
+# The folders `artifacts` and `handler`, and of them the sources alone, so that compiled files never change the asset.
 _ASSET_ROOT: Final = Path(cohost.artifacts.__file__).parent.parent
-_ASSET_EXCLUDES: Final = ("*", "!artifacts", "!artifacts/*.py")
+_ASSET_EXCLUDES: Final = ("*", "!artifacts", "!artifacts/*.py", "!handler", "!handler/*.py")
 
 
 class ModelStore(Construct):
@@ -44,6 +44,7 @@ class ModelStore(Construct):
         prefix: the part of every key before the generation; ends with "/".
         models: the properties of each model's serving.properties, by model name.
         requirements: the lines of a requirements.txt beside them, by model name. A model left out has none.
+        handlers: the handler whose code goes into the archive, as "name@version", by model name.
         keep_on_destroy: True leaves the published archives in the bucket when the stack goes, False removes them.
     """
 
@@ -56,6 +57,7 @@ class ModelStore(Construct):
         prefix: str,
         models: Mapping[str, Mapping[str, str]],
         requirements: Mapping[str, tuple[str, ...]],
+        handlers: Mapping[str, str],
         keep_on_destroy: bool,
     ) -> None:
         super().__init__(scope, construct_id)
@@ -76,6 +78,7 @@ class ModelStore(Construct):
                 "Prefix": prefix,
                 "Models": {name: dict(properties) for name, properties in models.items()},
                 **({"Requirements": required} if required else {}),
+                **({"Handlers": dict(handlers)} if handlers else {}),
             },
         )
         if keep_on_destroy:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
+from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.images import default_inference_ami_version, locate_image, parse_image, parse_image_uri
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
@@ -61,6 +62,11 @@ class LmiCohostStack(cdk.Stack):
             prefix=catalog.storage.prefix,
             models={name: properties_of(entry) for name, entry in catalog.models.items()},
             requirements={name: requirements_for(entry, image) for name, entry in catalog.models.items()},
+            handlers={
+                name: f"{entry.handler}@{handler_version(entry.handler)}"
+                for name, entry in catalog.models.items()
+                if entry.handler == BATCHED
+            },
             keep_on_destroy=keep,
         )
         self._prices = load_prices()

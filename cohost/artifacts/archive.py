@@ -11,6 +11,7 @@ import secrets
 import struct
 import tarfile
 import zlib
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from .errors import ArtifactError
@@ -49,13 +50,15 @@ def in_file_order(properties: Mapping[str, str]) -> dict[str, str]:
     return first | {key: properties[key] for key in sorted(properties) if key not in first}
 
 
-def model_files(properties: Mapping[str, str], requirements: Sequence[str] = ()) -> dict[str, bytes]:
-    """The members of a model's archive: serving.properties and, where there are any, requirements.txt.
+def model_files(
+    properties: Mapping[str, str], requirements: Sequence[str] = (), code: Mapping[str, bytes] = MappingProxyType({})
+) -> dict[str, bytes]:
+    """The members of a model's archive: serving.properties, requirements.txt where there are any, and handler code.
 
     Raises:
         ArtifactError: the properties cannot be written as Java properties.
     """
-    files = {"serving.properties": dumps(in_file_order(properties)).encode("ascii")}
+    files = {**code, "serving.properties": dumps(in_file_order(properties)).encode("ascii")}
     if requirements:
         files["requirements.txt"] = "".join(f"{line}\n" for line in requirements).encode()
     return files

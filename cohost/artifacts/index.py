@@ -1,8 +1,8 @@
 """The Lambda function behind `Custom::LmiModelStore`; its handler is `artifacts.index.on_event`.
 
 Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
-models that need some, `Requirements`, {name: lines}. Its physical id is the S3 URI of the generation that holds the
-models, its attributes are `ModelDataUrl` (the same URI) and `Generation`.
+models that need some, `Requirements`, {name: lines}, and `Handlers`, {name: "handler@version"}. Its physical id is the
+S3 URI of the generation that holds the models, its attributes are `ModelDataUrl` (the same URI) and `Generation`.
 """
 
 from __future__ import annotations

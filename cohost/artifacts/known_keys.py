@@ -120,6 +120,33 @@ KNOWN_KEYS: Mapping[str, KnownKey] = {key.name: key for key in _KEYS}
 """Every known key by its name."""
 
 
+BATCHED_KEYS = frozenset(
+    f"option.{name}"
+    for name in (
+        "attention",
+        "device",
+        "dtype_fallback",
+        "log_interval_s",
+        "max_batch_sequences",
+        "max_batch_tokens",
+        "max_characters_per_text",
+        "max_length",
+        "max_queue_time_ms",
+        "max_queued_sequences",
+        "max_sequences_per_request",
+        "max_texts_per_request",
+        "normalize",
+        "packing",
+        "pass_cost_tokens",
+        "pooling",
+        "threads",
+        "truncation",
+        "warm_up",
+    )
+)
+"""The keys that our batching handler reads beside those of the server; it checks their values itself."""
+
+
 def nearest(key: str) -> str | None:
     """The known key that a wrong one was meant to be; None if none is close.
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from .errors import ArtifactError
 from .fault import Fault, shown
-from .known_keys import KNOWN_KEYS, TASKS, KnownKey, is_integer, nearest
+from .known_keys import BATCHED_KEYS, KNOWN_KEYS, TASKS, KnownKey, is_integer, nearest
 from .properties import entries
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+
+BATCHED_MARK = "cohost_service.py"
+"""A file that only archives with our batching handler hold."""
 
 _BLANKS = " \t\f\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -36,7 +39,10 @@ def parse(data: bytes) -> tuple[dict[str, str], list[Fault]]:
 def check_properties(properties: Mapping[str, str], files: Collection[str]) -> Iterator[Fault]:
     """The faults of properties whose archive holds these regular files; values are stripped."""
     own_code = any(name.endswith(".py") for name in files)
+    handled = BATCHED_KEYS if BATCHED_MARK in files else frozenset()
     for key, value in properties.items():
+        if key in handled:
+            continue
         known = KNOWN_KEYS.get(key)
         if known is None:
             yield _unknown_key(key, own_code=own_code)

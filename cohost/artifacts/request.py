@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .archive import model_files
 from .errors import ArtifactError
 from .generation import check_name
+from .handlers import handler_files, handler_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,9 +42,13 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
         ArtifactError: models, their properties or requirements are not as they must be; names all faults.
     """
     _raise(_model_faults(properties))
-    requirements = properties.get("Requirements", {})
+    requirements, handlers = properties.get("Requirements", {}), properties.get("Handlers", {})
     return {
-        name: model_files(settings, requirements.get(name, "").splitlines())
+        name: model_files(
+            settings,
+            requirements.get(name, "").splitlines(),
+            _code(name, handlers[name]) if name in handlers else {},
+        )
         for name, settings in properties["Models"].items()
     }
 
@@ -52,6 +57,16 @@ def names_in(properties: object) -> frozenset[str]:
     """The model names in a resource's former properties, which are taken as they are."""
     models = properties.get("Models") if isinstance(properties, dict) else None
     return frozenset(models) if isinstance(models, dict) else frozenset()
+
+
+def _code(model: str, handler: str) -> Mapping[str, bytes]:
+    """The code of a handler written `name@version`; the version makes a change of code a change of the resource."""
+    name, _, version = handler.partition("@")
+    if (here := handler_version(name)) != version:
+        raise ArtifactError(
+            f"Handlers.{model}: is {handler!a}; the function carries {name}@{here}; deploy the stack from one checkout"
+        )
+    return handler_files(name)
 
 
 def _raise(faults: Iterator[str]) -> None:
@@ -71,20 +86,25 @@ def _place_faults(properties: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _model_faults(properties: Mapping[str, Any]) -> Iterator[str]:
-    models, requirements = properties.get("Models"), properties.get("Requirements", {})
+    models = properties.get("Models")
     if not isinstance(models, dict) or not models:
         yield f"Models: is {_short(models)}; allowed is a map of at least one model's properties by name; name a model"
         models = {}
     for name, settings in models.items():
         yield from _settings_faults(name, settings)
-    if not isinstance(requirements, dict):
-        yield f"Requirements: is {_short(requirements)}; allowed is a map of text by model name; leave it out"
+    yield from _text_faults("Requirements", properties.get("Requirements", {}), models)
+    yield from _text_faults("Handlers", properties.get("Handlers", {}), models)
+
+
+def _text_faults(field: str, texts: object, models: Mapping[str, Any]) -> Iterator[str]:
+    if not isinstance(texts, dict):
+        yield f"{field}: is {_short(texts)}; allowed is a map of text by model name; leave it out"
         return
-    for name, text in requirements.items():
+    for name, text in texts.items():
         if name not in models:
-            yield f"Requirements.{name}: there is no such model; allowed are the names in Models; remove it"
+            yield f"{field}.{name}: there is no such model; allowed are the names in Models; remove it"
         elif not isinstance(text, str):
-            yield f"Requirements.{name}: is {_short(text)}; allowed is text, one requirement a line; write text"
+            yield f"{field}.{name}: is {_short(text)}; allowed is text; write text"
 
 
 def _settings_faults(name: str, settings: object) -> Iterator[str]:

@@ -12,7 +12,7 @@ import httpx
 
 from cohost.artifacts.archive import model_files
 from cohost.images import parse_image
-from cohost.render import properties_of, requirements_for
+from cohost.render import code_of, properties_of, requirements_for
 from local_aws.hub import Hub, HubError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
             properties["option.model_id"] = weights
         folder = setup.models / name / "model"
         folder.mkdir(parents=True)
-        for file, content in model_files(properties, requirements_for(entry, image)).items():
+        for file, content in model_files(properties, requirements_for(entry, image), code_of(entry)).items():
             (folder / file).write_bytes(content)
 
 

@@ -10,6 +10,7 @@ import aws_cdk as cdk
 import pytest
 from synthesis import FLAGS, ROOT, make_catalog, make_stack, only, resources, statements, template_of, waits_for
 
+from cohost.artifacts.handlers import handler_version
 from cohost.render import properties_of
 from constructs_lib import model_store
 from constructs_lib.model_bucket import ModelBucket
@@ -42,7 +43,16 @@ def stack_with(models: dict[str, dict[str, str]]) -> cdk.Stack:
     """A stack that publishes these models and nothing else."""
     stack = cdk.Stack(cdk.App(context=FLAGS, analytics_reporting=False), "Store")
     bucket = ModelBucket(stack, "ModelBucket", keep_on_destroy=False)
-    ModelStore(stack, "ModelStore", bucket=bucket, prefix="p/", models=models, requirements={}, keep_on_destroy=False)
+    ModelStore(
+        stack,
+        "ModelStore",
+        bucket=bucket,
+        prefix="p/",
+        models=models,
+        requirements={},
+        handlers={},
+        keep_on_destroy=False,
+    )
     return stack
 
 
@@ -54,6 +64,20 @@ def test_every_property_stands_in_the_template(product: dict[str, Any], product_
     assert store["Properties"]["Prefix"] == "encoder-serving/lmi/04-lmi/"
     told = {name: list(properties.items()) for name, properties in store["Properties"]["Models"].items()}
     assert told == {name: list(properties_of(entry).items()) for name, entry in product_catalog.models.items()}
+
+
+def test_handler_s_code_is_named_with_its_version() -> None:
+    """A change of the handler's code changes the resource, so that it is published, and shows in the diff."""
+    entry = {"model_id": "org/name", "task": "text-classification"}
+    catalog = make_catalog(models={"stock": entry, "fast": {**entry, "handler": "batched"}})
+    _, store = only(template_of(make_stack(catalog)), STORE)
+    assert store["Properties"]["Handlers"] == {"fast": f"batched@{handler_version('batched')}"}
+
+
+def test_no_handlers_are_left_out(product: dict[str, Any]) -> None:
+    """Where the server's own handler serves all models, nothing is said of handlers."""
+    _, store = only(product, STORE)
+    assert "Handlers" not in store["Properties"]
 
 
 def test_all_values_are_text(product: dict[str, Any]) -> None:
@@ -147,14 +171,14 @@ def test_kept_archives_stay_but_replaced_ones_go(on_destroy: str, policy: str) -
     assert store["UpdateReplacePolicy"] == "Delete"
 
 
-def test_asset_is_the_artifacts_folder_alone(product_catalog: Catalog, tmp_path: Path) -> None:
-    """The function's code is every source of cohost/artifacts, byte for byte, and nothing else."""
+def test_asset_is_the_artifacts_and_handler_folders_alone(product_catalog: Catalog, tmp_path: Path) -> None:
+    """The function's code is every source of the two folders that tests import, byte for byte, and nothing else."""
     # WHEN
     make_stack(product_catalog, outdir=tmp_path).node.root.synth()  # type: ignore[attr-defined]
     # THEN
     [asset] = tmp_path.glob("asset.*")
     packed = {file.relative_to(asset).as_posix(): file.read_bytes() for file in asset.rglob("*") if file.is_file()}
-    sources = (ROOT / "cohost/artifacts").rglob("*")
+    sources = [*(ROOT / "cohost/artifacts").rglob("*"), *(ROOT / "cohost/handler").rglob("*")]
     assert packed == {
         file.relative_to(ROOT / "cohost").as_posix(): file.read_bytes()
         for file in sources

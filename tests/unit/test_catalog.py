@@ -127,7 +127,7 @@ def test_unknown_key_without_a_near_one_lists_what_is_known(write: Write) -> Non
     """A key from another world is refused with the whole list."""
     fault = only_fault(write, rest="zzz: 1\n")
 
-    assert "allowed: endpoint, storage, tags, models; fix: take it out" in fault
+    assert "allowed: endpoint, storage, tags, acknowledge, budget, models; fix: take it out" in fault
 
 
 def test_revision_must_be_a_commit(write: Write) -> None:
@@ -216,6 +216,28 @@ def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> Non
     assert catalog.warnings == (
         "models.nli.properties.option.zz_future_switch: unknown to this version; written as it stands",
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ("    handler: batched\n    batch_size: 8\n", "see max_batch_tokens under `batched`"),
+        ("    batched: {max_length: 128}\n", "write handler: batched"),
+        ("    dtype: auto\n", "allowed: fp32, fp16 or bf16"),
+        ("    handler: batched\n    batched: {max_lenght: 128}\n", "did you mean 'max_length'?"),
+        ("    handler: fast\n", "allowed: stock or batched"),
+    ],
+)
+def test_setting_of_another_handler_is_refused(write: Write, settings: str, part: str) -> None:
+    """Nothing in an entry is a setting that its handler does not read."""
+    assert part in only_fault(write, model=settings)
+
+
+def test_union_typed_setting_out_of_range_is_one_fault(write: Write) -> None:
+    """A value that is neither a number in range nor `auto` is told once, with both."""
+    fault = only_fault(write, model="    handler: batched\n    batched: {max_length: 4}\n")
+
+    assert "8 to 1000000 tokens, or auto" in fault
 
 
 def test_worker_bounds_must_be_in_order(write: Write) -> None:

@@ -17,6 +17,7 @@ from cohost import cli, local
 from cohost.artifacts.archive import pack
 from cohost.artifacts.properties import loads
 from cohost.catalog import Endpoint, GpuSettings, ModelEntry, Storage
+from cohost.catalog_handlers import BatchedSettings
 from cohost.errors import CatalogError, InvocationError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def test_every_command_has_help_with_an_example_and_stands_in_the_readme() -> No
 def test_every_key_of_the_catalog_is_documented() -> None:
     """docs/catalog.md names each key that the catalog takes."""
     text = (ROOT / "docs" / "catalog.md").read_text()
-    for settings in (Endpoint, Storage, ModelEntry, GpuSettings):
+    for settings in (Endpoint, Storage, ModelEntry, GpuSettings, BatchedSettings):
         for name, info in settings.model_fields.items():
             assert f"`{info.alias or name}`" in text, f"{settings.__name__}.{name}"
 

@@ -6,9 +6,12 @@ import re
 import tomllib
 from pathlib import Path
 
+from cohost.artifacts.handlers import handler_files
 from cohost.artifacts.known_keys import KNOWN_KEYS
 from cohost.artifacts.properties import dumps
 from cohost.catalog import ModelEntry, load_catalog
+from cohost.catalog_handlers import BatchedSettings
+from cohost.handler.cohost_options import read_options
 from cohost.images import parse_image
 from cohost.render import CPU_FULL_REQUIREMENTS, files_of, properties_of
 
@@ -104,14 +107,61 @@ def test_cpu_full_image_gets_requirements() -> None:
     ]
 
 
+def test_batched_handler_travels_with_its_model() -> None:
+    """The archive holds the handler's code, asks the server for it, and carries its settings."""
+    batched = entry(handler="batched", batched={"max_length": 256, "packing": False, "max_batch_tokens": "auto"})
+
+    files = files_of(batched, LMI)
+    properties = properties_of(batched)
+
+    assert files.items() >= handler_files("batched").items()
+    assert "__init__.py" not in files
+    assert properties["option.async_mode"] == "true"
+    assert properties["option.entryPoint"] == "model.py"
+    assert properties["option.max_length"] == "256"
+    assert properties["option.packing"] == "false"
+    assert properties["option.max_batch_tokens"] == "auto"
+    assert "option.pooling" not in properties
+
+
+def test_batched_settings_are_the_ones_the_handler_reads() -> None:
+    """A setting has one name and one range, in the catalog and in the handler."""
+    everything = {
+        "max_length": 8,
+        "truncation": False,
+        "pooling": "mean",
+        "normalize": True,
+        "max_batch_tokens": 10_000_000,
+        "max_batch_sequences": 4096,
+        "pass_cost_tokens": 0,
+        "attention": "sdpa",
+        "packing": False,
+        "dtype_fallback": True,
+        "threads": 256,
+        "max_texts_per_request": 1_000_000,
+        "max_sequences_per_request": 1,
+        "max_characters_per_text": 10_000_000,
+        "max_queued_sequences": 10_000_000,
+        "max_queue_time_ms": 3_600_000,
+        "warm_up": False,
+        "log_interval_s": 86_400,
+    }
+    assert set(everything) == set(BatchedSettings.model_fields)
+
+    properties = properties_of(entry(handler="batched", dtype="auto", batched=everything))
+    read = read_options({key.removeprefix("option."): value for key, value in properties.items()})
+
+    assert {name: getattr(read, name) for name in everything} == everything
+    assert read.dtype == "auto"
+
+
 def test_requirements_agree_with_the_lock() -> None:
     """A model runs on the versions that it was proved with on this machine."""
     packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
     locked = {package["name"]: package["version"] for package in packages}
-    asked = dict(line.split("==") for line in CPU_FULL_REQUIREMENTS)
 
-    assert {name: version for name, version in asked.items() if name in locked} == {
-        name: locked[name] for name in ("transformers", "torch", "sentencepiece", "protobuf")
+    assert {line: locked[line.split("==")[0]] for line in CPU_FULL_REQUIREMENTS} == {
+        line: line.split("==")[1] for line in CPU_FULL_REQUIREMENTS
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cohost.artifacts.errors import ArtifactError
+from cohost.artifacts.handlers import handler_files, handler_version
 from cohost.artifacts.request import Place, models_of, names_in, place_of
 
 GOOD = {"Bucket": "b", "Prefix": "p/q/", "Models": {"m": {"engine": "Python"}}}
@@ -18,6 +19,13 @@ def test_good_properties_are_taken() -> None:
     assert models_of(GOOD) == {"m": {"serving.properties": b"engine=Python\n"}}
     with_requirements = models_of({**GOOD, "Requirements": {"m": "torch\npeft"}})
     assert with_requirements["m"]["requirements.txt"] == b"torch\npeft\n"
+
+
+def test_named_handler_s_code_is_packed() -> None:
+    """A model whose handler is ours gets its files at the archive's root."""
+    files = models_of({**GOOD, "Handlers": {"m": f"batched@{handler_version('batched')}"}})["m"]
+    assert files == {"serving.properties": b"engine=Python\n", **handler_files("batched")}
+    assert "model.py" in files
 
 
 @pytest.mark.parametrize(
@@ -53,6 +61,10 @@ def test_bad_place_is_refused(changed: dict[str, Any], message: str) -> None:
         ({"Models": {"m": {"engine": ["Python"]}}}, r"Models\.m\.engine: is \['Python'\]; allowed is text"),
         ({"Models": {"m": {"engine": {"a": "b"}}}}, r"Models\.m\.engine: is"),
         ({"Models": {"m": {"": "x"}}}, r"property key: is empty"),
+        ({"Handlers": {"m": "batched@000000000000"}}, r"Handlers\.m: is .*; deploy the stack from one checkout"),
+        ({"Handlers": {"m": "fast@1"}}, r"handler 'fast': is unknown; allowed are batched"),
+        ({"Handlers": {"n": "batched@1"}}, r"Handlers\.n: there is no such model"),
+        ({"Handlers": "batched"}, r"Handlers: is 'batched'"),
         ({"Requirements": ["m"]}, r"Requirements: is \['m'\]"),
         ({"Requirements": {"n": "torch"}}, r"Requirements\.n: there is no such model"),
         ({"Requirements": {"m": ["torch"]}}, r"Requirements\.m: is \['torch'\]"),

@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cohost.artifacts import inventory
-from cohost.artifacts.archive import model_archive, pack
+from cohost.artifacts.archive import model_archive, model_files, pack
+from cohost.artifacts.handlers import handler_files
 from cohost.artifacts.verify import Fault, verify
+from cohost.catalog_handlers import BatchedSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -393,3 +395,23 @@ def test_damaged_tar_never_raises(tmp_path: Path, data: st.DataObject) -> None:
 def test_faults_are_plain_records() -> None:
     """A fault can be printed as JSON, and is an error unless it says otherwise."""
     assert dataclasses.asdict(Fault("c", "m", "f")) == {"code": "c", "message": "m", "fix": "f", "severity": "error"}
+
+
+def test_archive_with_our_handler_has_no_fault(tmp_path: Path) -> None:
+    """What the catalog may say to the batching handler is known, every setting of it."""
+    own = {f"option.{name}": "1" for name in BatchedSettings.model_fields}
+    properties = {
+        "engine": "Python",
+        "option.model_id": "org/nli",
+        "option.task": "text-classification",
+        "option.rolling_batch": "disable",
+        "option.async_mode": "true",
+        "option.entryPoint": "model.py",
+        "option.tensor_parallel_degree": "1",
+        "gpu.minWorkers": "1",
+        "gpu.maxWorkers": "1",
+        **own,
+    }
+    path = tmp_path / "nli.tar.gz"
+    path.write_bytes(pack(model_files(properties, code=handler_files("batched"))))
+    assert verify(path) == []
