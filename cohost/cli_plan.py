@@ -20,6 +20,7 @@ from cohost.plan.profiles import inspect as inspect_files
 from cohost.plan.profiles import load_profiles, profiles_path, write_profiles
 from cohost.plan.remote_files import HubFiles
 from cohost.plan.report import fleet_as_data, plan_as_data
+from cohost.plan.required import derive
 from cohost.pricing import load_prices
 
 if TYPE_CHECKING:
@@ -142,11 +143,12 @@ def _print_plan(catalog: Catalog, planned: MemoryPlan) -> None:
         console.print_warning(f"it does not fit at the same time; first change: {change}")
 
 
-def _required(catalog: Catalog, model: ModelPlan) -> str | None:
-    """What is written as required, and who says so."""
-    if model.stated_required_mb is None:
-        return None
-    return f"{model.stated_required_mb} {'derived' if model.name in catalog.derived_memory else 'stated'}"
+def _required(catalog: Catalog, model: ModelPlan) -> str:
+    """The required memory that is written, and what the plan says of it."""
+    planned = derive(model.name, catalog.models[model.name], model.demand.profile).required_memory_mb
+    if model.name in catalog.derived_memory:
+        return f"{planned} derived"
+    return f"{'none' if model.stated_required_mb is None else model.stated_required_mb} (plan {planned})"
 
 
 def _largest_passes(planned: MemoryPlan) -> str:
