@@ -12,6 +12,7 @@ from local_aws.cloudformation.resources.logs import LogGroup
 from local_aws.cloudformation.resources.marker import CdkMetadata
 from local_aws.cloudformation.resources.s3 import Bucket, BucketPolicy
 from local_aws.cloudformation.resources.sagemaker import Endpoint, EndpointConfig, Model
+from local_aws.cloudformation.resources.sagemaker_components import InferenceComponent
 from local_aws.cloudformation.resources.ssm import Parameter
 
 if TYPE_CHECKING:
@@ -52,6 +53,6 @@ class Registry:
 def aws_types() -> list[ResourceType]:
     """All types but the custom resource, which needs an address for its answers."""
     return [
-        Alias(), Bucket(), BucketPolicy(), CdkMetadata(), Endpoint(), EndpointConfig(), Function(), Key(), LogGroup(),
-        ManagedPolicy(), Model(), Parameter(), Policy(), Repository(), Role(),
+        Alias(), Bucket(), BucketPolicy(), CdkMetadata(), Endpoint(), EndpointConfig(), Function(),
+        InferenceComponent(), Key(), LogGroup(), ManagedPolicy(), Model(), Parameter(), Policy(), Repository(), Role(),
     ]  # fmt: skip

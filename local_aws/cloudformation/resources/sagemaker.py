@@ -44,7 +44,7 @@ class Model(ResourceType):
 
     def update(self, request: Request) -> Outcome:
         """Change the tags, which is all that can change in place."""
-        _tag(request)
+        retag(request)
         return Outcome(physical_id=request.physical_id, attributes={"ModelName": _name(request, "ModelName")})
 
     def delete(self, request: Request) -> None:
@@ -76,7 +76,7 @@ class EndpointConfig(ResourceType):
 
     def update(self, request: Request) -> Outcome:
         """Change the tags."""
-        _tag(request)
+        retag(request)
         return Outcome(
             physical_id=request.physical_id, attributes={"EndpointConfigName": _name(request, "EndpointConfigName")}
         )
@@ -132,7 +132,7 @@ class Endpoint(ResourceType):
                 **{key: request.properties.get(key) for key in self.known - {"EndpointName", "Tags"}},
             )
         _wait_in_service(request, name)
-        _tag(request)
+        retag(request)
         return Outcome(physical_id=request.physical_id, attributes={"EndpointName": name})
 
     def delete(self, request: Request) -> None:
@@ -158,7 +158,8 @@ def _name(request: Request, attribute: str) -> str:
     return str(request.attributes[attribute])
 
 
-def _tag(request: Request) -> None:
+def retag(request: Request) -> None:
+    """Bring the tags of a resource to those that the template and the stack give it."""
     client, arn = request.client("sagemaker"), request.physical_id
     wanted = request.all_tags()
     current = [tag["Key"] for tag in call(client, "list_tags", ResourceArn=arn)["Tags"]]
