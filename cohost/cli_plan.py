@@ -118,7 +118,7 @@ def inspect(
 
 def _print_plan(catalog: Catalog, planned: MemoryPlan) -> None:
     rooms = {room.name: room for room in room_of(planned)}
-    columns = ("model", "workers", "dtype", "weights", "idle", "peak", "host", "required")
+    columns = ("model", "workers", "dtype", "weights", "idle", "peak", "host", "needs (plan)")
     rows = [
         (
             *(model.name, model.demand.workers, model.demand.dtype or model.demand.profile.checkpoint_dtype),
@@ -148,7 +148,7 @@ def _required(catalog: Catalog, model: ModelPlan) -> str:
     planned = derive(model.name, catalog.models[model.name], model.demand.profile).required_memory_mb
     if model.name in catalog.derived_memory:
         return f"{planned} derived"
-    return f"{'none' if model.stated_required_mb is None else model.stated_required_mb} (plan {planned})"
+    return f"{'none' if model.stated_required_mb is None else model.stated_required_mb} ({planned})"
 
 
 def _largest_passes(planned: MemoryPlan) -> str:

@@ -46,7 +46,7 @@ def test_table_and_bars_name_every_model() -> None:
     assert result.exit_code == 0
     assert all(result.stdout.count(name) >= 4 for name in ("mdeberta", "minilm", "xlmr-large"))
     assert "MiB free" in result.stdout
-    assert "2048 (plan 1280)" in result.stdout
+    assert "2048 (1280)" in result.stdout
 
 
 def test_plan_that_does_not_fit_ends_with_1() -> None:
