@@ -21,6 +21,7 @@ if _SSL_BEFORE_LOCUST:
     )
 
 import locust  # noqa: E402 - as above
+from botocore.exceptions import BotoCoreError, ClientError  # noqa: E402 - as above
 
 from cohost.errors import CohostError  # noqa: E402 - as above
 from load_tests.lifecycle import Lifecycle  # noqa: E402 - as above
@@ -62,7 +63,7 @@ def _on_init(environment: Environment, **_: object) -> None:
     options: Any = environment.parsed_options
     try:
         _lifecycles[id(environment)] = Lifecycle(environment)
-    except CohostError as error:
+    except (CohostError, BotoCoreError, ClientError) as error:
         if not options.worker:
             sys.stderr.write("".join(f"error: {line}\n" for line in str(error).splitlines()))
         sys.exit(EXIT_FAULT)

@@ -129,7 +129,9 @@ def _endpoint(options: argparse.Namespace, wanted: Mapping[str, float], catalog:
     models, revisions = _models(options, weights, catalog)
     calls = [{"EndpointName": options.endpoint, "TargetModel": target_model(model.name)} for model in models]
     if session.region_name is None:
-        raise LoadError("--endpoint: no region is set; allowed: any AWS region; fix: export AWS_REGION=us-east-1")
+        raise LoadError(
+            "--endpoint: no region is set; allowed: any AWS region; fix: export AWS_DEFAULT_REGION=us-east-1"
+        )
     return Resolved(
         target=_sagemaker(session, session.region_name, options.endpoint, None),
         models=models,

@@ -5,6 +5,7 @@ Percentiles are always computed from these rows, never from percentiles or histo
 
 from __future__ import annotations
 
+import io
 import zipfile
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, cast
@@ -133,7 +134,7 @@ def load(folder: Path) -> tuple[Samples, Samples]:
     """
     path = folder / SAMPLES_FILE
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             samples, ticks = file["samples"], file["ticks"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         msg = f"{path}: cannot be read ({error}); allowed: the samples of a load test; fix: name the folder of a run"

@@ -1,0 +1,181 @@
+"""How many calls a second does the load generator make on one core, against other clients on the same stub?
+
+Each client gets a process and the same number of connections: the measured call, signed for SageMaker and unsigned; the
+whole of Locust with it, in one and in two processes; and a boto3 loop in gevent (pool as large as the callers, retries
+off). Rounds take turns, and medians are compared, as calls a second and per second of the client's processor time. Then
+the load test and `wrk`, where it is installed, time a target that answers in 20 ms. Run: `python benchmarks/load.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from cohost.report.run import load_run
+from cohost.report.samples import answered, latency_s
+
+ROOT = Path(__file__).parents[1]
+ROUNDS = 3
+SECONDS = 3.0
+CALLERS = 16
+WRK_SCRIPT = (
+    'wrk.method = "POST"; wrk.body = "{\\"inputs\\": \\"x\\"}"; wrk.headers["Content-Type"] = "application/json"'
+)
+
+CLIENT = """
+import locust, json, sys, time, gevent
+from types import SimpleNamespace
+kind, url, callers, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+body = ('{"inputs": "' + "The ferry leaves at nine, and the ticket office opens an hour before. " * 30 + '"}').encode()
+if kind == "boto3":
+    import boto3
+    from botocore.config import Config
+    config = Config(max_pool_connections=callers, retries={"total_max_attempts": 1}, read_timeout=70)
+    client = boto3.client("sagemaker-runtime", endpoint_url=url, region_name="us-east-1", aws_access_key_id="a",
+                          aws_secret_access_key="b", config=config)
+    def call():
+        client.invoke_endpoint(EndpointName="e", TargetModel="m.tar.gz", Body=body, ContentType="application/json",
+                               Accept="application/json")["Body"].read()
+else:
+    from botocore.credentials import Credentials
+    from load_tests.targets import Destination
+    from load_tests.transport import Transport
+    credentials = Credentials("a", "b") if kind == "signed" else None
+    target = SimpleNamespace(url=url, region="us-east-1")
+    transport = Transport(SimpleNamespace(target=target, credentials=credentials), 70)
+    where = Destination("/endpoints/e/invocations", {"X-Amzn-SageMaker-Target-Model": "m.tar.gz"})
+    def call():
+        assert transport.send(where, body).status == 200
+count = 0
+def user():
+    global count
+    while time.perf_counter() < ends:
+        call()
+        count += 1
+call()
+ends = time.perf_counter() + seconds
+cpu = time.process_time()
+gevent.joinall([gevent.spawn(user) for _ in range(callers)], raise_error=True)
+print(json.dumps({"calls": count, "cpu": time.process_time() - cpu}))
+"""
+
+
+class Stub:
+    """A stub process for the length of a `with` block."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._command = [sys.executable, "-m", "load_tests.stub", *arguments]
+
+    def __enter__(self) -> str:
+        """Start it; its URL."""
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, cwd=ROOT)  # noqa: S603
+        if self._process.stdout is None:
+            raise RuntimeError("the stub has no output")
+        return f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it."""
+        self._process.terminate()
+        self._process.communicate()
+
+
+def client(kind: str, url: str) -> tuple[float, float]:
+    """Calls a second, and calls per second of processor time, of one kind of client."""
+    command = [sys.executable, "-c", CLIENT, kind, url, str(CALLERS), str(SECONDS)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own code
+    found = json.loads(done.stdout)
+    return found["calls"] / SECONDS, found["calls"] / found["cpu"]
+
+
+def locust(url: str, out: Path, *arguments: str) -> Path:
+    """Run the load test on a stub; its result's folder."""
+    command = [sys.executable, "-m", "locust", "-f", "load_tests/encoders.py", "--headless", "--only-summary"]
+    command += ["--host", url, "--models", "stub", "--task", "text-classification", "--warmup", "1"]
+    subprocess.run(  # noqa: S603 - our own command
+        [*command, "--out", str(out), *arguments], check=False, capture_output=True, cwd=ROOT
+    )
+    return out
+
+
+def whole(url: str, out: Path, processes: int) -> tuple[float, float]:
+    """As `client`, for Locust with everything."""
+    spread = ["--processes", str(processes)] if processes > 1 else []
+    run = load_run(locust(url, out, "-u", str(CALLERS), "--measure", str(SECONDS), "--skip-cold", *spread))
+    phase = run.record.phases[-1]
+    calls = len(run.answered_in(phase)) / phase.seconds
+    ticks = run.ticks_of(phase)
+    cpu = sum(float(ticks["cpu"][ticks["worker"] == worker].mean()) for worker in np.unique(ticks["worker"]))
+    return calls, calls / cpu
+
+
+def wrk(url: str, connections: int, folder: Path) -> float:
+    """The median latency in ms that wrk sees."""
+    script = folder / "post.lua"
+    script.write_text(WRK_SCRIPT, encoding="utf-8")
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{SECONDS:.0f}s",
+        "--latency",
+        "-s",
+        str(script),
+        f"{url}/invocations",
+    ]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - the distribution's client
+    value, unit = re.findall(r"50%\s+([\d.]+)(us|ms|s)\b", done.stdout)[0]
+    return float(value) * {"us": 1e-3, "ms": 1, "s": 1e3}[unit]
+
+
+def rates(folder: Path) -> None:
+    """Compare calls a second."""
+    kinds = ("boto3", "signed", "unsigned", "locust", "locust --processes 2")
+    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+    with Stub() as url:
+        for number in range(ROUNDS):
+            for kind in kinds[:3]:
+                found[kind].append(client(kind, url))
+            for processes, kind in enumerate(kinds[3:], start=1):
+                found[kind].append(whole(url, folder / f"{processes}-{number}", processes))
+    medians = {kind: [statistics.median(part) for part in zip(*rows, strict=True)] for kind, rows in found.items()}
+    for kind, (calls, per_core) in medians.items():
+        print(f"{kind:>21}: {calls:7,.0f} calls/s, {per_core:7,.0f} calls per second of its processor time")
+    print(f"ratio signed:boto3, calls/s = {medians['signed'][0] / medians['boto3'][0]:.2f}")
+    print(f"ratio signed:boto3, per processor second = {medians['signed'][1] / medians['boto3'][1]:.2f}")
+    print(f"ratio 2 processes:1, calls/s = {medians[kinds[4]][0] / medians[kinds[3]][0]:.2f}")
+
+
+def latencies(folder: Path) -> None:
+    """Compare what the load test and wrk say of a target that answers in 20 ms."""
+    if shutil.which("wrk") is None:
+        print("wrk is not installed (apt-get install wrk), so it is not compared")
+        return
+    ratios = []
+    with Stub("--delay-ms", "20") as url:
+        for number in range(ROUNDS):
+            theirs = wrk(url, CALLERS, folder)
+            run = load_run(locust(url, folder / f"wrk-{number}", "-u", str(CALLERS), "--measure", str(SECONDS)))
+            phase = len(run.record.phases) - 1
+            ours = float(np.median(latency_s(answered(run.of_phase(phase))))) * 1000
+            ratios.append(ours / theirs)
+            print(f"p50 of a 20 ms target: {ours:.2f} ms here, {theirs:.2f} ms by wrk")
+    print(f"ratio p50 here:wrk = {statistics.median(ratios):.3f}")
+
+
+def main() -> None:
+    """Takes the measurements and prints them."""
+    with tempfile.TemporaryDirectory() as name:
+        rates(Path(name))
+        latencies(Path(name))
+
+
+if __name__ == "__main__":
+    main()

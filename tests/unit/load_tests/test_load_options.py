@@ -1,0 +1,112 @@
+"""The load test's options and the steps made of them."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from load_tests import options, plan
+from load_tests.errors import LoadError
+
+
+def given(**changes: object) -> argparse.Namespace:
+    """Options as they are when nothing is given, with changes."""
+    facts: dict[str, object] = {
+        "rate": None,
+        "sweep_batch": None,
+        "sweep_concurrency": None,
+        "batch_size": 1,
+        "measure": None,
+        "warmup": 10.0,
+        "models": None,
+        "target_model": None,
+        "pad_to_max": False,
+        "max_length": None,
+        "texts": None,
+    }
+    return argparse.Namespace(**{**facts, **changes})
+
+
+def test_models_take_weights() -> None:
+    """A name alone counts once; blanks do not matter."""
+    assert options.parse_models("mdeberta=3, minilm,xlmr-large=0.5") == {"mdeberta": 3, "minilm": 1, "xlmr-large": 0.5}
+
+
+@pytest.mark.parametrize("text", ["", "a,", "a,a", "=2", "a=0", "a=-1", "a=nan", "a=x"])
+def test_wrong_models_are_told(text: str) -> None:
+    """The value and what is allowed are in the message."""
+    with pytest.raises(argparse.ArgumentTypeError, match="allowed"):
+        options.parse_models(text)
+
+
+def test_sweeps_may_have_brackets_and_repeats() -> None:
+    """[1, 2, 2] and 1,2 are the same sweep."""
+    assert options.parse_sweep("[1, 2,2]") == options.parse_sweep("1,2") == (1, 2)
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,", "1025", "1.5", "a"])
+def test_wrong_sweeps_are_told(text: str) -> None:
+    """Each value must be a whole number in range."""
+    with pytest.raises(argparse.ArgumentTypeError, match="a whole number from 1 to 1024"):
+        options.parse_sweep(text)
+
+
+@pytest.mark.parametrize("text", ["-1", "0", "x", "inf", "nan"])
+def test_wrong_rates_are_told(text: str) -> None:
+    """A rate is above 0 and finite."""
+    with pytest.raises(argparse.ArgumentTypeError, match="a number above 0"):
+        options.positive(text)
+
+
+def test_shares_and_waits() -> None:
+    """0 is a share and a wait; 1.1 is no share."""
+    assert options.share("0") == options.not_negative("0") == 0
+    with pytest.raises(argparse.ArgumentTypeError, match="a share from 0 to 1"):
+        options.share("1.1")
+
+
+def test_a_plain_run_is_one_step_without_an_end() -> None:
+    """-t or a person ends it."""
+    (step,) = plan.steps(given(batch_size=4), users=8)
+
+    assert (step.batch, step.concurrency, step.rate, step.seconds, step.settle) == (4, 8, None, None, 10)
+
+
+def test_sweeps_follow_each_other_without_repeats() -> None:
+    """One text and one caller is in both sweeps and measured once; only the first warm-up is long."""
+    steps = plan.steps(given(sweep_batch=(1, 8), sweep_concurrency=(1, 8)), users=1)
+
+    assert [step.name for step in steps] == ["b1 c1", "b8 c1", "b1 c8"]
+    assert [step.settle for step in steps] == [10, 2, 2]
+    assert {step.seconds for step in steps} == {20}
+
+
+def test_payloads_are_made_for_every_batch_that_a_step_needs() -> None:
+    """And for no other."""
+    assert plan.batches(given(sweep_batch=(2, 8))) == (2, 8)
+    assert plan.batches(given(sweep_batch=(2, 8), sweep_concurrency=(1,), batch_size=4)) == (2, 8, 4)
+    assert plan.batches(given(batch_size=4)) == (4,)
+
+
+def test_an_open_load_has_users_for_four_seconds() -> None:
+    """Without -u nobody has to work out how many callers a rate needs."""
+    assert plan.default_users(None) == 1
+    assert plan.default_users(1) == 10
+    assert plan.default_users(40) == 160
+    assert plan.default_users(10_000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rate": 5.0, "sweep_batch": (1,)}, "--rate and a sweep"),
+        ({"models": {"a": 1}, "target_model": "a.tar.gz"}, "--models and --target-model"),
+        ({"max_length": 128}, "--max-length without --pad-to-max"),
+        ({"texts": "x", "pad_to_max": True}, "--texts and --pad-to-max"),
+    ],
+)
+def test_options_that_exclude_each_other_are_told(changes: dict[str, object], message: str) -> None:
+    """With the way out."""
+    with pytest.raises(LoadError, match=f"{message}.*fix: "):
+        plan.check(given(**changes))

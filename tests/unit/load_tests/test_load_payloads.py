@@ -1,0 +1,151 @@
+"""Bodies and the texts in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from cohost.client import MAX_BODY_BYTES
+from load_tests import payloads
+from load_tests.errors import LoadError
+from load_tests.payloads import Book, Wanted, make_book
+from load_tests.tokens import HYPOTHESIS, counter, find_tokenizer, limit_of
+
+HUB = Path(__file__).parents[3] / "local_aws" / "data" / "hub"
+TINY = ("lmi-cohost/tiny-mdeberta-nli", "lmi-cohost/tiny-xlmr-nli", "lmi-cohost/tiny-minilm-nli")
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def book(
+    model_id: str | None = TINY[0],
+    *,
+    task: str = "text-classification",
+    batches: tuple[int, ...] = (1,),
+    **changes: Any,
+) -> Book:
+    """The payloads of a model of the local hub."""
+    facts = {"seed": 1, "pad_to_max": False, "max_length": None, "texts": None, "hubs": (HUB,)}
+    return make_book("m", task, model_id, None, Wanted(**{**facts, **changes}), batches)
+
+
+def texts_of(found: Book, batch: int = 1) -> list[str]:
+    """All texts of a book."""
+    contents = [json.loads(payload.body)["inputs"] for payload in found.payloads[batch]]
+    return [text for content in contents for text in ([content] if isinstance(content, str) else content)]
+
+
+def test_the_same_seed_sends_the_same() -> None:
+    """Two runs can be compared; another seed sends something else."""
+    assert book().payloads == book().payloads
+    assert book().payloads != book(seed=2).payloads
+
+
+def test_texts_are_of_many_languages_and_lengths() -> None:
+    """Real text is not one English sentence."""
+    texts = texts_of(book())
+
+    assert any("가" <= char <= "힣" for text in texts for char in text)
+    assert any("\u0627" <= char <= "\u064a" for text in texts for char in text)
+    assert max(map(len, texts)) > 4 * min(map(len, texts))
+
+
+@pytest.mark.parametrize("model_id", [*TINY, MINILM])
+def test_padded_texts_have_exactly_the_models_maximum(model_id: str) -> None:
+    """Counted by transformers, as the server does, and not by the tool that made them."""
+    folder = find_tokenizer(model_id, None, [HUB])
+    assert folder is not None
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    found = book(model_id, pad_to_max=True)
+
+    assert {len(tokenizer(text)["input_ids"]) for text in texts_of(found)} == {limit_of(folder)}
+    assert found.tokens == (limit_of(folder), limit_of(folder))
+    assert found.warning is None
+
+
+def test_padded_zero_shot_leaves_room_for_the_longest_label() -> None:
+    """The model sees text and hypothesis together, and both must fit."""
+    folder = find_tokenizer(TINY[1], None, [HUB])
+    assert folder is not None
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    texts = texts_of(book(TINY[1], task="zero-shot-classification", pad_to_max=True))
+
+    hypotheses = [HYPOTHESIS.format(label) for label in payloads.LABELS]
+    longest = {max(len(tokenizer(text, other)["input_ids"]) for other in hypotheses) for text in texts}
+    assert longest == {limit_of(folder)}
+
+
+def test_mixed_texts_never_exceed_the_model() -> None:
+    """The stock handler fails on longer ones."""
+    folder = find_tokenizer(TINY[0], None, [HUB])
+    assert folder is not None
+    found = book(TINY[0], max_length=64)
+
+    assert found.tokens is not None
+    assert found.tokens[1] <= 64
+
+
+def test_without_a_tokenizer_texts_are_shorter_and_a_warning_says_so() -> None:
+    """An approximation must not make a call fail that a user's would not."""
+    found = book("org/nowhere", pad_to_max=True)
+
+    assert found.tokens is None
+    assert found.warning is not None
+    assert "its tokenizer was not found" in found.warning
+    tokenizer = AutoTokenizer.from_pretrained(find_tokenizer(MINILM, None, []))
+    lengths = [len(tokenizer(text)["input_ids"]) for text in texts_of(found)]
+    assert all(100 < length <= 512 for length in lengths)
+
+
+def test_bodies_are_what_the_tasks_take() -> None:
+    """One text stands alone, several are a list; zero-shot has its labels under parameters."""
+    assert isinstance(json.loads(book().payloads[1][0].body)["inputs"], str)
+    found = book(task="zero-shot-classification", batches=(1, 4))
+    body = json.loads(found.payloads[4][0].body)
+    assert len(body["inputs"]) == found.payloads[4][0].items == 4
+    assert body["parameters"] == {"candidate_labels": list(payloads.LABELS)}
+
+
+def test_own_texts_are_sent_as_they_are(tmp_path: Path) -> None:
+    """Every line, in order, blank ones left out."""
+    file = tmp_path / "texts.txt"
+    file.write_text("first line\n\n 둘째 \n", encoding="utf-8")
+
+    assert texts_of(book(texts=file))[:3] == ["first line", " 둘째 ", "first line"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe"])
+def test_unusable_texts_are_told(tmp_path: Path, content: bytes) -> None:
+    """An empty file, or one in another encoding."""
+    file = tmp_path / "texts.txt"
+    file.write_bytes(content)
+
+    with pytest.raises(LoadError, match=r"--texts .*fix: "):
+        book(texts=file)
+
+
+def test_a_body_over_sagemakers_limit_is_told(tmp_path: Path) -> None:
+    """Before the run, not as a failure of each call in it."""
+    file = tmp_path / "texts.txt"
+    file.write_text("x" * (MAX_BODY_BYTES // 4), encoding="utf-8")
+
+    with pytest.raises(LoadError, match=r"4 texts make a body of .* fix: lower --batch-size"):
+        book(None, texts=file, batches=(1, 4))
+
+
+def test_limits_come_from_the_configuration(tmp_path: Path) -> None:
+    """XLM-R's 514 positions hold 512 tokens; an astronomical maximum is none."""
+    (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta", "max_position_embeddings": 514}')
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 1000000000000000019884624838656}')
+    assert limit_of(tmp_path) == 512
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 128}')
+    assert limit_of(tmp_path) == 128
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert limit_of(tmp_path) == 512
+    assert counter(None, (), 64).max_length == 64

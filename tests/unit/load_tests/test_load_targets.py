@@ -1,0 +1,205 @@
+"""What is called, and how its calls look."""
+
+from __future__ import annotations
+
+import argparse
+import http.server
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from cohost.errors import CohostError
+from cohost.report.run import Model, Target
+from cohost.report.samples import Outcome
+from load_tests.targets import Destination, Resolved, resolve
+from load_tests.transport import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[3]
+
+
+def given(**changes: Any) -> argparse.Namespace:
+    """The options that choose a target."""
+    facts = {
+        "host": None,
+        "endpoint": None,
+        "stack": "LmiCohostStack",
+        "catalog": str(ROOT / "model_configs" / "encoders.yaml"),
+        "models": None,
+        "target_model": None,
+        "task": None,
+    }
+    return argparse.Namespace(**{**facts, **changes})
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    """Lists models and keeps what is posted."""
+
+    protocol_version = "HTTP/1.1"
+    seen: list[tuple[str, dict[str, str], bytes]]
+    models: tuple[str, ...] = ("mdeberta",)
+
+    def do_GET(self) -> None:
+        """DJL Serving's list of models."""
+        self._answer(json.dumps({"models": [{"modelName": name} for name in self.models]}).encode())
+
+    def do_POST(self) -> None:
+        """One result."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.seen.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+        self._answer(b'[{"label": "a", "score": 1.0}]')
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, type[Answering]]]:
+    """A running server and the class that keeps what it saw."""
+    handler = type("Handler", (Answering,), {"seen": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}", handler
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dummy credentials and no profile."""
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+
+
+def test_a_container_lists_its_models(server: tuple[str, type[Answering]]) -> None:
+    """Without --models all models of the container are called, with the catalog's tasks."""
+    found = resolve(given(host=server[0] + "/"))
+
+    assert [(model.name, model.task) for model in found.models] == [("mdeberta", "text-classification")]
+    assert found.destinations[0].path == "/invocations?model_name=mdeberta"
+    assert found.container
+    assert found.credentials is None
+
+
+@pytest.mark.usefixtures("credentials")
+def test_an_endpoint_by_name_needs_no_stack() -> None:
+    """TargetModel goes into its header field; what cannot be looked up is unknown."""
+    found = resolve(given(endpoint="my-endpoint", target_model="mdeberta.tar.gz"))
+
+    assert found.destinations == (
+        Destination("/endpoints/my-endpoint/invocations", {"X-Amzn-SageMaker-Target-Model": "mdeberta.tar.gz"}),
+    )
+    assert found.target.emulated
+    assert found.target.instance_type is None
+    assert found.models[0].model_id == "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"host": "ftp://x"}, "--host 'ftp://x'; allowed: a container's URL"),
+        ({"host": "http://x/path"}, "--host 'http://x/path'; allowed: a container's URL"),
+        ({"host": "http://127.0.0.1:9"}, "its models cannot be listed"),
+        ({"host": "http://127.0.0.1:9", "models": {"x": 1.0}}, "model 'x': its task is not known"),
+        ({"endpoint": "e", "catalog": "nowhere.yaml"}, "--endpoint 'e': no model is named"),
+        ({}, "stack 'LmiCohostStack' cannot be looked up"),
+    ],
+)
+@pytest.mark.usefixtures("credentials")
+def test_a_target_that_cannot_be_used_is_told(changes: dict[str, Any], message: str) -> None:
+    """Before any call, with the fix."""
+    with pytest.raises(CohostError, match=message) as caught:
+        resolve(given(**changes))
+    assert "fix: " in str(caught.value)
+
+
+def resolved(url: str, signed: Credentials | None) -> Resolved:
+    """A target at a URL."""
+    return Resolved(
+        target=Target(kind="sagemaker", url=url, region="us-east-1"),
+        models=(Model(name="m", task="text-classification"),),
+        destinations=(Destination("/endpoints/e/invocations", {"X-Amzn-SageMaker-Target-Model": "m.tar.gz"}),),
+        revisions=(None,),
+        credentials=signed,
+    )
+
+
+def test_a_call_is_the_one_that_boto3_makes(server: tuple[str, type[Answering]]) -> None:
+    """Same path, header fields and body, and a signature that botocore's own signer gives for what arrived."""
+    url, handler = server
+    credentials, body = Credentials("key", "secret", "token"), '{"inputs": "안녕"}'.encode()
+    client = boto3.client(
+        "sagemaker-runtime",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id="key",
+        aws_secret_access_key="secret",
+        aws_session_token="token",
+    )
+    kind = "application/json"
+    client.invoke_endpoint(EndpointName="e", TargetModel="m.tar.gz", Body=body, ContentType=kind, Accept=kind)[
+        "Body"
+    ].read()
+    client.close()
+
+    own = resolved(url, credentials)
+    transport = Transport(own, 5)
+    exchange = transport.send(own.destinations[0], body)
+    transport.close()
+
+    (theirs_path, theirs, theirs_body), (path, ours, ours_body) = handler.seen
+    assert (exchange.status, exchange.broken) == (200, None)
+    assert (path, ours_body) == (theirs_path, theirs_body)
+    names = ("x-amzn-sagemaker-target-model", "content-type", "accept", "x-amz-security-token", "host")
+    assert {name: ours[name] for name in names} == {name: theirs[name] for name in names}
+    assert ours["authorization"] == _signature(url + path, ours, body, credentials)
+
+
+def _signature(url: str, headers: dict[str, str], body: bytes, credentials: Credentials) -> str:
+    """What the signer says to a request as it arrived, at the moment that it states."""
+    signed = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    request = AWSRequest("POST", url, headers={n: headers[n] for n in signed if n != "host"}, data=body)
+    request.context["timestamp"] = headers["x-amz-date"]
+    signer = SigV4Auth(credentials, "sagemaker", "us-east-1")
+    signature = signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
+    return headers["authorization"].partition("Signature=")[0] + f"Signature={signature}"
+
+
+def test_connections_are_kept_and_counted(server: tuple[str, type[Answering]]) -> None:
+    """Ten calls one after the other need one connection."""
+    own = resolved(server[0], None)
+    transport = Transport(own, 5)
+    for _ in range(10):
+        assert transport.send(own.destinations[0], b"{}").status == 200
+    assert transport.connections_opened == 1
+    transport.close()
+
+
+def test_what_the_network_does_is_an_outcome() -> None:
+    """A refused connection is no exception for the caller."""
+    own = resolved("http://127.0.0.1:9", None)
+
+    exchange = Transport(own, 1).send(own.destinations[0], b"{}")
+
+    assert exchange.broken is Outcome.CONNECTION
+    assert exchange.done >= exchange.sent

@@ -1,0 +1,130 @@
+"""`cohost report` and `cohost bench`, without a load."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from report_runs import table_run
+from typer.testing import CliRunner
+
+from cohost import cli, cli_report
+from cohost.cli_report import BenchError
+from cohost.report.errors import ReportError
+from cohost.report.run import Mark, save_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click import Result
+
+
+def run(*arguments: str) -> Result:
+    """Run the command in this process; an unexpected exception fails the test."""
+    return CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+
+
+def test_report_writes_all_its_files_and_prints_the_table(tmp_path: Path) -> None:
+    """One command from raw samples to something to read."""
+    save_run(table_run(tmp_path / "run"))
+
+    result = run("report", str(tmp_path / "run"), "--no-metrics")
+
+    assert result.exit_code == 0
+    assert "LMI <one GPU>, ml.g5.xlarge" in result.stdout
+    names = {file.name for file in (tmp_path / "run" / "report").iterdir()}
+    assert names == {"report.md", "report.json", "report.schema.json", "report.html"}
+
+
+def test_report_as_json_is_data(tmp_path: Path) -> None:
+    """A script reads several runs at once, wherever the files go."""
+    for name in ("a", "b"):
+        save_run(table_run(tmp_path / name))
+
+    result = run(
+        "report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "c"), "--no-metrics", "--json"
+    )
+
+    assert len(json.loads(result.stdout)["runs"]) == 2
+    assert (tmp_path / "c" / "report.html").is_file()
+
+
+def test_report_of_an_invalid_run_says_so(tmp_path: Path) -> None:
+    """In the table's title and in a line of its own."""
+    mark = Mark(code="generator-cpu", message="the generator used 99 % of its core", invalid=True)
+    save_run(table_run(tmp_path / "run", marks=(mark,)))
+
+    result = run("report", str(tmp_path / "run"), "--no-metrics")
+
+    assert "LMI <one GPU> (INVALID)" in result.stdout
+    assert "INVALID: the generator used 99 % of its core" in result.stderr
+
+
+def test_report_of_nothing_is_a_fault(tmp_path: Path) -> None:
+    """A mistyped folder ends with one line."""
+    with pytest.raises(ReportError, match="cannot be read"):
+        run("report", str(tmp_path), "--no-metrics")
+
+
+def test_bench_runs_the_standard_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warm-up, batch sizes with one caller, callers with one text; Locust's exit code is passed on."""
+    seen: list[list[str]] = []
+
+    def fake(arguments: list[str], folder: Path) -> tuple[int, bool]:
+        seen.append(arguments)
+        save_run(table_run(folder))
+        return 3, False
+
+    monkeypatch.setattr(cli_report, "_run", fake)
+    result = run("bench", "--host", "http://127.0.0.1:9", "--out", str(tmp_path / "run"), "--price", "1.5")
+
+    assert result.exit_code == 3
+    text = " ".join(seen[0])
+    assert "--headless" in text
+    assert "--sweep-batch 1,2,4,8,16,32 --sweep-concurrency 1,2,4,8 --measure 20 --warmup 10" in text
+    assert "--host http://127.0.0.1:9" in text
+    assert "--price 1.5" in text
+    assert "--pad-to-max" in text
+    assert (tmp_path / "run" / "report" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(("interrupted", "code"), [(True, 130), (False, 1)])
+def test_bench_that_measured_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    interrupted: bool,  # noqa: FBT001 - a parameter of the test
+    code: int,
+) -> None:
+    """Ctrl-C before anything is there is no fault; an end without a result is one."""
+    monkeypatch.setattr(cli_report, "_run", lambda *_: (code, interrupted))
+    if interrupted:
+        assert run("bench", "--out", str(tmp_path / "run")).exit_code == code
+    else:
+        with pytest.raises(BenchError, match="nothing was measured; fix: "):
+            run("bench", "--out", str(tmp_path / "run"))
+
+
+def test_without_the_load_group_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deploy machine has neither numpy nor Locust."""
+    found = importlib.util.find_spec
+
+    def without(name: str, *rest: Any) -> Any:
+        return None if name in {"locust", "numpy"} else found(name, *rest)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+
+    with pytest.raises(BenchError, match=r"needs locust, numpy; .*uv sync --group load"):
+        run("bench", "--out", str(tmp_path))
+    with pytest.raises(BenchError, match="needs numpy"):
+        run("report", str(tmp_path))
+
+
+def test_faults_of_locust_are_shown_without_its_log(tmp_path: Path) -> None:
+    """The line that says what to mend, or the last ones when there is none."""
+    log = tmp_path / "locust.log"
+    log.write_text("[x] INFO: a\nlocust: error: argument --rate: 'x'\n[x] INFO: b\n")
+    assert cli_report._faults(log) == ["locust: error: argument --rate: 'x'"]
+    log.write_text("a\nb\nc\nd\n")
+    assert cli_report._faults(log) == ["b", "c", "d"]

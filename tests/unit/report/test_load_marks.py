@@ -1,0 +1,137 @@
+"""When a run must not be believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from report_runs import calls, phase, record, target, ticks
+
+from cohost.report.run import ColdCall, Price, Run
+from cohost.report.samples import Outcome
+from load_tests.marks import marks_of
+from load_tests.result import exit_code, price_of
+
+if TYPE_CHECKING:
+    from cohost.report.run import Mark
+
+
+def marks(run: Run, **changes: object) -> list[Mark]:
+    """The marks of a run that came to its end, without limits."""
+    facts: dict[str, object] = {"complete": True, "max_error_rate": None, "p99_below": None}
+    return marks_of(run, **{**facts, **changes})  # type: ignore[arg-type]
+
+
+def codes(run: Run, **changes: object) -> list[str]:
+    """Their codes."""
+    return [mark.code for mark in marks(run, **changes)]
+
+
+def run_of(**changes: object) -> Run:
+    """Ten seconds of one caller whose calls take 20 ms."""
+    facts = {"cpu": 0.2, "lag_s": 0.0003, "record": record(phase(0, 1)), "samples": calls(0, 1, 0.02), **changes}
+    looks = ticks(10, cpu=facts["cpu"], lag_s=facts["lag_s"])  # type: ignore[arg-type]
+    return Run(facts["record"], facts["samples"], looks, Path())  # type: ignore[arg-type]
+
+
+def test_a_quiet_run_has_no_mark() -> None:
+    """Nothing to say is said with nothing."""
+    assert codes(run_of()) == []
+    assert exit_code([]) == 0
+
+
+def test_a_generator_at_its_core_is_marked() -> None:
+    """Its latencies are its own, so the run is invalid and ends with 3."""
+    (mark,) = marks(run_of(cpu=0.97))
+
+    assert (mark.code, mark.invalid) == ("generator-cpu", True)
+    assert "97%" in mark.message
+    assert exit_code([mark]) == 3
+
+
+@pytest.mark.parametrize(
+    ("lag_s", "latency_s", "marked"), [(0.0019, 0.01, False), (0.0031, 0.02, True), (0.01, 0.2, False)]
+)
+def test_a_late_generator_is_marked_in_relation_to_what_it_measures(
+    lag_s: float,
+    latency_s: float,
+    marked: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """3 ms late spoil 20 ms, not 200."""
+    run = run_of(lag_s=lag_s, samples=calls(0, 1, latency_s))
+
+    assert codes(run) == (["generator-lag"] if marked else [])
+
+
+def test_an_emulation_shares_its_cores() -> None:
+    """It is told, but there is no result to spoil."""
+    run = run_of(cpu=0.97, record=record(phase(0, 1), target=target(emulated=True)))
+
+    assert [(mark.code, mark.invalid) for mark in marks(run)] == [("generator-cpu", False)]
+
+
+def test_a_rate_that_was_not_reached_is_marked() -> None:
+    """Half of what was due was never sent."""
+    samples = calls(0, 1, 0.02)
+    samples["outcome"][250:] = Outcome.UNSENT
+    run = run_of(samples=samples, record=record(phase(0, 1, rate=50.0)))
+
+    (mark,) = marks(run)
+
+    assert (mark.code, mark.invalid) == ("rate-not-reached", True)
+    assert "50.0 calls/s were planned and 25.0 answered" in mark.message
+
+
+def test_calls_due_in_the_last_moments_are_no_shortfall() -> None:
+    """Of a target that takes 400 ms the last 400 ms cannot be answered within the step."""
+    samples = calls(0, 1, 0.02)
+    samples["done"] = samples["planned"] + 0.4
+    run = run_of(samples=samples, record=record(phase(0, 1, rate=50.0)))
+
+    assert codes(run) == []
+
+
+def test_a_run_without_an_answer_names_the_reason() -> None:
+    """The first call's failure says most."""
+    cold = (ColdCall(model="a", first_s=None, second_s=None, refused=0, failure="connection failed: refused"),)
+    run = run_of(samples=calls(0, 1, 0.1, outcome=Outcome.CONNECTION), record=record(phase(0, 1), cold=cold))
+
+    (mark,) = marks(run)
+
+    assert mark.message == "no measured call was answered: a: connection failed: refused"
+    assert exit_code([mark]) == 1
+
+
+def test_limits_of_the_user_are_kept_or_marked() -> None:
+    """Failures above the share, a p99 not below: exit code 1, but the numbers stand."""
+    samples = np.concatenate([calls(0, 1, 0.02)])
+    samples["outcome"][::4] = Outcome.MODEL_ERROR
+    run = run_of(samples=samples)
+
+    assert codes(run, max_error_rate=0.25, p99_below=25.0) == []
+    found = marks(run, max_error_rate=0.2, p99_below=19.0)
+    assert [mark.code for mark in found] == ["error-rate", "p99", "p99"]
+    assert not any(mark.invalid for mark in found)
+    assert exit_code(found) == 1
+
+
+def test_a_run_cut_short_says_so() -> None:
+    """It is no fault, but the table may lack columns."""
+    (mark,) = marks(run_of(), complete=False)
+
+    assert (mark.code, exit_code([mark])) == ("cut-short", 0)
+
+
+def test_prices_come_from_the_list_or_the_user() -> None:
+    """Times the number of instances; unknown types and emulations have none."""
+    one, three = price_of(target(), None), price_of(target(instance_count=3), None)
+    assert one is not None
+    assert three is not None
+    assert (one.usd_per_hour, three.usd_per_hour) == pytest.approx((1.408, 4.224))
+    assert one.date is not None
+    assert price_of(target(instance_type="ml.none.xlarge"), None) is None
+    assert price_of(target(emulated=True), None) is None
+    assert price_of(target(kind="container", region=None), None) is None
+    assert isinstance(price_of(target(emulated=True), 2.5), Price)
