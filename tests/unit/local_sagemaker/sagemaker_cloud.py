@@ -99,7 +99,9 @@ class Cloud:
         answer = self.sagemaker.create_model(ModelName=name, PrimaryContainer=whole, ExecutionRoleArn=self.role)
         return str(answer["ModelArn"])
 
-    def create_config(self, name: str = "config", model: str = "model", count: int = 1, **variant: Any) -> str:
+    def create_config(
+        self, name: str = "config", model: str = "model", count: int = 1, *, unchecked: bool = False, **variant: Any
+    ) -> str:
         """Create an endpoint configuration with one variant."""
         whole = {
             "VariantName": "AllTraffic",
@@ -109,7 +111,8 @@ class Cloud:
             **variant,
         }
         whole = {key: value for key, value in whole.items() if value is not None}
-        answer = self.sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[whole])
+        sagemaker = self.unchecked if unchecked else self.sagemaker
+        answer = sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[whole])
         return str(answer["EndpointConfigArn"])
 
     def deploy(self, count: int = 1, **container: Any) -> None:

@@ -8,6 +8,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sagemaker_cloud import Cloud
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012"
@@ -51,6 +53,13 @@ def test_names_exist_once_and_missing_ones_are_not_found(cloud: Cloud) -> None:
             "ManagedInstanceScaling is only supported for inference component endpoints.",
         ),
         ({"ModelName": None}, "ExecutionRoleArn: an endpoint configuration for inference components"),
+        (
+            {"ModelName": None, "ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 2}},
+            "InitialInstanceCount 1 must lie between MinInstanceCount 2 and MaxInstanceCount 1",
+        ),
+        ({"InferenceAmiVersion": "al2023"}, "Member must satisfy enum value set: [al2-ami-sagemaker-inference-gpu"),
+        ({"ModelDataDownloadTimeoutInSeconds": 3601}, "Member must have value less than or equal to 3600"),
+        ({"ContainerStartupHealthCheckTimeoutInSeconds": 59}, "Member must have value greater than or equal to 60"),
         ({"InstanceType": None}, "InstanceType must be specified for production variant AllTraffic"),
         ({"InitialInstanceCount": None}, "InitialInstanceCount must be specified for production variant AllTraffic"),
         (
@@ -63,9 +72,42 @@ def test_a_variant_that_breaks_a_rule_is_refused(cloud: Cloud, variant: dict[str
     """Each rule for variants has its text."""
     cloud.create_model()
     with pytest.raises(ClientError) as caught:
-        cloud.create_config(**variant)
+        cloud.create_config(unchecked=True, **variant)
     assert caught.value.response["Error"]["Code"] == "ValidationException"
     assert message in caught.value.response["Error"]["Message"]
+
+
+def test_variants_are_of_one_kind(cloud: Cloud) -> None:
+    """A configuration has models on all of its variants, or components on all."""
+    cloud.create_model()
+    variant = {"InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
+    variants = [{**variant, "VariantName": "a", "ModelName": "model"}, {**variant, "VariantName": "b"}]
+    with pytest.raises(ClientError, match="all must have a ModelName, or none, which is for inference components"):
+        cloud.sagemaker.create_endpoint_config(
+            EndpointConfigName="c", ProductionVariants=variants, ExecutionRoleArn=cloud.role
+        )
+
+
+def test_a_configuration_for_components_may_go_to_zero(cloud: Cloud) -> None:
+    """The recipe: a role, no model, one instance at the start, and none at least."""
+    cloud.create_component_config()
+    config = cloud.sagemaker.describe_endpoint_config(EndpointConfigName="config")
+    (variant,) = config["ProductionVariants"]
+    assert variant["ManagedInstanceScaling"] == {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 2}
+    assert config["ExecutionRoleArn"] == cloud.role
+    assert "ModelName" not in variant
+
+
+def test_a_region_may_refuse_zero(make_cloud: Callable[..., Cloud]) -> None:
+    """One region took no minimum of zero; its refusal can be had, and a minimum of one passes there."""
+    cloud = make_cloud(scale_to_zero=False)
+    with pytest.raises(ClientError) as caught:
+        cloud.create_component_config()
+    assert caught.value.response["Error"] == {
+        "Code": "ValidationException",
+        "Message": "Min instance count needs to be greater than 0 for enabled managed instance scaling",
+    }
+    cloud.create_component_config(minimum=1)
 
 
 def test_features_that_the_emulation_lacks_are_refused(cloud: Cloud) -> None:

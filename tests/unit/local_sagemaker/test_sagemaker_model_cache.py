@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from local_aws.sagemaker import Settings
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,6 +37,12 @@ def in_threads(*calls: Callable[[], Any]) -> list[Any]:
 def cache_of(cloud: Cloud) -> Any:
     """The cache of the endpoint's first instance."""
     return cloud.service._endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].cache
+
+
+def test_limits_are_the_services() -> None:
+    """Unless a test says otherwise: 60 s for an answer, 360 s for a load, 60 s for a container."""
+    limits = Settings()
+    assert (limits.load_wait_s, limits.load_limit_s, limits.invocation_timeout_s) == (60, 360, 60)
 
 
 def test_concurrent_first_calls_share_one_load(cloud: Cloud) -> None:

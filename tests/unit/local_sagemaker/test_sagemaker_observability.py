@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import httpx
+import pytest
+from botocore.exceptions import ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +30,48 @@ def test_calls_and_loads_are_measured(cloud: Cloud, wait: Callable[..., None]) -
     assert cloud.statistic("OverheadLatency", "Maximum") >= 100_000
     assert 0 < cloud.statistic("ModelLatency", "Maximum") < 100_000
     assert cloud.statistic("InvocationModelErrors", "Sum") == 0
+
+
+def test_unloading_is_measured(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """An eviction gives ModelUnloadingTime, and a model loaded again is one more miss of the cache."""
+    for name in "ab":
+        cloud.put_model(f"{name}.tar.gz", answer=name)
+    cloud.factory.room = 1
+    cloud.deploy()
+    for name in "aba":
+        cloud.invoke(f"{name}.tar.gz")
+    wait(lambda: cloud.statistic("ModelCacheHit", "SampleCount") == 3)
+    assert cloud.statistic("ModelCacheHit", "Sum") == 0
+    assert cloud.statistic("ModelUnloadingTime", "SampleCount") == 2
+    # What was fetched once stays on the instance's disk.
+    assert cloud.statistic("ModelDownloadingTime", "SampleCount") == 2
+    assert cloud.statistic("ModelLoadingTime", "SampleCount") == 3
+
+
+def test_load_on_instances_is_measured(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
+    """What scaling goes by: calls for each instance, and the most calls at once."""
+    cloud = make_cloud(concurrency_interval_s=0.1)
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.deploy(count=2)
+    for _ in range(4):
+        cloud.invoke()
+    wait(lambda: cloud.statistic("InvocationsPerInstance", "Sum") == 2)
+    wait(lambda: cloud.statistic("ConcurrentRequestsPerModel", "Minimum") == 0)
+    assert cloud.statistic("ConcurrentRequestsPerModel", "Maximum") == 0.5
+
+
+def test_errors_of_the_container_are_counted(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """Answers of 400 and of 500 count as such and as model errors, refusals of SageMaker's own do not."""
+    cloud.put_model("bad.tar.gz", behaviour="invoke_status=400")
+    cloud.put_model("broken.tar.gz", behaviour="invoke_status=500")
+    cloud.deploy()
+    for target in ("bad.tar.gz", "broken.tar.gz", None):
+        with pytest.raises(ClientError):
+            cloud.invoke(target)
+    wait(lambda: cloud.statistic("InvocationModelErrors", "Sum") == 2)
+    assert cloud.statistic("Invocation4XXErrors", "Sum") == 1
+    assert cloud.statistic("Invocation5XXErrors", "Sum") == 1
+    assert cloud.statistic("Invocations", "Sum") == 2
 
 
 def test_loaded_models_are_counted(cloud: Cloud, wait: Callable[..., None]) -> None:

@@ -81,14 +81,17 @@ def test_a_single_model_archive_that_is_gone_fails_the_endpoint(cloud: Cloud) ->
     ("target", "message"),
     [
         ("none.tar.gz", r"Failed to download model data\(bucket: models, key: p/none.tar.gz\)"),
+        ("A.tar.gz", r"Failed to download model data\(bucket: models, key: p/A.tar.gz\)"),
         ("../p/a.tar.gz", "without '..'"),
         ("a/../../b", "without '..'"),
         ("/", "must be the path of an archive"),
+        ("x" * 1024, "Failed to download model data"),
         ("x" * 1025, "length less than or equal to 1024"),
     ],
 )
 def test_a_bad_target_is_a_validation_error(cloud: Cloud, target: str, message: str) -> None:
-    """A target that is missing, too long or leads out of the prefix is refused; nothing is loaded."""
+    """A target that is missing, in other letter case, too long or outside the prefix is refused; nothing is loaded."""
+    cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     with pytest.raises(cloud.runtime.exceptions.ValidationError, match=message):
         cloud.invoke(target)
@@ -99,6 +102,10 @@ def test_a_bad_target_is_a_validation_error(cloud: Cloud, target: str, message: 
     ("more", "message"),
     [
         ({"CustomAttributes": "x" * 1025}, "customAttributes"),
+        (
+            {"CustomAttributes": "n\u00e9"},
+            "'customAttributes' failed to satisfy constraint: Member must satisfy reg",
+        ),
         ({"InferenceComponentName": "c"}, "Inference Component Name header is not allowed"),
         ({"TargetVariant": "other"}, "Variant other not found"),
         ({"TargetContainerHostname": "h"}, "TargetContainerHostname is not part of this emulation"),
