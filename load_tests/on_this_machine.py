@@ -30,6 +30,10 @@ def main() -> int:
             server = local.start(port=0, state=state, catalog=CATALOG)
             environment = {**os.environ, **server.environment(CATALOG)}
             environment.pop("AWS_PROFILE", None)
+            # cdk starts `python3 app.py`, which must be this environment's.
+            environment["PATH"] = os.pathsep.join(
+                [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
+            )
             return _deploy(environment, Path(folder)) or _bench(environment)
         except CohostError as error:
             sys.stderr.write(f"error: {error}\n")
