@@ -45,7 +45,7 @@ class JobQueue:
         jobs = [first]
         try:
             await self._fill(jobs, size, delay_s)
-        except asyncio.CancelledError:
+        except BaseException:
             # The worker that collected them is gone; another one takes them.
             for job in jobs:
                 self.offer(job)
@@ -84,7 +84,7 @@ class JobQueue:
             # A worker that goes away must not swallow the call that woke it.
             if future.done() and not future.cancelled():
                 self._wake()
-            else:
+            elif future in self._waiting:  # else a call has passed over it, between its end and this line
                 self._waiting.remove(future)
             raise
 

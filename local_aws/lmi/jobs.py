@@ -127,6 +127,8 @@ def fail(jobs: Sequence[Job], fault: Fault) -> None:
 
 
 def _async_error(part: dict[str, str], properties: dict[str, str]) -> Answer:
+    if not part["code"].isascii() or not part["code"].isdigit():
+        raise TranslateFault(f"An asynchronous handler answered with the code {part['code']!r}; it must be a status")
     code = int(part["code"])
     error = {"error": part["error"]} if "error" in part else {}
     return Answer(code, part.get("error", "OK"), properties, compact(error | {"code": code}).encode())

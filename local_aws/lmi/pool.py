@@ -162,6 +162,7 @@ class WorkerPool:
         self._members.append(worker)
         if worker.running and not self._closed:
             worker.serving = asyncio.create_task(self._serve(worker, worker.link))
+            worker.serving.add_done_callback(lambda task: self._served(worker, task))
         else:
             self._retire(worker)
 
@@ -174,11 +175,15 @@ class WorkerPool:
             if not jobs:
                 self._retire(worker)
                 continue
-            self.metrics.batch(job.age_s for job in jobs)
-            if settings.async_mode:
-                self._hand_over(link, jobs[0])
-            else:
-                await self._run(worker, link, jobs)
+            try:
+                self.metrics.batch(job.age_s for job in jobs)
+                if settings.async_mode:
+                    self._hand_over(link, jobs[0])
+                else:
+                    await self._run(worker, link, jobs)
+            except Exception:
+                fail(jobs, WorkerFailure(_SHUTTING_DOWN))
+                raise
 
     async def _run(self, worker: Worker, link: WorkerLink, jobs: Sequence[Job]) -> None:
         worker.busy = True
@@ -198,6 +203,13 @@ class WorkerPool:
                     job.future.set_result(answer)
         finally:
             worker.busy = False
+
+    def _served(self, worker: Worker, task: asyncio.Task[None]) -> None:
+        """A worker is served no more; through a fault of ours too the model must not be left without one."""
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            logger.error("%s: serving worker %d failed", self._name, worker.number, exc_info=fault)
+            self._starter.kill(worker.pid)
+            self._lost(worker)
 
     def _hand_over(self, link: WorkerLink, job: Job) -> None:
         """Gives a request to an asynchronous handler, which answers in its own time."""

@@ -6,11 +6,12 @@ before; once it was there it is never made again, so what removes the group remo
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from mypy_boto3_logs.type_defs import InputLogEventTypeDef
 
     from local_aws.sagemaker.front import Front
+
+_logger = logging.getLogger(__name__)
 
 _BYTES_PER_LOOK = 256 * 1024  # well under PutLogEvents' limit of 1 MiB with 26 bytes added to each line
 _EVENTS_PER_PUT = 1000
@@ -50,7 +53,12 @@ class LogShipper:
     async def detach(self, path: Path) -> None:
         """Send what a file still has and stop looking at it."""
         if (tail := self._tails.pop(path, None)) is not None:
-            await self._front.run(self._ship, tail)
+            try:
+                await self._front.run(self._ship, tail)
+            except BotoCoreError:
+                # When the whole emulation ends, its front door is the first to go; the lines stay in the file, and
+                # whatever else has to end must not be kept from it.
+                _logger.info("the rest of %s was not sent: the embedded CloudWatch is gone", path)
 
     def forget_group(self, group: str) -> None:
         """Take the group for a new one the next time, after its endpoint was deleted."""

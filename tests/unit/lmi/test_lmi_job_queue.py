@@ -89,3 +89,40 @@ def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
             return await second
 
     assert asyncio.run(scenario()) == [1]
+
+
+def test_a_request_that_comes_as_a_wait_ends_is_kept() -> None:
+    """The wait's end and the arrival meet in one turn of the loop: the wait ends as told, the request stays."""
+
+    async def scenario() -> list[Any]:
+        queue = JobQueue()
+        waiting = asyncio.create_task(queue.batch(1, 0, None))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        _offer(queue, 1)
+        ended = await asyncio.gather(waiting, return_exceptions=True)
+        assert [type(end) for end in ended] == [asyncio.CancelledError]
+        return await queue.batch(1, 0, None)
+
+    assert asyncio.run(scenario()) == [1]
+
+
+def test_arrivals_at_any_moment_of_short_delays_are_all_taken() -> None:
+    """Delays of a fraction of a millisecond under a stream of requests: every one leaves in a batch, once."""
+
+    async def scenario() -> list[Any]:
+        queue = JobQueue()
+        taken: list[Any] = []
+
+        async def serve() -> None:
+            while len(taken) < 2000:
+                taken.extend(await queue.batch(4, 0.0002, None))
+
+        serving = asyncio.create_task(serve())
+        for number in range(2000):
+            _offer(queue, number)
+            await asyncio.sleep(0.0001 if number % 3 else 0)
+        await asyncio.wait_for(serving, 20)
+        return taken
+
+    assert sorted(asyncio.run(scenario())) == list(range(2000))

@@ -83,6 +83,13 @@ def test_a_malformed_asynchronous_answer_is_a_fault() -> None:
         AsyncAnswer().add(_frame((None, b"\x00\x02oops")))
 
 
+def test_an_asynchronous_code_that_is_no_status_is_a_fault() -> None:
+    """It must not reach the connection as an exception, which would cost every other request its answer."""
+    part = Output.binary_encode({"data": "", "last": True, "code": "bad"})
+    with pytest.raises(TranslateFault, match="the code 'bad'"):
+        AsyncAnswer().add(_frame((None, bytes(part))))
+
+
 def test_a_dead_worker_ends_an_asynchronous_call() -> None:
     """A call whose worker is gone is not left waiting."""
     with pytest.raises(WorkerFailure, match="disconnected"):

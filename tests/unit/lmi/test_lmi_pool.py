@@ -269,3 +269,31 @@ def test_scaling_starts_and_ends_workers(settings: ModelSettings) -> None:
         return up, sum(worker.running for worker in pool.workers)
 
     assert _run(settings, scenario) == (3, 1)
+
+
+def test_a_fault_of_ours_does_not_leave_a_model_without_a_worker(
+    settings: ModelSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Should serving a worker end by an exception, the worker is replaced and the next request answered."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> tuple[bytes, int]:
+        await pool.start()
+        await asyncio.sleep(0.01)
+        monkeypatch.setattr(pool.metrics, "batch", _raise_once(monkeypatch, pool))
+        with pytest.raises(WorkerFailure):
+            await pool.submit({}, [("data", b"x")])
+        await asyncio.sleep(0.05)
+        return (await pool.submit({}, [("data", b"x")])).body, len(starter.links)
+
+    assert _run(settings, scenario) == (b"ok", 2)
+    assert "serving worker" in caplog.text
+
+
+def _raise_once(monkeypatch: pytest.MonkeyPatch, pool: WorkerPool) -> Callable[..., None]:
+    def fail(_: Any) -> None:
+        monkeypatch.undo()
+        msg = "a fault of ours"
+        raise RuntimeError(msg)
+
+    assert pool.workers
+    return fail
