@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from local_aws.sagemaker.copies import Copies, Copy
 from local_aws.sagemaker.dispatch import all_of, drain_and_stop
+from local_aws.sagemaker.faults import ResourceLimitExceeded
 from local_aws.sagemaker.host import Seat, StartFailed
 from local_aws.sagemaker.placement import Machine, schedulable
 from local_aws.sagemaker.plan import model_memory_mb
@@ -129,23 +130,30 @@ class ComponentVariant:
     def _place(self, plan: ComponentPlan, count: int) -> list[Copy]:
         """Reserve room for all copies, or for none."""
         placed: list[Copy] = []
-        for _ in range(count):
-            if (machine := self._machine_for(plan.resources)) is None:
-                self._vacate(placed)
-                raise StartFailed(NO_ROOM)
-            machine.take(plan.resources)
-            placed.append(Copy(plan=plan, machine=machine, replica=self._new_replica(plan, machine)))
+        try:
+            for _ in range(count):
+                machine = self._machine_for(plan.resources)
+                machine.take(plan.resources)
+                placed.append(Copy(plan=plan, machine=machine, replica=self._new_replica(plan, machine)))
+        except StartFailed:
+            self._vacate(placed)
+            raise
         return placed
 
-    def _machine_for(self, wanted: Resources) -> Machine | None:
+    def _machine_for(self, wanted: Resources) -> Machine:
         """The instance with room and the fewest copies (AWS: PlacementStrategy SPREAD), a new one if need be."""
         roomy = [machine for machine in self.machines if machine.free.holds(wanted)]
         if roomy:
             return min(roomy, key=lambda machine: machine.copies)
-        may_grow = self.plan.scaling is not None and len(self.machines) < self.plan.scaling.maximum
         machine = self._new_machine()
-        if not may_grow or not machine.free.holds(wanted):
-            return None
+        if self.plan.scaling is None or not machine.free.holds(wanted):
+            raise StartFailed(NO_ROOM)
+        if len(self.machines) >= self.plan.scaling.maximum:
+            raise StartFailed(NO_ROOM)
+        try:
+            self._host.quotas.check([(self.plan.instance_type, 1)])
+        except ResourceLimitExceeded as fault:
+            raise StartFailed(str(fault)) from fault
         self.machines.append(machine)
         return machine
 

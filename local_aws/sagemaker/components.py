@@ -25,28 +25,18 @@ from local_aws.sagemaker.registry import tags_of
 if TYPE_CHECKING:
     from local_aws.sagemaker.account import Account
     from local_aws.sagemaker.component import ComponentDeployments
-    from local_aws.sagemaker.endpoint import Endpoint
     from local_aws.sagemaker.front import Front
-    from local_aws.sagemaker.registry import Collection, Resource
+    from local_aws.sagemaker.records import Records
 
 
 class InferenceComponents:
     """Creates, describes, lists, updates and deletes inference components."""
 
-    def __init__(
-        self,
-        *,
-        account: Account,
-        collection: Collection[InferenceComponent],
-        endpoints: Collection[Endpoint],
-        models: Collection[Resource],
-        deployments: ComponentDeployments,
-        front: Front,
-    ) -> None:
+    def __init__(self, account: Account, records: Records, deployments: ComponentDeployments, front: Front) -> None:
         self._account = account
-        self._components = collection
-        self._endpoints = endpoints
-        self._models = models
+        self._components = records.components
+        self._endpoints = records.endpoints
+        self._models = records.models
         self._deployments = deployments
         self._front = front
 

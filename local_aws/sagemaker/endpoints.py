@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from local_aws.sagemaker.endpoint import Endpoint
-from local_aws.sagemaker.faults import ResourceLimitExceeded, ValidationException, unsupported
+from local_aws.sagemaker.faults import ValidationException, unsupported
 from local_aws.sagemaker.listing import page
 from local_aws.sagemaker.model_variant import ModelVariant
 from local_aws.sagemaker.plan import plan_of
 from local_aws.sagemaker.registry import tags_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from local_aws.sagemaker.component import InferenceComponent
     from local_aws.sagemaker.endpoint import Deployments
     from local_aws.sagemaker.fleet import Variant
     from local_aws.sagemaker.plan import VariantPlan
-    from local_aws.sagemaker.registry import Collection, Resource
-    from local_aws.sagemaker.settings import Settings
+    from local_aws.sagemaker.quotas import Quotas
+    from local_aws.sagemaker.records import Records
 
 _UNSUPPORTED = (
     "DeploymentConfig",
@@ -33,22 +31,12 @@ _UNSUPPORTED = (
 class Endpoints:
     """Creates, describes, lists, updates and deletes endpoints."""
 
-    def __init__(
-        self,
-        *,
-        collection: Collection[Endpoint],
-        configs: Collection[Resource],
-        models: Collection[Resource],
-        components: Collection[InferenceComponent],
-        deployments: Deployments,
-        settings: Settings,
-    ) -> None:
-        self._endpoints = collection
-        self._configs = configs
-        self._models = models
-        self._components = components
+    def __init__(self, records: Records, deployments: Deployments, quotas: Quotas) -> None:
+        self._records = records
+        self._endpoints = records.endpoints
+        self._configs = records.configs
         self._deployments = deployments
-        self._settings = settings
+        self._quotas = quotas
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         """CreateEndpoint."""
@@ -56,8 +44,8 @@ class Endpoints:
         name = request["EndpointName"]
         self._endpoints.check_free(name)
         config = self._configs.get(request["EndpointConfigName"])
-        plans = plan_of(config, self._models)
-        self._check_quotas((plan.instance_type, plan.instance_count) for plan in plans)
+        plans = plan_of(config, self._records.models)
+        self._quotas.check((plan.instance_type, plan.instance_count) for plan in plans)
         endpoint = Endpoint(
             name=name, arn=self._endpoints.arn(name), definition={}, tags=tags_of(request), config_name=config.name
         )
@@ -75,9 +63,9 @@ class Endpoints:
         # The service looks at the configuration that the endpoint leaves too, and refuses if it is gone
         # (hashicorp/terraform-provider-aws#40048).
         self._configs.get(endpoint.config_name)
-        plans = plan_of(config, self._models)
+        plans = plan_of(config, self._records.models)
         self._check_components(endpoint, plans)
-        self._check_quotas((plan.instance_type, plan.instance_count) for plan in plans)
+        self._quotas.check((plan.instance_type, plan.instance_count) for plan in plans)
         self._deployments.update(endpoint, config.name, plans)
         return {"EndpointArn": endpoint.arn}
 
@@ -102,7 +90,7 @@ class Endpoints:
             for change in wanted
             if change.get("DesiredWeight") is not None
         }
-        self._check_quotas(
+        self._quotas.check(
             (variant.plan.instance_type, count - variant.instance_count) for variant, count in counts.items()
         )
         self._deployments.rescale(endpoint, counts, weights)
@@ -144,16 +132,13 @@ class Endpoints:
         """DeleteEndpoint."""
         endpoint = self._endpoints.get(request["EndpointName"])
         endpoint.check_steady()
-        if self._components_of(endpoint):
+        if self._records.components_of(endpoint):
             # Quoted in gruntwork-io/cloud-nuke#1142.
             raise ValidationException(
                 "Cannot delete endpoint with inference component associated. Please delete inference component and try "
                 "it again."
             )
         self._deployments.delete(endpoint)
-
-    def _components_of(self, endpoint: Endpoint) -> tuple[InferenceComponent, ...]:
-        return tuple(component for component in self._components if component.endpoint is endpoint)
 
     def _check_components(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
         """Check that an update keeps the kind of the endpoint, and the variants that components are on."""
@@ -163,30 +148,13 @@ class Endpoints:
                 "components, or back. Delete the endpoint and create it anew."
             )
         kept = {plan.name for plan in plans}
-        for component in self._components_of(endpoint):
+        for component in self._records.components_of(endpoint):
             component.check_steady("update endpoint of")
             if component.variant_name not in kept:
                 raise ValidationException(
                     f"Variant {component.variant_name} has inference component {component.name} and is not in the new "
                     "endpoint configuration. Delete the inference component or keep the variant."
                 )
-
-    def _check_quotas(self, wanted: Iterable[tuple[str, int]]) -> None:
-        used = Counter[str]()
-        for endpoint in self._endpoints:
-            for fleet in filter(None, (endpoint.fleet, endpoint.starting)):
-                for variant in fleet.variants.values():
-                    used[variant.plan.instance_type] += variant.instance_count
-        for instance_type, count in wanted:
-            quota = self._settings.instance_quota(instance_type)
-            if count > 0 and used[instance_type] + count > quota:
-                # Quoted in aws/amazon-sagemaker-examples#307.
-                raise ResourceLimitExceeded(
-                    f"The account-level service limit '{instance_type} for endpoint usage' is {quota} Instances, with "
-                    f"current utilization of {used[instance_type]} Instances and a request delta of {count} Instances. "
-                    "Please use AWS Service Quotas to request an increase for this quota."
-                )
-            used[instance_type] += count
 
 
 def _refuse_unsupported(request: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.front import Front
     from local_aws.sagemaker.log_shipping import LogShipper
     from local_aws.sagemaker.metrics import Metrics
+    from local_aws.sagemaker.quotas import Quotas
     from local_aws.sagemaker.settings import Settings
     from local_aws.sagemaker.switches import Switches
 
@@ -62,6 +63,7 @@ class Host:
     hub_roots: Sequence[Path]
     state_dir: Path
     settings: Settings
+    quotas: Quotas
     switches: Switches
     metrics: Metrics
     logs: LogShipper

@@ -36,12 +36,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from local_aws.sagemaker.account import Account
-    from local_aws.sagemaker.component import InferenceComponent
     from local_aws.sagemaker.dispatch import Destination
     from local_aws.sagemaker.endpoint import Endpoint
     from local_aws.sagemaker.host import Host
     from local_aws.sagemaker.metrics import Meter
-    from local_aws.sagemaker.registry import Collection
+    from local_aws.sagemaker.records import Records
 
 _logger = logging.getLogger(__name__)
 
@@ -73,12 +72,10 @@ class Call:
 class Runtime:
     """Answers calls of endpoints."""
 
-    def __init__(
-        self, account: Account, endpoints: Collection[Endpoint], components: Collection[InferenceComponent], host: Host
-    ) -> None:
+    def __init__(self, account: Account, records: Records, host: Host) -> None:
         self._account = account
-        self._endpoints = endpoints
-        self._components = components
+        self._endpoints = records.endpoints
+        self._components = records.components
         self._metrics = host.metrics
         self._switches = host.switches
 

@@ -13,13 +13,10 @@ from starlette.routing import Route, Router
 
 from local_aws.sagemaker.account import Account
 from local_aws.sagemaker.changes import Changes
-from local_aws.sagemaker.component import ComponentDeployments, InferenceComponent
-from local_aws.sagemaker.components import InferenceComponents
+from local_aws.sagemaker.component import ComponentDeployments
 from local_aws.sagemaker.container import start_lmi_container
 from local_aws.sagemaker.control import ControlPlane
-from local_aws.sagemaker.endpoint import Deployments, Endpoint
-from local_aws.sagemaker.endpoint_configs import EndpointConfigs
-from local_aws.sagemaker.endpoints import Endpoints
+from local_aws.sagemaker.endpoint import Deployments
 from local_aws.sagemaker.faults import ValidationError
 from local_aws.sagemaker.front import Front
 from local_aws.sagemaker.host import Host
@@ -27,13 +24,13 @@ from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.introspection import snapshot
 from local_aws.sagemaker.log_shipping import LogShipper
 from local_aws.sagemaker.metrics import Metrics
-from local_aws.sagemaker.models import Models
-from local_aws.sagemaker.registry import Collection, Resource
+from local_aws.sagemaker.operations import operations
+from local_aws.sagemaker.quotas import Quotas
+from local_aws.sagemaker.records import Records
 from local_aws.sagemaker.runtime import Runtime
 from local_aws.sagemaker.settings import Settings
 from local_aws.sagemaker.switches import PATH as FAULTS_PATH
 from local_aws.sagemaker.switches import Switches
-from local_aws.sagemaker.tags import Tags
 from local_aws.sagemaker.validation import service_model
 from local_aws.sagemaker.wire import request_id, runtime_fault
 
@@ -45,7 +42,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from local_aws.sagemaker.container import StartContainer
-    from local_aws.sagemaker.control import Operation
 
 _logger = logging.getLogger(__name__)
 
@@ -79,33 +75,24 @@ class SageMaker:
         start_container: StartContainer | None = None,
     ) -> None:
         self._account = Account(account_id=account_id, region=region)
-        self._settings = Settings() if settings is None else settings
-        self._front = Front(endpoint_url, region)
-        self._metrics = Metrics(self._front)
-        self._logs = LogShipper(self._front)
-        # One pool for all containers. Proxies of the environment are for other machines, containers are on this one;
-        # answers are passed on as they are, so the container is not asked to compress them.
-        self._http = httpx.AsyncClient(
-            trust_env=False,
-            limits=httpx.Limits(max_keepalive_connections=256),
-            headers={"user-agent": "lmi-cohost-sagemaker", "accept-encoding": "identity"},
-        )
+        self._records = Records.empty(self._account.arn_prefix)
+        settings = Settings() if settings is None else settings
+        front = Front(endpoint_url, region)
         self._host = Host(
-            front=self._front,
-            http=self._http,
+            front=front,
+            http=_container_client(),
             start_container=start_lmi_container if start_container is None else start_container,
             hub_roots=hub_roots,
             state_dir=state_dir,
-            settings=self._settings,
+            settings=settings,
+            quotas=Quotas(self._records.endpoints, settings),
             switches=Switches(),
-            metrics=self._metrics,
-            logs=self._logs,
+            metrics=Metrics(front),
+            logs=LogShipper(front),
         )
-        prefix, changes = self._account.arn_prefix, Changes()
-        self._endpoints = Collection[Endpoint]("endpoint", prefix, "endpoint")
-        self._components = Collection[InferenceComponent]("inference component", prefix, "inference-component")
-        self._deployments = Deployments(self._endpoints, self._host, changes)
-        self._component_deployments = ComponentDeployments(self._components, self._host, changes)
+        changes = Changes()
+        self._deployments = Deployments(self._records.endpoints, self._host, changes)
+        self._component_deployments = ComponentDeployments(self._records.components, self._host, changes)
         self._publisher: asyncio.Task[None] | None = None
         self.asgi = self._routes()
 
@@ -122,12 +109,13 @@ class SageMaker:
             self._publisher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._publisher
-        await self._http.aclose()
-        self._front.close()
+        await self._host.http.aclose()
+        self._host.front.close()
 
     def _routes(self) -> ASGIApp:
-        control = ControlPlane(self._operations())
-        runtime = Runtime(self._account, self._endpoints, self._components, self._host)
+        deployments = self._deployments, self._component_deployments
+        control = ControlPlane(operations(self._account, self._records, self._host, *deployments))
+        runtime = Runtime(self._account, self._records, self._host)
         return Router(
             [
                 Route("/endpoints/{name}/invocations", runtime.invoke, methods=["POST"]),
@@ -139,70 +127,34 @@ class SageMaker:
             ]
         )
 
-    def _operations(self) -> dict[str, Operation]:
-        prefix = self._account.arn_prefix
-        model_records = Collection[Resource]("model", prefix, "model")
-        config_records = Collection[Resource]("endpoint configuration", prefix, "endpoint-config")
-        models = Models(self._account, model_records, self._front)
-        configs = EndpointConfigs(config_records, model_records, self._front, self._settings)
-        endpoints = Endpoints(
-            collection=self._endpoints,
-            configs=config_records,
-            models=model_records,
-            components=self._components,
-            deployments=self._deployments,
-            settings=self._settings,
-        )
-        components = InferenceComponents(
-            account=self._account,
-            collection=self._components,
-            endpoints=self._endpoints,
-            models=model_records,
-            deployments=self._component_deployments,
-            front=self._front,
-        )
-        tags = Tags([model_records, config_records, self._endpoints, self._components])
-        return {
-            "CreateModel": models.create,
-            "DescribeModel": models.describe,
-            "ListModels": models.list,
-            "DeleteModel": models.delete,
-            "CreateEndpointConfig": configs.create,
-            "DescribeEndpointConfig": configs.describe,
-            "ListEndpointConfigs": configs.list,
-            "DeleteEndpointConfig": configs.delete,
-            "CreateEndpoint": endpoints.create,
-            "DescribeEndpoint": endpoints.describe,
-            "ListEndpoints": endpoints.list,
-            "UpdateEndpoint": endpoints.update,
-            "UpdateEndpointWeightsAndCapacities": endpoints.rescale,
-            "DeleteEndpoint": endpoints.delete,
-            "CreateInferenceComponent": components.create,
-            "DescribeInferenceComponent": components.describe,
-            "ListInferenceComponents": components.list,
-            "UpdateInferenceComponent": components.update,
-            "UpdateInferenceComponentRuntimeConfig": components.update_runtime,
-            "DeleteInferenceComponent": components.delete,
-            "AddTags": tags.add,
-            "ListTags": tags.list,
-            "DeleteTags": tags.delete,
-        }
-
     async def _introspect(self, _request: Request) -> Response:
-        return JSONResponse(snapshot(self._endpoints))
+        return JSONResponse(snapshot(self._records.endpoints))
 
     async def _publish_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.publish_interval_s)
-            for endpoint in self._endpoints:
+            await asyncio.sleep(self._host.settings.publish_interval_s)
+            for endpoint in self._records.endpoints:
                 if endpoint.fleet is not None:
                     endpoint.fleet.report()
-            for publish in (self._metrics.publish, self._logs.publish):
+            for publish in (self._host.metrics.publish, self._host.logs.publish):
                 try:
                     await publish()
                 except Exception:
                     # Metrics and log lines are lost rather than calls held up; what is wrong shows in the log.
                     _logger.exception("could not publish to the embedded CloudWatch")
+
+
+def _container_client() -> httpx.AsyncClient:
+    """The client of all containers, with one pool.
+
+    Proxies of the environment are for other machines, containers are on this one; answers are passed on as they are,
+    so the container is not asked to compress them.
+    """
+    return httpx.AsyncClient(
+        trust_env=False,
+        limits=httpx.Limits(max_keepalive_connections=256),
+        headers={"user-agent": "lmi-cohost-sagemaker", "accept-encoding": "identity"},
+    )
 
 
 async def _not_emulated(_request: Request) -> Response:

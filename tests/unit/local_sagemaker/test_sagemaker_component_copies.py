@@ -78,6 +78,15 @@ def test_more_copies_than_instances_can_hold_are_refused(cloud: Cloud) -> None:
     assert "FailureReason" not in cloud.scale_component(2)
 
 
+def test_the_accounts_quota_bounds_the_instances(make_cloud: Callable[..., Cloud]) -> None:
+    """Growing past what the account may have is refused with the service's text, and what serves goes on serving."""
+    cloud = make_cloud(instance_quotas={"ml.g5.xlarge": 1})
+    cloud.serve_component()
+    reason = cloud.scale_component(2)["FailureReason"]
+    assert "service limit 'ml.g5.xlarge for endpoint usage' is 1 Instances, with current utilization of 1" in reason
+    assert cloud.call_component()["answer"] == "mini"
+
+
 def test_without_managed_scaling_the_instances_are_fixed(cloud: Cloud) -> None:
     """A component that finds no free instance fails; an instance without copies stays."""
     cloud.deploy_components(ManagedInstanceScaling=None)

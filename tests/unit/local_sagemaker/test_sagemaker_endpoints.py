@@ -111,7 +111,7 @@ def test_running_calls_end_before_their_instance(cloud: Cloud, wait: Callable[..
     answers: list[Any] = []
     caller = threading.Thread(target=lambda: answers.append(cloud.invoke()["answer"]))
     caller.start()
-    wait(lambda: cloud.service._endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].in_flight)
+    wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].in_flight)
     cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
     caller.join()
     assert answers == ["old"]
@@ -191,7 +191,7 @@ def test_a_dead_container_is_replaced(cloud: Cloud, wait: Callable[..., None]) -
     cloud.invoke()
     cloud.run(cloud.factory.started[0].die())
     wait(lambda: len(cloud.factory.started) == 2)
-    wait(lambda: cloud.service._endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].ready)
+    wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].ready)
     assert cloud.invoke()["answer"] == "a"
     assert cloud.status()["EndpointStatus"] == "InService"
 

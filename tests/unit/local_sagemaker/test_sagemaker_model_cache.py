@@ -36,7 +36,7 @@ def in_threads(*calls: Callable[[], Any]) -> list[Any]:
 
 def cache_of(cloud: Cloud) -> Any:
     """The cache of the endpoint's first instance."""
-    return cloud.service._endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].cache
+    return cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].cache
 
 
 def test_limits_are_the_services() -> None:
@@ -214,5 +214,5 @@ def test_a_container_that_dies_while_loading_fails_the_call_and_recovers(
     assert time.monotonic() - started < 3
     assert type(outcomes[0]).__name__ == "ModelError"
     wait(lambda: len(cloud.factory.running) == 1)
-    wait(lambda: cloud.service._endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].ready)
+    wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].ready)
     assert cloud.invoke("b.tar.gz")["answer"] == "b"
