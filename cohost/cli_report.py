@@ -113,7 +113,7 @@ def bench(
 
 def _protocol(*, short: bool) -> list[str]:
     batches, callers, seconds, warmup = (
-        (SHORT_SWEEP, SHORT_CALLERS, "5", "2") if short else (SWEEP, CALLERS, "20", "10")
+        (SHORT_SWEEP, SHORT_CALLERS, "4", "1") if short else (SWEEP, CALLERS, "20", "10")
     )
     sweeps = ["--sweep-batch", batches, "--sweep-concurrency", callers]
     return ["--headless", "--only-summary", *sweeps, "--measure", seconds, "--warmup", warmup]

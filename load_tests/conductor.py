@@ -6,10 +6,10 @@ Runs where Locust is led: in the only process, or in the master, which tells the
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gevent
-from gevent.event import Event
 from locust.runners import STATE_RUNNING, MasterRunner
 
 from cohost.report.run import ColdCall, Phase
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from locust.runners import Runner
 
+    from cohost.report.run import PhaseKind
     from load_tests.plan import Step
     from load_tests.session import Session
 
@@ -30,6 +31,7 @@ _logger = logging.getLogger("load_tests")
 
 BEGIN, END = "cohost-begin", "cohost-end"
 POLL_S = 0.05
+EVERYBODY = 1_000_000
 
 
 class Conductor:
@@ -45,17 +47,19 @@ class Conductor:
         self._steps = steps
         self._progress = progress
 
-    def run(self, *, cold: bool) -> bool:
-        """Go through all phases; False when no model answered its first call, and nothing was measured."""
+    def run(self, *, cold: bool) -> None:
+        """Go through all phases; nothing is measured when no model answers its first call."""
         if cold and not self._cold():
-            return False
-        self._gather_users()
+            return
+        self._gather_users(max(step.concurrency for step in self._steps))
         for index, step in enumerate(self._steps):
             if step.settle:
                 self._phase(step, index, "warm-up", step.settle)
-            self._phase(step, index, "measured", step.seconds)
+            if step.seconds is None:
+                self._until_stopped(step, index)
+            else:
+                self._phase(step, index, "measured", step.seconds)
         self.completed = True
-        return True
 
     def finish(self) -> None:
         """End the phase that goes on."""
@@ -80,15 +84,19 @@ class Conductor:
                 _logger.info("the first call of %s took %.2f s", call.model, call.first_s)
         return any(call.failure is None for call in self.cold)
 
-    def _gather_users(self) -> None:
+    def _gather_users(self, needed: int) -> None:
         """Wait until Locust has started all users, more than it was asked for where a step needs more."""
-        needed = max(step.concurrency for step in self._steps)
         if self._runner.target_user_count < needed:
             self._runner.start(needed, spawn_rate=SPAWN_RATE)
         while self._runner.state != STATE_RUNNING or self._runner.user_count < needed:
             gevent.sleep(POLL_S)
 
-    def _phase(self, step: Step, index: int, kind: Any, seconds: float | None) -> None:  # noqa: ANN401 - a PhaseKind
+    def _phase(self, step: Step, index: int, kind: PhaseKind, seconds: float) -> None:
+        self._begin(step, index, kind, seconds)
+        gevent.sleep(seconds)
+        self.finish()
+
+    def _begin(self, step: Step, index: int, kind: PhaseKind, seconds: float | None) -> None:
         _logger.info("step %d of %d: %s, %s", index + 1, len(self._steps), step.name, kind)
         planned: dict[str, Any] = {
             "name": step.name,
@@ -99,9 +107,16 @@ class Conductor:
         self.running = Phase(**planned, kind=kind, started=now(), ended=0)
         self._progress(phase=f"{step.name} {kind}", step=index + 1, steps=len(self._steps), seconds=seconds)
         self._cue(step, kind)
-        # An event that nobody sets: None waits until this greenlet is stopped.
-        Event().wait(seconds)
-        self.finish()
+
+    def _until_stopped(self, step: Step, index: int) -> NoReturn:
+        """Measure until this greenlet is stopped; other users on Locust's page begin another phase."""
+        while True:
+            self._begin(step, index, "measured", None)
+            while self._runner.target_user_count == step.concurrency:
+                gevent.sleep(POLL_S)
+            self.finish()
+            step = replace(step, concurrency=self._runner.target_user_count)
+            self._gather_users(step.concurrency)
 
     def _cue(self, step: Step, kind: str) -> None:
         nodes = self._nodes()
@@ -113,7 +128,8 @@ class Conductor:
                 kind=kind,
                 name=step.name,
                 batch=step.batch,
-                callers=own,
+                # A step without an end is for all users, whichever of them Locust stops or starts meanwhile.
+                callers=own if step.seconds is not None else EVERYBODY,
                 rate=part,
                 rank=rank,
                 seed=self._session.seed,

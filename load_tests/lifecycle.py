@@ -120,10 +120,9 @@ class Lifecycle:
         self._leader = gevent.spawn(self._lead, self._conductor)
 
     def _lead(self, conductor: Conductor) -> None:
-        finished = conductor.run(cold=not self.options.skip_cold)
-        if finished or self.options.headless:
-            # Not from this greenlet, which the end of the run stops.
-            gevent.spawn(self.runner.quit if self.options.headless else self.runner.stop)
+        conductor.run(cold=not self.options.skip_cold)
+        # Not from this greenlet, which the end of the run stops.
+        gevent.spawn(self.runner.quit if self.options.headless else self.runner.stop)
 
     def _on_stopping(self, **_: object) -> None:
         """Let calls under way come to their end before Locust stops their users."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from load_tests.targets import Resolved
 
 NEVER = float("nan")
+PAUSE_S = 0.1
 
 
 class CallFailed(Exception):  # noqa: N818 - Locust prints the class's name in its table of failures
@@ -74,6 +75,9 @@ class Session:
                 return
             model, payload = next(draw)
             exchange, verdict = self.call(phase.cue.phase, model, payload, planned)
+            if exchange.broken is Outcome.CONNECTION and planned is None:
+                # Nothing was there to answer, and asking again at once would measure how fast it is not there.
+                gevent.sleep(PAUSE_S)
             if phase.cue.kind == "measured":
                 self._report(phase, model, exchange, verdict, planned)
 
