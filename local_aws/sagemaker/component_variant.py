@@ -172,7 +172,6 @@ class ComponentVariant:
         seat = Seat(
             endpoint_name=self._endpoint_name,
             variant_name=self.plan.name,
-            instance_id=machine.instance_id,
             replica_id=f"{machine.instance_id}-{secrets.token_hex(4)}",
             component_name=plan.name,
         )

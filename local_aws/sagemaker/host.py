@@ -28,11 +28,10 @@ class StartFailed(Exception):  # noqa: N818 - says what happened
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """Where a container runs; `replica_id` tells containers apart, also those of one instance."""
+    """Where a container runs; `replica_id` starts with the instance's id and tells containers of one instance apart."""
 
     endpoint_name: str
     variant_name: str
-    instance_id: str
     replica_id: str
     component_name: str | None = None
 

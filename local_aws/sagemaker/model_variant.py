@@ -77,11 +77,5 @@ class ModelVariant:
             replica.report()
 
     def _new_replica(self) -> Replica:
-        instance_id = new_instance_id()
-        seat = Seat(
-            endpoint_name=self._endpoint_name,
-            variant_name=self.plan.name,
-            instance_id=instance_id,
-            replica_id=instance_id,
-        )
+        seat = Seat(endpoint_name=self._endpoint_name, variant_name=self.plan.name, replica_id=new_instance_id())
         return Replica(seat, self.container, self._host)
