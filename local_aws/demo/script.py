@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import yaml
 from cohost.client import CohostClient
 from cohost.deployment import Deployment, read_deployment
 from cohost.errors import CohostError
+from cohost.plan.profiles import profiles_path
 from local_aws.demo.leftovers import find_leftovers
 from local_aws.demo.similarity import cosine, mean_pooled
 
@@ -76,6 +78,7 @@ class Script:
         """The working copy of the catalog, which the steps edit as a user would."""
         path = self.work / "catalog.yaml"
         path.write_text(yaml.safe_dump(self.catalog, sort_keys=False, allow_unicode=True))
+        shutil.copyfile(profiles_path(self.offline), profiles_path(path))
         return path
 
     def bootstrap(self) -> str:

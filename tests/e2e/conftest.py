@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import yaml
 from cohost import local
 from cohost.client import CohostClient
 from cohost.deployment import Deployment, read_deployment
+from cohost.plan.profiles import profiles_path
 from local_aws.demo.cdk import Cdk
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Journey:
         """The catalog as a file."""
         path = self.folder / "catalog.yaml"
         path.write_text(yaml.safe_dump(self.catalog, sort_keys=False))
+        shutil.copyfile(profiles_path(OFFLINE), profiles_path(path))
         return path
 
     @property
