@@ -6,7 +6,11 @@ CohostError
 ├── RoutingError      a call names a model or a way of addressing that the endpoint does not have
 ├── InvocationError   the endpoint answered with an error
 ├── StackError        the stack is not there, or not in a state that the command needs
-└── LocalError        the AWS on this machine cannot start, stop or be reached
+├── LocalError        the AWS on this machine cannot start, stop or be reached
+├── PlanError         a model's shape or a plan's numbers do not fit (cohost/plan/errors.py)
+└── PriceError        a price list cannot be read or renewed (cohost/pricing.py)
+
+The archives' own fault is `cohost.artifacts.errors.ArtifactError`, since that folder stands by itself.
 
 Each message is one line that names the field, the value, what is allowed and the fix.
 """
