@@ -20,8 +20,10 @@ MAX_CONCURRENCY = 10_000
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to Locust's parser, in groups of their own in `--help`.
 
-    Their values are plain data, paths too, because a master sends them to its workers.
+    Their values are plain data, paths too, because a master sends them to its workers. Adding them twice is fine.
     """
+    if any("--sweep-batch" in action.option_strings for action in parser._actions):  # noqa: SLF001 - it cannot be asked
+        return
     _add_target(parser.add_argument_group("encoders: what is called"))
     _add_payloads(parser.add_argument_group("encoders: what is sent"))
     _add_load(parser.add_argument_group("encoders: how it is sent"))

@@ -147,7 +147,9 @@ def test_fifty_users_see_the_latency_of_the_target(stub: Callable[..., Target], 
         assert run.record.connections_opened == opened
         p50 = float(np.median(latency_s(answered(run.samples)))) * 1000
         assert p50 >= 20
-        return None if p50 <= 22 else f"p50 {p50:.2f} ms"
+        # Where others use the cores, the run knows by how much it was late; a quiet machine has some 0.2 ms.
+        busy = max(0.0, float(run.ticks["lag_mean"].mean()) * 1000 - 0.5)
+        return None if p50 <= 22 + 2 * busy else f"p50 {p50:.2f} ms, timers {busy:.2f} ms late"
 
     within(TRIES, attempt)
 
@@ -321,14 +323,15 @@ def test_a_thousand_users_start_in_seconds(stub: Callable[..., Target], tmp_path
 
 
 def test_help_names_every_option_and_the_documents_too() -> None:
-    """`locust --help` and docs/load-tests.md know all options of ours."""
-    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--help"]
+    """The help of `python -m load_tests` and the documents know all options of ours, and Locust's are there too."""
+    command = [sys.executable, "-m", "load_tests", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment())
     documents = (ROOT / "docs" / "load-tests.md").read_text()
 
     ours = done.stdout[done.stdout.index("encoders: what is called") :]
     options = set(re.findall(r"^  (--[a-z0-9-]+)", ours, re.MULTILINE))
 
+    assert "--spawn-rate" in done.stdout
     assert {"--endpoint", "--models", "--target-model", "--pad-to-max", "--rate", "--p99-below", "--out"} <= options
     assert not [option for option in options if f"`{option}" not in documents]
 

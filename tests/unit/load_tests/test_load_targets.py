@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import http.server
 import json
+import socket
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,12 +187,14 @@ def _signature(url: str, headers: dict[str, str], body: bytes, credentials: Cred
 
 
 def test_connections_are_kept_and_counted(server: tuple[str, type[Answering]]) -> None:
-    """Ten calls one after the other need one connection."""
+    """Ten calls one after the other need one connection, which sends without delay."""
     own = resolved(server[0], None)
     transport = Transport(own, 5)
     for _ in range(10):
         assert transport.send(own.destinations[0], b"{}").status == 200
     assert transport.connections_opened == 1
+    (kept,) = transport._pool._socket_queue.queue
+    assert kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "the end of a long body would wait for the network"
     transport.close()
 
 
