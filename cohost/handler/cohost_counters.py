@@ -56,10 +56,10 @@ class BatchLog:
         self._last = counters.copy()
         self._last_at = now
 
-    def tick(self, now: float) -> None:
-        """To be called after each batch, with a clock in seconds."""
+    def tick(self, now: float) -> bool:
+        """To be called after each batch, with a clock in seconds; whether it wrote a line."""
         if now - self._last_at < self._interval_s:
-            return
+            return False
         span = self._counters.since(self._last).summary()
         self._last, self._last_at = self._counters.copy(), now
         logger.info(
@@ -76,3 +76,4 @@ class BatchLog:
             span["truncated"],
             span["memory_errors"],
         )
+        return True

@@ -17,7 +17,7 @@ import numpy as np
 from .cohost_batches import BatchLimits, in_order, together
 from .cohost_counters import BatchLog, Counters
 from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, one_line
-from .cohost_memory import TokenBudget, is_lost_device, is_out_of_memory
+from .cohost_memory import TokenBudget, is_lost_device, is_out_of_memory, return_free_memory
 from .cohost_queue import FairQueue, Ticket
 
 if TYPE_CHECKING:
@@ -138,7 +138,8 @@ class Engine:
                 self._call(self._refuse, late, self._waited_too_long())
             if members:
                 self._serve(members)
-                self._log.tick(time.monotonic())
+                if self._log.tick(time.monotonic()):
+                    return_free_memory()
 
     def _take(self) -> list[Member]:
         limits = BatchLimits(self._budget.tokens, self._settings.max_batch_sequences, self._settings.pass_cost)

@@ -143,6 +143,7 @@ def test_callers_with_different_labels_share_a_batch_and_keep_their_own() -> Non
         assert engine is not None
         engine._forward = held = HeldForward(engine._forward)  # type: ignore[assignment] # a wrapper
         first = asyncio.create_task(call(zero_shot(["first"])))
+        await asyncio.to_thread(held.entered.wait, 30)
         waiting = [asyncio.create_task(call(body, cohost_batch="1")) for body in bodies]
         while len(engine._queue) < 9:  # noqa: ASYNC110 - the queue tells nobody
             await asyncio.sleep(0.001)
@@ -315,7 +316,7 @@ class HeldForward:
     """A way through a model whose batches wait for `gate`."""
 
     def __init__(self, forward: Any) -> None:
-        self.gate = threading.Event()
+        self.gate, self.entered = threading.Event(), threading.Event()
         self._forward = forward
 
     def __getattr__(self, name: str) -> Any:
@@ -324,6 +325,7 @@ class HeldForward:
 
     def __call__(self, sequences: Any) -> Any:
         """A batch, later."""
+        self.entered.set()
         self.gate.wait(30)
         return self._forward(sequences)
 

@@ -1,0 +1,78 @@
+"""Sequences as one row without padding: the same numbers as with it, or not used at all."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import transformers
+from handler_calls import MDEBERTA, MINILM, XLMR, properties, served
+
+from cohost.handler import cohost_packed
+from cohost.handler.cohost_loading import load
+from cohost.handler.cohost_options import read_options
+from cohost.handler.cohost_packed import attention_within, pack
+from cohost.handler.cohost_tokenizer import Encoded
+
+if TYPE_CHECKING:
+    from handler_calls import Caller
+
+HAS_INTERFACE = hasattr(sys.modules[transformers.BertForSequenceClassification.__module__], "ALL_ATTENTION_FUNCTIONS")
+
+
+def test_tokens_attend_within_their_own_sequence_only() -> None:
+    """Attention over a row is that of each sequence alone."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 2, 9, 4) for _ in range(3))
+    together = attention_within(query, key, value, [0, 2, 3, 9], None)
+    alone = [
+        attention_within(query[:, :, a:b], key[:, :, a:b], value[:, :, a:b], [0, b - a], None)
+        for a, b in ((0, 2), (2, 3), (3, 9))
+    ]
+    assert torch.allclose(together, torch.cat(alone, dim=2), atol=1e-6)
+
+
+def test_positions_start_anew_and_are_counted_as_the_model_does() -> None:
+    """BERT from 0; RoBERTa from behind the padding index, where a padding token inside a text has no position."""
+    encoded = [Encoded([5, 6, 7], [0, 0, 1], truncated=False), Encoded([5, 1, 7], [0, 1, 1], truncated=False)]
+    bert = pack(encoded, padding_token=0, position_offset=0)
+    assert bert.positions.tolist() == [[0, 1, 2, 0, 1, 2]]
+    assert (bert.bounds, bert.segments is not None and bert.segments.tolist()) == ([0, 3, 6], [[0, 0, 1, 0, 1, 1]])
+    assert pack(encoded, padding_token=1, position_offset=2).positions.tolist() == [[2, 3, 4, 2, 1, 3]]
+
+
+@pytest.mark.parametrize(("model", "able"), [(MINILM, HAS_INTERFACE), (XLMR, HAS_INTERFACE), (MDEBERTA, False)])
+def test_models_that_cannot_are_padded(model: str, able: bool) -> None:  # noqa: FBT001
+    """BERT and RoBERTa kinds run packed where transformers lets their attention be replaced; DeBERTa's never."""
+    assert load(read_options(properties(model))).packs is able
+    assert load(read_options(properties(model, packing="false"))).packs is False
+
+
+def test_a_padding_token_in_a_text_changes_nothing() -> None:
+    """A caller may write the model's own "<pad>"; packed and padded agree on what that is."""
+    texts = ["the <pad> movie", "<pad>", "the movie was great"]
+
+    async def scenario(call: Caller) -> list[float]:
+        answers = await asyncio.gather(
+            *(call({"inputs": text, "parameters": {"function_to_apply": "none"}}) for text in texts)
+        )
+        return [answer.body[0]["score"] for answer in answers]
+
+    packed, padded = (served(properties(XLMR, packing=packing), scenario) for packing in ("true", "false"))
+    assert packed == pytest.approx(padded, abs=1e-5)
+
+
+@pytest.mark.parametrize("kernel", ["wrong", "missing"])
+def test_a_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
+    """Whatever a device's attention does, a model is served right: what differs on load, or fails there, is dropped."""
+
+    def broken(query: torch.Tensor, *_: Any) -> torch.Tensor:
+        if kernel == "missing":
+            raise RuntimeError("no kernel image is available")
+        return query
+
+    monkeypatch.setattr(cohost_packed, "attention_within", broken)
+    assert load(read_options(properties(MINILM))).packs is False
