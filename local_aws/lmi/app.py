@@ -69,7 +69,7 @@ class LmiApp:
             return await infer(self._registry, request, segments, body, request_id)
         if _MANAGEMENT.fullmatch(sent):
             return await manage(self._registry, request, segments, body)
-        if sent == COUNTERS_PATH:
+        if request.scope["path"] == COUNTERS_PATH and request.method == "GET":
             return counters(self._registry)
         raise ResourceNotFound
 

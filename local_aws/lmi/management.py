@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from local_aws.lmi.faults import BadRequest, MethodNotAllowed, ModelNotFound, ResourceNotFound
 from local_aws.lmi.load_request import read_load_request
 from local_aws.lmi.metrics import CONTENT_TYPE, exposition
-from local_aws.lmi.model_settings import java_int
+from local_aws.lmi.model_settings import MOST_WORKERS, java_int
 from local_aws.lmi.replies import Reply, json_reply
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ async def _scale(registry: Registry, request: Request, name: str) -> Reply:
     least, most = _number(request, "min_worker", -1), _number(request, "max_worker", -1)
     if least > most >= 0:
         raise BadRequest(f"min_worker={least} is above max_worker={most}; give a max_worker of at least min_worker")
+    if least > MOST_WORKERS:
+        raise BadRequest(f"min_worker={least} is above the {MOST_WORKERS} that this container starts")
     if model.pool is not None:
         await model.pool.scale(least, most)
     return _status(f'Workflow "{name}" worker scaled. New Worker configuration min workers:{least} max workers:{most}')

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 STOCK_ENTRY_POINT = "djl_python.huggingface"
 PROPERTIES_FILE = "serving.properties"
+# More would not speed anything up on one machine; the real server starts as many as it is told until memory is gone.
+MOST_WORKERS = 64
 
 _OPTION = "option."
 _ENVIRONMENT_OPTION = "OPTION_"
@@ -64,7 +66,7 @@ def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSetting
         ModelNotFound: nothing in the folder tells which engine the model is for.
         IllegalArgument: the engine is not one of this container's.
         NumberFormat: a number cannot be read by Java's rules (a blank after it counts as part of it).
-        EngineFailure: the engine or the option asks for more than a CPU can do.
+        EngineFailure: the engine or the option asks for more than a CPU can do, or for too many workers.
     """
     given = _given_properties(model_dir)
     properties = given | {name: str(number) for name, number in overrides.items()}
@@ -76,6 +78,9 @@ def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSetting
     max_workers = numbers.first(("cpu.maxWorkers", "maxWorkers"), 0)
     if max_workers <= 0:
         max_workers = _workers_per_machine()
+    min_workers = min(numbers.first(("cpu.minWorkers", "minWorkers"), 1), max_workers)
+    if min_workers > MOST_WORKERS:
+        raise EngineFailure(f"cpu.minWorkers={min_workers}: this container starts at most {MOST_WORKERS} at once")
     return ModelSettings(
         properties={"handler": "handle"} | arguments | options | ({"batchifier": "stack"} if batch_size > 1 else {}),
         entry_point=_entry_point(model_dir, options),
@@ -85,7 +90,7 @@ def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSetting
         max_batch_delay_ms=numbers.first(("max_batch_delay",), _DEFAULT_BATCH_DELAY_MS),
         max_idle_s=numbers.first(("max_idle_time",), _DEFAULT_IDLE_S),
         queue_size=numbers.first(("job_queue_size",), _DEFAULT_QUEUE_SIZE),
-        min_workers=min(numbers.first(("cpu.minWorkers", "minWorkers"), 1), max_workers),
+        min_workers=min_workers,
         max_workers=max_workers,
         required_memory_mb=numbers.first(("required_memory_mb",), 0),
         reserved_memory_mb=numbers.first(("reserved_memory_mb",), 0),

@@ -3,53 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import httpx
 import psutil
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as run_with
-from hypothesis import strategies as st
+from lmi_served import BATCH_ECHO, ECHO, Served
 
-from local_aws.hub import MINILM, Hub, default_roots
+from local_aws.hub import MINILM, Hub
 from local_aws.lmi import Container, ContainerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    import httpx
 
 TEXTS = ["A man is eating food.", "A man eats something.", "The stock market fell sharply today."]
-ECHO = """
-import os, pathlib, time
-from djl_python import Output
-
-def handle(inputs):
-    if inputs.is_empty():
-        return None
-    body = inputs.get_as_json()
-    if "mark" in body:
-        pathlib.Path(body["mark"]).write_text(str(os.getpid()))
-    time.sleep(body.get("sleep", 0))
-    return Output().add_as_json({"echo": body, "pid": os.getpid(), "properties": inputs.get_properties()})
-"""
-BATCH_ECHO = """
-from djl_python import Output
-
-def handle(inputs):
-    if inputs.is_empty():
-        return None
-    output = Output()
-    for index, item in enumerate(inputs.get_batches()):
-        output.add_as_json(item.get_as_json(), batch_index=index)
-    return output
-"""
 STARTS_A_CONTAINER = """
 import asyncio, pathlib, sys
 from local_aws.hub import default_roots
@@ -64,59 +38,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-class Served:
-    """A container and a client on one event loop."""
-
-    def __init__(self, runner: asyncio.Runner, folder: Path, memory_mb: int | None = None) -> None:
-        self.folder = folder
-        self._runner = runner
-        start = Container.start(
-            model_store=folder / "none",
-            multi_model=True,
-            hub_roots=default_roots(),
-            log_file=folder / "container.log",
-            memory_mb=memory_mb,
-        )
-        self.container = runner.run(start)
-        self.client = httpx.AsyncClient(base_url=self.container.url, timeout=60, trust_env=False)
-
-    def run(self, work: Any) -> Any:
-        """The result of a coroutine."""
-        return self._runner.run(work)
-
-    def load(self, name: str, lines: str, handler: str | None = None) -> httpx.Response:
-        """Loads a model of these properties and, where given, this model.py."""
-        folder = self.folder / name
-        folder.mkdir(exist_ok=True)
-        (folder / "serving.properties").write_text(f"engine=Python\noption.rolling_batch=disable\n{lines}")
-        if handler:
-            (folder / "model.py").write_text(handler)
-        answer: httpx.Response = self.run(self.client.post("/models", json={"model_name": name, "url": str(folder)}))
-        return answer
-
-    async def invoke(self, name: str, body: Any) -> httpx.Response:
-        """One call."""
-        return await self.client.post(f"/models/{name}/invoke", json=body)
-
-    def stop(self) -> None:
-        """Ends both."""
-        self.run(self.client.aclose())
-        self.run(self.container.stop())
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A container with a budget of 20,000 MiB, an echo model with two workers and a tiny NLI model."""
-    with asyncio.Runner() as runner:
-        served = Served(runner, tmp_path_factory.mktemp("served"), memory_mb=20_000)
-        two = "cpu.minWorkers=2\ncpu.maxWorkers=2\n"
-        assert served.load("echo", two, ECHO).status_code == 200
-        one = "option.task=text-classification\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
-        assert served.load("nli", f"option.model_id=lmi-cohost/tiny-minilm-nli\n{one}").status_code == 200
-        yield served
-        served.stop()
 
 
 def _wait_for(condition: Callable[[], bool], seconds: float) -> bool:
@@ -263,38 +184,6 @@ def test_a_deleted_model_takes_its_workers_along(served: Served) -> None:
     pid = served.run(served.invoke("short", {})).json()["pid"]
     served.run(served.client.delete("/models/short"))
     assert _wait_for(lambda: _gone(pid), 5)
-
-
-JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["inputs", "text", "x"]), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-BODIES = st.one_of(
-    st.binary(max_size=60),
-    JSON_VALUES.map(lambda value: json.dumps(value).encode()),
-    st.fixed_dictionaries({"inputs": JSON_VALUES, "parameters": JSON_VALUES}).map(lambda v: json.dumps(v).encode()),
-)
-
-
-@run_with(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(body=BODIES, kind=st.sampled_from(["application/json", "text/plain", "text/csv", "a/b", ""]))
-def test_no_body_breaks_the_stock_handler(served: Served, body: bytes, kind: str) -> None:
-    """Whatever is sent is answered in time, by the handler's own statuses and never by a failure of ours."""
-    headers = {"Content-Type": kind} if kind else {}
-    answer = served.run(served.client.post("/models/nli/invoke", content=body, headers=headers))
-    assert answer.status_code in {200, 424}
-
-
-@run_with(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(body=BODIES, kind=st.sampled_from(["application/json", "text/plain", ""]))
-def test_no_body_breaks_the_loading_of_models(served: Served, body: bytes, kind: str) -> None:
-    """A broken load request is the caller's fault and told as such."""
-    headers = {"Content-Type": kind} if kind else {}
-    answer = served.run(served.client.post("/models", content=body, headers=headers))
-    assert answer.status_code in {400, 404, 409}
 
 
 def test_the_container_ends_with_its_parent(tmp_path: Path) -> None:
