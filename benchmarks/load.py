@@ -1,14 +1,17 @@
 """How many calls a second does the load generator make on one core, against other clients on the same stub?
 
 Each client gets a process and the same number of connections: the measured call, signed for SageMaker and unsigned; the
-whole of Locust with it, in one and in two processes; and a boto3 loop in gevent (pool as large as the callers, retries
-off). Rounds take turns, and medians are compared, as calls a second and per second of the client's processor time. Then
-the load test and `wrk`, where it is installed, time a target that answers in 20 ms. Run: `python benchmarks/load.py`.
+whole of Locust with it, signed, in one and in two processes; and a boto3 loop in gevent (pool as large as the callers,
+retries off). Rounds take turns, and medians are compared, as calls a second and per second of the client's processor
+time. Then the load test and `wrk`, where it is installed, time a target that answers in 20 ms.
+
+Run it as `python benchmarks/load.py`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import statistics
@@ -26,6 +29,15 @@ ROOT = Path(__file__).parents[1]
 ROUNDS = 3
 SECONDS = 3.0
 CALLERS = 16
+NOWHERE = {
+    "AWS_ENDPOINT_URL_SAGEMAKER": "http://127.0.0.1:9",
+    "AWS_MAX_ATTEMPTS": "1",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+}
+"""The runtime is the stub, and nothing else of SageMaker is there."""
+
 WRK_SCRIPT = (
     'wrk.method = "POST"; wrk.body = "{\\"inputs\\": \\"x\\"}"; wrk.headers["Content-Type"] = "application/json"'
 )
@@ -95,12 +107,14 @@ def client(kind: str, url: str) -> tuple[float, float]:
     return found["calls"] / SECONDS, found["calls"] / found["cpu"]
 
 
-def locust(url: str, out: Path, *arguments: str) -> Path:
-    """Run the load test on a stub; its result's folder."""
+def locust(url: str, out: Path, *arguments: str, signed: bool = False) -> Path:
+    """Run the load test on a stub, as on a container or signed as on SageMaker; its result's folder."""
     command = [sys.executable, "-m", "locust", "-f", "load_tests/encoders.py", "--headless", "--only-summary"]
-    command += ["--host", url, "--models", "stub", "--task", "text-classification", "--warmup", "1"]
+    command += ["--models", "stub", "--task", "text-classification", "--warmup", "1", "--out", str(out)]
+    command += ["--endpoint", "stub"] if signed else ["--host", url]
+    environment = {**os.environ, **NOWHERE, "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": url}
     subprocess.run(  # noqa: S603 - our own command
-        [*command, "--out", str(out), *arguments], check=False, capture_output=True, cwd=ROOT
+        [*command, *arguments], check=False, capture_output=True, cwd=ROOT, env=environment
     )
     return out
 
@@ -108,7 +122,8 @@ def locust(url: str, out: Path, *arguments: str) -> Path:
 def whole(url: str, out: Path, processes: int) -> tuple[float, float]:
     """As `client`, for Locust with everything."""
     spread = ["--processes", str(processes)] if processes > 1 else []
-    run = load_run(locust(url, out, "-u", str(CALLERS), "--measure", str(SECONDS), "--skip-cold", *spread))
+    arguments = ("-u", str(CALLERS), "--measure", str(SECONDS), "--skip-cold", *spread)
+    run = load_run(locust(url, out, *arguments, signed=True))
     phase = run.record.phases[-1]
     calls = len(run.answered_in(phase)) / phase.seconds
     ticks = run.ticks_of(phase)
@@ -150,7 +165,9 @@ def rates(folder: Path) -> None:
         print(f"{kind:>21}: {calls:7,.0f} calls/s, {per_core:7,.0f} calls per second of its processor time")
     print(f"ratio signed:boto3, calls/s = {medians['signed'][0] / medians['boto3'][0]:.2f}")
     print(f"ratio signed:boto3, per processor second = {medians['signed'][1] / medians['boto3'][1]:.2f}")
-    print(f"ratio 2 processes:1, calls/s = {medians[kinds[4]][0] / medians[kinds[3]][0]:.2f}")
+    print(
+        f"ratio 2 processes:1, calls/s = {medians[kinds[4]][0] / medians[kinds[3]][0]:.2f} (the stub needs a core too)"
+    )
 
 
 def latencies(folder: Path) -> None:

@@ -35,9 +35,20 @@ EVERYBODY = 1_000_000
 
 
 class Conductor:
-    """One run. `phases` grows as it goes; the last one is still going on while `running` is not None."""
+    """One run. `phases` holds those that have ended, `running` the one that goes on.
 
-    def __init__(self, runner: Runner, session: Session, steps: Sequence[Step], progress: Callable[..., None]) -> None:
+    `prepared` says whether every process can make calls; `progress` is told each phase.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        session: Session,
+        steps: Sequence[Step],
+        *,
+        prepared: Callable[[], bool],
+        progress: Callable[..., None],
+    ) -> None:
         self.phases: list[Phase] = []
         self.cold: tuple[ColdCall, ...] = ()
         self.running: Phase | None = None
@@ -45,10 +56,13 @@ class Conductor:
         self._runner = runner
         self._session = session
         self._steps = steps
+        self._prepared = prepared
         self._progress = progress
 
     def run(self, *, cold: bool) -> None:
         """Go through all phases; nothing is measured when no model answers its first call."""
+        while not self._prepared():
+            gevent.sleep(POLL_S)
         if cold and not self._cold():
             return
         self._gather_users(max(step.concurrency for step in self._steps))

@@ -22,6 +22,7 @@ if _SSL_BEFORE_LOCUST:
 
 import locust  # noqa: E402 - as above
 from botocore.exceptions import BotoCoreError, ClientError  # noqa: E402 - as above
+from gevent.event import Event  # noqa: E402 - as above
 
 from cohost.errors import CohostError  # noqa: E402 - as above
 from load_tests.lifecycle import Lifecycle  # noqa: E402 - as above
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 EXIT_FAULT = 1
 _lifecycles: dict[int, Lifecycle] = {}
+_prepared = Event()
 _events: Any = locust.events
 
 
@@ -41,7 +43,8 @@ class Encoders(locust.User):
     """One caller. It takes part in the phases that the conductor announces."""
 
     def on_start(self) -> None:
-        """Take a place."""
+        """Take a place; a worker may be told to start users while it still looks for its target."""
+        _prepared.wait()
         self.session = _lifecycles[id(self.environment)].session
         self.slot = self.session.enter()
 
@@ -67,6 +70,7 @@ def _on_init(environment: Environment, **_: object) -> None:
         if not options.worker:
             sys.stderr.write("".join(f"error: {line}\n" for line in str(error).splitlines()))
         sys.exit(EXIT_FAULT)
+    _prepared.set()
 
 
 _events.init_command_line_parser.add_listener(_add_options)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("load_tests")
 
-FINISH, PART = "cohost-finish", "cohost-part"
+FINISH, PART, PREPARED = "cohost-finish", "cohost-part", "cohost-prepared"
 PROGRESS_FILE = "progress.json"
 INTERRUPTED_DRAIN_S = 1.0
 PART_KEY = "cohost"
@@ -48,6 +48,7 @@ class Lifecycle:
         self._leader: Any = None
         self._folder: Path | None = None
         self._parts: dict[str, int] = {}
+        self._prepared: set[str] = set()
         self._interrupted = False
         self._listen()
 
@@ -100,6 +101,7 @@ class Lifecycle:
         if isinstance(self.runner, MasterRunner):
             events.worker_report.add_listener(self._on_report)
             self.runner.register_message(PART, self._on_part)
+            self.runner.register_message(PREPARED, self._on_prepared)
         else:
             gevent.spawn(watch, self.recorder.tick, lambda: self.session.rank)
             self.runner.register_message(BEGIN, self._on_begin)
@@ -107,6 +109,17 @@ class Lifecycle:
         if isinstance(self.runner, WorkerRunner):
             events.report_to_master.add_listener(self._on_report_to_master)
             self.runner.register_message(FINISH, self._on_finish, concurrent=True)
+            self.runner.send_message(PREPARED, {})
+
+    def _all_prepared(self) -> bool:
+        """Whether every worker has found its target: Locust has it ready for users as soon as it is connected."""
+        return (
+            isinstance(self.runner, LocalRunner) or {client.id for client in self.runner.clients.all} <= self._prepared
+        )
+
+    def _on_prepared(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message
+        del environment
+        self._prepared.add(msg.node_id)
 
     # What the leader does.
 
@@ -116,7 +129,9 @@ class Lifecycle:
         self._folder = new_folder(self.options, taken=self._folder is not None)
         self._folder.mkdir(parents=True, exist_ok=True)
         steps = plan.steps(self.options, self.runner.target_user_count or self.options.num_users or 1)
-        self._conductor = Conductor(self.runner, self.session, steps, self._progress)
+        self._conductor = Conductor(
+            self.runner, self.session, steps, prepared=self._all_prepared, progress=self._progress
+        )
         self._leader = gevent.spawn(self._lead, self._conductor)
 
     def _lead(self, conductor: Conductor) -> None:
@@ -189,8 +204,9 @@ class Lifecycle:
             (self._folder / PROGRESS_FILE).write_text(json.dumps({**facts, "since": now()}))
 
     def _on_report(self, client_id: str, data: dict[str, Any]) -> None:
-        del client_id
         if PART_KEY in data:
+            # A worker's message may have come before this process listened; its reports come again and again.
+            self._prepared.add(client_id)
             self.recorder.receive(data.pop(PART_KEY))
 
     def _on_part(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message

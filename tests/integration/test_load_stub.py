@@ -252,12 +252,28 @@ def test_a_first_call_that_fails_ends_the_run(stub: Callable[..., Target], tmp_p
 
 
 def test_two_processes_make_one_result(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """With --processes all calls of all workers are in the result, once each."""
+    """With --processes all calls of all workers are in the result, once each, signed as for SageMaker.
+
+    Workers count as ready to Locust while they still ask for their endpoint; the run must wait for them.
+    """
     target = stub("--delay-ms", "5")
+    arguments = ("--endpoint", "e", "--processes", "2", "-u", "5", "-r", "10", "--measure", "3")
+    command = [part for part in command_of(target, tmp_path / "run", *arguments) if part not in {"--host", target.url}]
+    aws = {
+        "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": target.url,
+        "AWS_ENDPOINT_URL_SAGEMAKER": "http://127.0.0.1:9",
+        "AWS_MAX_ATTEMPTS": "2",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }
 
-    done = load(target, tmp_path / "run", "--processes", "2", "-u", "5", "-r", "10", "--measure", "3")
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=60, env=environment() | aws, cwd=ROOT
+    )
 
-    run = done.result
+    assert "Traceback" not in done.stderr
+    run = load_run(tmp_path / "run")
     assert set(run.samples["worker"].tolist()) == {0, 1}
     assert len(run.samples) == target.counts()["calls"]
     assert run.record.machine.processes == 2
