@@ -17,7 +17,7 @@ export CDK_DISABLE_CLI_TELEMETRY := 1
 .PHONY: help setup demo test test-fast check synth lock format bench load bench-load clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.ready $(CDK) ## Install the locked Python and Node packages into this folder
 
@@ -52,6 +52,12 @@ lock: .uv-there ## Refresh uv.lock, requirements*.txt and package-lock.json afte
 format: setup ## Rewrite the code in the project's format
 	ruff check --fix .
 	ruff format .
+
+conformance: setup ## Replay the recordings of the real server and say how many answers are equal
+	python tests/integration/conformance.py
+
+bench-local: setup ## Time a call through the AWS on this machine, layer by layer
+	python benchmarks/local_call.py
 
 bench: setup ## Time bundling and fleet planning; hold the estimate of activations against real passes
 	python benchmarks/bundle.py

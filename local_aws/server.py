@@ -24,6 +24,7 @@ from local_aws.cloudformation.responses import PATH as RESPONSE_PATH
 from local_aws.functions import Functions
 from local_aws.gateway import Gateway
 from local_aws.moto_services import MotoServices, moto_app, warm_up
+from local_aws.one_write import OneWriteProtocol
 from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.switches import PATH as FAULTS_PATH
 from local_aws.settings import ACCOUNT_ID, HOST, Clients, Settings
@@ -94,6 +95,7 @@ class LocalAws:
     def _config(app: ASGIApp) -> uvicorn.Config:
         return uvicorn.Config(
             app,
+            http=OneWriteProtocol,
             log_config=None,
             access_log=False,
             lifespan="on",

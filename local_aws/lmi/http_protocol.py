@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-if TYPE_CHECKING:
-    from uvicorn import Config
+from local_aws.one_write import OneWriteConnection, OneWriteProtocol
 
 REASON_HEADER = "x-lmi-internal-reason"
 
@@ -24,16 +22,18 @@ NO_CACHE = (
 )
 
 _REASON_FIELD = REASON_HEADER.encode()
-_HEAD_LIMIT = 65536  # bytes of a request's head; h11's own default is 16 KiB
 _INVALID = {"code": 400, "type": "BadRequestException", "message": "Invalid HTTP message."}
 
 
-class LmiHttpProtocol(H11Protocol):
+class _ReasonConnection(OneWriteConnection):
+    def send(self, event: Any) -> Any:  # noqa: ANN401 - one method of many signatures
+        return super().send(_with_reason(event) if isinstance(event, h11.Response) else event)
+
+
+class LmiHttpProtocol(OneWriteProtocol):
     """uvicorn's h11 protocol with reasons taken from answers."""
 
-    def __init__(self, config: Config, **arguments: Any) -> None:  # noqa: ANN401 - uvicorn's own, passed on
-        super().__init__(config, **arguments)
-        self.conn = _ReasonConnection(h11.SERVER, config.h11_max_incomplete_event_size or _HEAD_LIMIT)
+    connection_type = _ReasonConnection
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the real server has one text for all
         """Answers a request that is no HTTP, in the server's own JSON."""
@@ -49,11 +49,6 @@ class LmiHttpProtocol(H11Protocol):
         events = [h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()]
         self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
         self.transport.close()
-
-
-class _ReasonConnection(h11.Connection):
-    def send(self, event: Any) -> Any:  # noqa: ANN401 - one method of many signatures
-        return super().send(_with_reason(event) if isinstance(event, h11.Response) else event)
 
 
 def _with_reason(response: h11.Response) -> h11.Response:

@@ -15,6 +15,7 @@ from local_aws.sagemaker.account import Account
 from local_aws.sagemaker.changes import Changes
 from local_aws.sagemaker.component import ComponentDeployments
 from local_aws.sagemaker.container import start_lmi_container
+from local_aws.sagemaker.container_transport import ContainerTransport
 from local_aws.sagemaker.control import ControlPlane
 from local_aws.sagemaker.endpoint import Deployments
 from local_aws.sagemaker.faults import ValidationError
@@ -152,7 +153,7 @@ def _container_client() -> httpx.AsyncClient:
     """
     return httpx.AsyncClient(
         trust_env=False,
-        limits=httpx.Limits(max_keepalive_connections=256),
+        transport=ContainerTransport(),
         headers={"user-agent": "lmi-cohost-sagemaker", "accept-encoding": "identity"},
     )
 
