@@ -34,11 +34,10 @@ class Summary:
                 _say(f"{title}: {file} {', '.join(map(str, indices))}: {reason}")
         for file, reason in LEFT_OUT_FILES.items():
             _say(f"without an exchange: {file}: {reason}")
-        self.share = counts["equal"] / counts["replayed"]
+        equal, replayed = counts["equal"], counts["replayed"]
+        self.share = equal / replayed
         _say(f"left out: {counts['left out']} exchanges, named above")
-        _say(
-            f"conformance: {counts['equal']} of {counts['replayed']} equal, {counts['deliberate']} deliberate differences"
-        )
+        _say(f"conformance: {equal} of {replayed} equal, {counts['deliberate']} deliberate differences")
 
 
 def _say(line: str) -> None:
