@@ -3,8 +3,8 @@
 Run by `make bench-local`. Concurrency 1 gives medians of the same call made at each layer (what a layer adds is the
 difference to the one below): the handler in this process, the container over HTTP, the front door over HTTP, boto3; and
 boto3 against a server that answers at once, which is the client's own share. Concurrency 32 gives calls a second, and
-the processor time that one call takes of each process, which other work on the machine does not blur. The best of several
-rounds counts, since whatever disturbs a round makes it slower.
+the processor time that one call takes of each process, which other work on the machine does not blur. The best of
+several rounds counts, since whatever disturbs a round makes it slower.
 """
 
 from __future__ import annotations
