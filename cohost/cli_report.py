@@ -10,7 +10,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import boto3
 import typer
@@ -102,7 +102,12 @@ def bench(
     arguments += [part for path in hub or () for part in ("--hub", str(path))]
     arguments += ["--pad-to-max"] if pad_to_max else []
     arguments += ["--processes", str(processes)] if processes > 1 else []
-    code, interrupted = _run(_protocol(short=short) + arguments, folder)
+    _bench(_protocol(short=short) + arguments, folder)
+
+
+def _bench(arguments: list[str], folder: Path) -> NoReturn:
+    """Measure, report, and end with Locust's exit code."""
+    code, interrupted = _run(arguments, folder)
     if not (folder / "run.json").is_file():
         if interrupted:
             raise typer.Exit(EXIT_INTERRUPTED)

@@ -25,8 +25,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     if any("--sweep-batch" in action.option_strings for action in parser._actions):  # noqa: SLF001 - it cannot be asked
         return
     _add_target(parser.add_argument_group("encoders: what is called"))
-    _add_payloads(parser.add_argument_group("encoders: what is sent"))
-    _add_load(parser.add_argument_group("encoders: how it is sent"))
+    sent = parser.add_argument_group("encoders: what is sent")
+    _add_payloads(sent)
+    _add_lengths(sent)
+    load = parser.add_argument_group("encoders: how it is sent")
+    _add_load(load)
+    _add_times(load)
     _add_result(parser.add_argument_group("encoders: result"))
 
 
@@ -94,6 +98,9 @@ def _add_payloads(group: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="Texts to send, one a line, UTF-8 (default: sentences in eight languages, joined to mixed lengths).",
     )
+
+
+def _add_lengths(group: argparse._ArgumentGroup) -> None:
     _add(
         group,
         "--pad-to-max",
@@ -147,6 +154,9 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
             metavar="N,N,…",
             help=f"One step after another: {unit} (without values: {DEFAULT_SWEEP}).",
         )
+
+
+def _add_times(group: argparse._ArgumentGroup) -> None:
     _add(
         group,
         "--warmup",
