@@ -124,6 +124,11 @@ def load(target: Target, out: Path, *arguments: str) -> Done:
     return Done(done.returncode, done.stdout + done.stderr, run, time.monotonic() - started)
 
 
+def code_of_a_missed_limit(done: Done) -> int:
+    """1; or 3 where the machine was so busy that the run must not be believed at all, which counts for more."""
+    return 1 if done.result.record.valid else 3
+
+
 def within(tries: int, attempt: Callable[[int], str | None]) -> None:
     """Try a measurement until it holds; each attempt returns what was wrong, or None."""
     faults: list[str] = []
@@ -213,8 +218,8 @@ def test_failures_are_counted_once_each(stub: Callable[..., Target], tmp_path: P
     assert line.calls == target.counts()["calls"]
     assert line.failures == {"model error (503)": line.failed}
     assert abs(line.failed / line.calls - 0.2) < 0.01
-    assert done.marks == {"error-rate"}
-    assert done.code == 1
+    assert "error-rate" in done.marks
+    assert done.code == code_of_a_missed_limit(done)
     assert "CallFailed('model error (503)')" in done.output
 
 
@@ -306,8 +311,8 @@ def test_a_p99_over_its_limit_is_exit_code_1(stub: Callable[..., Target], tmp_pa
     """A pipeline stops at a latency that it does not want."""
     done = load(stub("--delay-ms", "10"), tmp_path / "run", "--skip-cold", "--measure", "1", "--p99-below", "5")
 
-    assert done.marks >= {"p99"}
-    assert done.code == 1
+    assert "p99" in done.marks
+    assert done.code == code_of_a_missed_limit(done)
 
 
 def test_ctrl_c_keeps_what_was_measured(stub: Callable[..., Target], tmp_path: Path) -> None:
@@ -325,7 +330,7 @@ def test_ctrl_c_keeps_what_was_measured(stub: Callable[..., Target], tmp_path: P
     process.wait(15)
 
     run = load_run(out)
-    assert {mark.code for mark in run.record.marks} == {"cut-short"}
+    assert "cut-short" in {mark.code for mark in run.record.marks}
     assert len(answered(run.samples)) >= 50
 
 
