@@ -24,7 +24,7 @@ setup: .venv/.ready $(CDK) ## Install the locked Python and Node packages into t
 demo: setup ## Deploy, call, change and remove the encoders on this machine, no account needed
 	cohost demo
 
-test: setup ## Run every test; no network, account or GPU
+test: setup .browser-there ## Run every test; no network, account or GPU
 	python -m pytest --numprocesses 2 --dist loadfile
 
 test-fast: setup ## Run the tests that start no server and no cdk
@@ -77,7 +77,7 @@ bench-load: setup ## Compare the load generator's calls a second with boto3's an
 clean: ## Remove what was built and installed here
 	rm -rf .venv .uv node_modules cdk.out .cohost .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: .python-there .node-there .uv-there
+.PHONY: .python-there .node-there .uv-there .browser-there
 .python-there:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "error: $(PYTHON) is missing or older than 3.11; fix: install Python 3.11 to 3.13, or name one: make PYTHON=python3.12" >&2; exit 1; }
@@ -85,6 +85,14 @@ clean: ## Remove what was built and installed here
 .node-there:
 	@node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null || \
 	  { echo "error: node is missing or older than 20; fix: install Node.js 20 or newer, which the cdk command runs on" >&2; exit 1; }
+
+# The report's page is looked at in a real browser. Where none can be installed like this, that one test is skipped, and
+# says so.
+.browser-there:
+	@for name in chromium chromium-browser google-chrome chrome; do command -v $$name >/dev/null && exit 0; done; \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    apt-get update -q >/dev/null && apt-get install -y -q chromium >/dev/null; \
+	  else echo "note: no Chromium here, so no test looks at the report; fix: install the package chromium"; fi
 
 .uv-there: .python-there
 	@[ -x "$$(command -v $(UV))" ] || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet uv==$(UV_VERSION); }

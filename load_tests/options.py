@@ -37,6 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add(group: argparse._ArgumentGroup, flag: str, env_var: str, **settings: Any) -> None:  # noqa: ANN401
     # `env_var` is Locust's parser's (ConfigArgParse); the web page would show each option as a text box that skips
     # the checks made here, so none is shown there.
+    settings["help"] = f"{settings['help']} [{env_var}]"
     extra: dict[str, Any] = {"env_var": env_var}
     action: Any = group.add_argument(flag, **settings, **extra)
     action.include_in_web_ui = False

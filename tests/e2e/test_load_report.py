@@ -62,7 +62,9 @@ class Browser:
     def __init__(self, folder: Path) -> None:
         program = next(filter(None, map(shutil.which, NAMES)), None)
         if program is None:
-            pytest.fail("the report is to be seen in a browser, and none is installed; fix: apt-get install chromium")
+            reason = "the report is to be seen in a browser, and none is installed; fix: install the package chromium"
+            # CI can install one, so there a missing browser is a fault.
+            pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
         self.events: list[dict[str, Any]] = []
         self._ids = itertools.count(1)
         command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]

@@ -344,8 +344,8 @@ def test_a_thousand_users_start_in_seconds(stub: Callable[..., Target], tmp_path
 
 
 def test_help_names_every_option_and_the_documents_too() -> None:
-    """The help of `python -m load_tests` and the documents know all options of ours, and Locust's are there too."""
-    command = [sys.executable, "-m", "load_tests", "--help"]
+    """`locust -f load_tests/encoders.py --help` and the documents know all options of ours, with their variables."""
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment())
     documents = (ROOT / "docs" / "load-tests.md").read_text()
 
@@ -353,6 +353,7 @@ def test_help_names_every_option_and_the_documents_too() -> None:
     options = set(re.findall(r"^  (--[a-z0-9-]+)", ours, re.MULTILINE))
 
     assert "--spawn-rate" in done.stdout
+    assert len(re.findall(r"\[COHOST_[A-Z0-9_]+\]", re.sub(r"\s+", " ", ours))) == len(options)
     assert {"--endpoint", "--models", "--target-model", "--pad-to-max", "--rate", "--p99-below", "--out"} <= options
     assert not [option for option in options if f"`{option}" not in documents]
 
