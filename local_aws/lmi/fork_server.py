@@ -24,7 +24,8 @@ _FORCED = {
     "PYTHONUNBUFFERED": "1",
 }
 # One thread a worker, as the image's start script sets.
-_DEFAULTS = {"OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
+# Threads that wait give up their core: models share the machine's, and spinning ones slow the others down several times.
+_DEFAULTS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS_VERBOSITY": "error"}
 _GONE = "the process that workers are forked from has ended; see the container's log"
 _LEAST_LIFE_S = 60.0
 _KILLED = -9

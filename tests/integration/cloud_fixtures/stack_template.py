@@ -107,9 +107,7 @@ def serving(instance_type: str) -> dict[str, Any]:
         "InitialInstanceCount": "1",
     }
     return {
-        "Model": resource(
-            "AWS::SageMaker::Model", ExecutionRoleArn=get_att("Role", "Arn"), PrimaryContainer=container
-        ),
+        "Model": resource("AWS::SageMaker::Model", ExecutionRoleArn=get_att("Role", "Arn"), PrimaryContainer=container),
         "Config": resource("AWS::SageMaker::EndpointConfig", ProductionVariants=[variant]),
         "Endpoint": resource(
             "AWS::SageMaker::Endpoint",

@@ -63,4 +63,4 @@ def pack() -> Callable[[dict[str, str]], bytes]:
 
 def reset(moto_url: str) -> None:
     """Empty moto."""
-    httpx.post(f"{moto_url}/moto-api/reset", trust_env=False).raise_for_status()
+    httpx.post(f"{moto_url}/moto-api/reset", trust_env=False, timeout=60).raise_for_status()

@@ -191,7 +191,7 @@ class Cloud:
 
     def instances(self) -> list[dict[str, Any]]:
         """The instances of endpoint `e`, from the introspection route."""
-        endpoints = httpx.get(f"{self.url}/_cohost/endpoints", trust_env=False).json()["endpoints"]
+        endpoints = httpx.get(f"{self.url}/_cohost/endpoints", trust_env=False, timeout=60).json()["endpoints"]
         found: list[dict[str, Any]] = endpoints[0]["variants"][0]["instances"]
         return found
 
