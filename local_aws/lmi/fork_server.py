@@ -23,8 +23,8 @@ _FORCED = {
     "HF_HUB_OFFLINE": "1",
     "PYTHONUNBUFFERED": "1",
 }
-# One thread a worker, as the image's start script sets.
-# Threads that wait give up their core: models share the machine's, and spinning ones slow the others down several times.
+# One thread a worker, as the image's start script sets. Where there are more, those that wait give up their core, for
+# models share the machine's and spinning threads slow the others down several times.
 _DEFAULTS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS_VERBOSITY": "error"}
 _GONE = "the process that workers are forked from has ended; see the container's log"
 _LEAST_LIFE_S = 60.0
