@@ -27,6 +27,9 @@ demo: setup ## Deploy, call, change and remove the encoders on this machine, no 
 test: setup .browser-there ## Run every test; no network, account or GPU
 	python -m pytest --numprocesses 2 --dist loadfile
 
+test-failed: setup ## Run the files that had a failed test again, whole and one after another
+	python -m pytest $$(python -c "import json; failed = json.load(open('.pytest_cache/v/cache/lastfailed')); print(*sorted({name.split('::')[0] for name in failed}))")
+
 test-fast: setup ## Run the tests that start no server and no cdk
 	python -m pytest tests/unit
 
