@@ -202,6 +202,8 @@ def test_a_component_serves_several_models_down_to_zero_and_back(aws: Aws) -> No
     assert aws.call("again") == aws.call("minilm") == before["minilm"]
 
     aws.cloudformation.delete_stack(StackName="s")
-    wait_for(lambda: not aws.sagemaker.list_models()["Models"], 60)
+    # The model and the endpoint go at the same time: the stack is gone when both are.
+    wait_for(lambda: aws.cloudformation.list_stacks()["StackSummaries"][0]["StackStatus"] == "DELETE_COMPLETE", 60)
+    assert aws.sagemaker.list_models()["Models"] == []
     assert aws.sagemaker.list_endpoints()["Endpoints"] == []
     assert aws.sagemaker.list_inference_components()["InferenceComponents"] == []
