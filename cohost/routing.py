@@ -1,7 +1,12 @@
 """The one place that knows how a model is addressed on an endpoint.
 
-Callers say `mdeberta`; the topology decides what InvokeEndpoint needs for that. A wrong name stops here, before any
-request is sent, so that a call never reaches another model than the one asked for.
+Callers say `mdeberta`; the topology decides what InvokeEndpoint needs for that: a TargetModel on a multi-model
+endpoint, or an inference component and the model's name in the custom attributes where one component's container
+serves all models. A wrong name, or the other topology's argument, stops here, before any request is sent, so that a
+call never reaches another model than the one asked for.
+
+Source of the second way: DJL Serving 0.36.0 takes the model from `model_name=…` among the `;`-separated custom
+attributes, the last one if there are several, whatever its case and the spaces around it.
 """
 
 from __future__ import annotations
@@ -10,24 +15,84 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from botocore import xform_name
+
 from cohost.errors import RoutingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ARCHIVE_SUFFIX = ".tar.gz"
+MULTI_MODEL, SCALE_TO_ZERO = "multi-model", "scale-to-zero"
+TOPOLOGIES = (MULTI_MODEL, SCALE_TO_ZERO)
+
+COMPONENT_SUFFIX = "-models"
+MODEL_NAME = "model_name"
+
+MAX_ATTRIBUTES_LENGTH = 1024
+"""Of visible US-ASCII characters (API reference: InvokeEndpoint, CustomAttributes)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """How to reach one model: the endpoint, and the TargetModel below its ModelDataUrl."""
+    """How to reach one model: the endpoint, the model's name in the catalog, and the component that serves it.
+
+    `inference_component_name` is None on a multi-model endpoint, which has none.
+    """
 
     endpoint_name: str
-    target_model: str
+    model: str
+    inference_component_name: str | None = None
 
-    def arguments(self) -> dict[str, str]:
-        """The keyword arguments that InvokeEndpoint takes for this route (API reference: InvokeEndpoint)."""
-        return {"EndpointName": self.endpoint_name, "TargetModel": self.target_model}
+    @property
+    def target_model(self) -> str | None:
+        """The TargetModel on a multi-model endpoint; None where an inference component serves the model."""
+        return target_model(self.model) if self.inference_component_name is None else None
+
+    def arguments(self, custom_attributes: str | None = None) -> dict[str, str]:
+        """The keyword arguments that InvokeEndpoint takes for this route (API reference: InvokeEndpoint).
+
+        Args:
+            custom_attributes: attributes of the caller's own, such as `trace=abc`; they are sent beside the route's.
+
+        Raises:
+            RoutingError: the attributes name a model themselves, are too long, or hold what a header field cannot.
+        """
+        own = [] if custom_attributes is None else [_checked(custom_attributes)]
+        if self.inference_component_name is None:
+            address = {"TargetModel": target_model(self.model)}
+        else:
+            address = {"InferenceComponentName": self.inference_component_name}
+            own.append(f"{MODEL_NAME}={self.model}")
+        attributes = ";".join(own)
+        if len(attributes) > MAX_ATTRIBUTES_LENGTH:
+            msg = (
+                f"custom_attributes: {len(attributes)} characters with those of the route; allowed: "
+                f"{MAX_ATTRIBUTES_LENGTH}; fix: shorten them"
+            )
+            raise RoutingError(msg)
+        return {
+            "EndpointName": self.endpoint_name,
+            **address,
+            **({"CustomAttributes": attributes} if attributes else {}),
+        }
+
+    def command_options(self) -> list[str]:
+        """The same as options of `aws sagemaker-runtime invoke-endpoint`."""
+        return [word for name, value in self.arguments().items() for word in (f"--{xform_name(name, '-')}", value)]
+
+    def check_given(self, *, target_model: str | None = None, inference_component_name: str | None = None) -> None:
+        """Check what a caller says about the way beside the model's name; nothing said is always right.
+
+        Raises:
+            RoutingError: it belongs to the other topology, or leads elsewhere.
+        """
+        for name, given, right in (
+            ("target_model", target_model, self.target_model),
+            ("inference_component_name", inference_component_name, self.inference_component_name),
+        ):
+            if given is not None and given != right:
+                raise RoutingError(_misfit(self, name, given, right))
 
 
 def target_model(name: str) -> str:
@@ -35,31 +100,111 @@ def target_model(name: str) -> str:
     return name + ARCHIVE_SUFFIX
 
 
-def find_route(*, endpoint_name: str, topology: str, model: str, known: Iterable[str]) -> Route:
+def component_name(endpoint_name: str) -> str:
+    """The name of the inference component that serves all models of a scale-to-zero endpoint."""
+    return endpoint_name + COMPONENT_SUFFIX
+
+
+def addresses(topology: str, models: Iterable[str]) -> dict[str, str]:
+    """What stands for each model in a call: its TargetModel, or its name in the container."""
+    return {name: target_model(name) if topology == MULTI_MODEL else name for name in models}
+
+
+def find_route(
+    *,
+    endpoint_name: str,
+    topology: str,
+    model: str,
+    known: Iterable[str],
+    inference_component_name: str | None = None,
+) -> Route:
     """The route to a model by its name in the catalog.
 
+    Args:
+        endpoint_name: the endpoint.
+        topology: the catalog's `endpoint.topology`.
+        model: the name in the catalog.
+        known: the names of all models that the endpoint serves.
+        inference_component_name: the component of a scale-to-zero endpoint; None on a multi-model endpoint.
+
     Raises:
-        RoutingError: no model of that name is deployed, or this version cannot address models in the topology.
+        RoutingError: no model of that name is deployed, or topology and component do not fit each other.
     """
-    if topology != "multi-model":
+    if topology not in TOPOLOGIES:
         msg = (
-            f"endpoint {endpoint_name!r} has the topology {topology!r}; allowed: multi-model; fix: use the version of "
-            "lmi-cohost that deployed it"
+            f"endpoint {endpoint_name!r} has the topology {topology!r}; allowed: {', '.join(TOPOLOGIES)}; fix: use the "
+            "version of lmi-cohost that deployed it"
         )
         raise RoutingError(msg)
+    if (topology == SCALE_TO_ZERO) != (inference_component_name is not None):
+        raise RoutingError(_component_misfit(endpoint_name, topology, inference_component_name))
     names = sorted(known)
     if model not in names:
-        raise RoutingError(_unknown(endpoint_name, model, names))
-    return Route(endpoint_name=endpoint_name, target_model=target_model(model))
+        raise RoutingError(_unknown(endpoint_name, model, names, inference_component_name))
+    return Route(endpoint_name=endpoint_name, model=model, inference_component_name=inference_component_name)
 
 
-def _unknown(endpoint_name: str, model: str, names: list[str]) -> str:
-    if model.removesuffix(ARCHIVE_SUFFIX) in names:
-        hint = f"say {model.removesuffix(ARCHIVE_SUFFIX)!r}, without {ARCHIVE_SUFFIX}"
-    elif close := difflib.get_close_matches(model.casefold(), names, n=1, cutoff=0.6):
-        hint = f"did you mean {close[0]!r}?"
-    else:
-        hint = "name one of these, or add the model to the catalog and deploy or push it"
-    return (
-        f"model {model!r} is not on endpoint {endpoint_name!r}; allowed: {', '.join(names) or 'none yet'}; fix: {hint}"
+def _checked(attributes: str) -> str:
+    """A caller's own attributes, if they can stand in the header field beside ours."""
+    if odd := [character for character in attributes if not "!" <= character <= "~"]:
+        msg = (
+            f"custom_attributes: {odd[0]!r} in {attributes!r}; allowed: visible US-ASCII characters; fix: encode it, "
+            "e.g. with urllib.parse.quote"
+        )
+        raise RoutingError(msg)
+    for part in attributes.split(";"):
+        if part.partition("=")[0].casefold() == MODEL_NAME:
+            msg = (
+                f"custom_attributes: {part!r} names a model; allowed: attributes beside {MODEL_NAME}; fix: leave it "
+                "out and give the model's name as `model`"
+            )
+            raise RoutingError(msg)
+    return attributes.strip(";")
+
+
+def _misfit(route: Route, name: str, given: str, right: str | None) -> str:
+    if right is not None:
+        return (
+            f"{name} {given!r} does not lead to model {route.model!r} on endpoint {route.endpoint_name!r}; allowed: "
+            f"{right!r}; fix: leave {name} out"
+        )
+    kind, instead = (
+        ("a multi-model endpoint", f"target_model {route.target_model!r}")
+        if route.inference_component_name is None
+        else ("no multi-model endpoint", f"inference_component_name {route.inference_component_name!r}")
     )
+    return (
+        f"{name} {given!r}: endpoint {route.endpoint_name!r} is {kind}, and refuses {name}; allowed: {instead}; "
+        f"fix: leave {name} out and give model {route.model!r} alone"
+    )
+
+
+def _component_misfit(endpoint_name: str, topology: str, inference_component_name: str | None) -> str:
+    if inference_component_name is None:
+        return (
+            f"endpoint {endpoint_name!r} has the topology {topology!r}, and inference_component_name is missing; "
+            f"allowed: the stack's output InferenceComponentName; fix: pass it, e.g. {component_name(endpoint_name)!r}"
+        )
+    return (
+        f"inference_component_name {inference_component_name!r}: endpoint {endpoint_name!r} is a {topology} endpoint, "
+        "which has no inference component; allowed: None; fix: leave it out, the model is addressed by target_model"
+    )
+
+
+def _unknown(endpoint_name: str, model: str, names: list[str], component: str | None) -> str:
+    if not model:
+        what, hint = "no model is named", "give the name of one of these as `model`"
+    else:
+        what, hint = f"model {model!r} is not on endpoint {endpoint_name!r}", _hint(model, names, component)
+    return f"{what}; allowed: {', '.join(names) or 'none yet'}; fix: {hint}"
+
+
+def _hint(model: str, names: list[str], component: str | None) -> str:
+    if model.removesuffix(ARCHIVE_SUFFIX) in names:
+        return f"say {model.removesuffix(ARCHIVE_SUFFIX)!r}, without {ARCHIVE_SUFFIX}"
+    if model == component:
+        return "that is the inference component, which serves all of these: name one of them"
+    if close := difflib.get_close_matches(model.casefold(), names, n=1, cutoff=0.6):
+        return f"did you mean {close[0]!r}?"
+    how = "deploy or push it" if component is None else "deploy it"
+    return f"name one of these, or add the model to the catalog and {how}"

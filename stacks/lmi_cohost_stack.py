@@ -155,7 +155,7 @@ def _example_call(catalog: Catalog, region: str) -> str:
     return shlex.join(
         [
             *("aws", "sagemaker-runtime", "invoke-endpoint", "--region", region),
-            *("--endpoint-name", route.endpoint_name, "--target-model", route.target_model),
+            *route.command_options(),
             *("--content-type", "application/json", "--cli-binary-format", "raw-in-base64-out"),
             *("--body", json.dumps(_example_body(entry)), "/dev/stdout"),
         ]
