@@ -76,7 +76,7 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
             "folder; fix: stop it with `cohost local down`, or name another folder with --state"
         )
         raise LocalError(msg)
-    _check_port(port)
+    check_port(port)
     log = state / "logs" / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "local_aws", "up", "--port", str(port), "--state", str(state.resolve())]
@@ -129,7 +129,12 @@ def check_packages() -> None:
         raise LocalError(msg)
 
 
-def _check_port(port: int) -> None:
+def check_port(port: int) -> None:
+    """See that a server can listen on a port of 127.0.0.1.
+
+    Raises:
+        LocalError: it cannot.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -137,8 +142,8 @@ def _check_port(port: int) -> None:
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             msg = (
-                f"port {port} on 127.0.0.1 cannot be used ({reason}); allowed: a free port from 1024 to 65535; fix: "
-                "choose another with --port, or --port 0 for any free one"
+                f"--port: {port} on 127.0.0.1 cannot be used ({reason}); allowed: a free port from 1024 to 65535; fix: "
+                "choose another, or 0 for any free one"
             )
             raise LocalError(msg) from error
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from cohost.images import image_uri
+from cohost.local import check_port
 from local_aws.engines.engine import EngineError, Setup
 from local_aws.engines.models import Loaded, load_models, local_weights, write_models
 from local_aws.engines.report import Report, Server, report_on
@@ -78,7 +79,7 @@ def running(engine: Engine, catalog: Catalog, setup: Setup, *, start_timeout_s: 
     Raises:
         EngineError: something is missing, the port is in use, or the server does not answer within the time limit.
     """
-    _check_port(setup.port)
+    check_port(setup.port)
     engine.check(setup)
     write_models(catalog, engine, setup)
     log = setup.scratch / f"{engine.name}.log"
@@ -116,19 +117,6 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _check_port(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError) as error:
-            msg = (
-                f"--port: {port} on 127.0.0.1 cannot be used ({error}); allowed: a free port from 1024 to 65535; fix: "
-                "choose another, or 0 for any free one"
-            )
-            raise EngineError(msg) from error
 
 
 def _spawn(start: Start, log: Path) -> subprocess.Popen[bytes]:

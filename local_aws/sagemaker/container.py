@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import httpx
 
-from local_aws.lmi.process import Container
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -54,28 +52,6 @@ class StartContainer(Protocol):
         start_timeout_s: float,
     ) -> ContainerProcess:
         """Start one; raises whatever kept it from answering."""
-
-
-async def start_lmi_container(
-    *,
-    model_store: Path,
-    multi_model: bool,
-    hub_roots: Sequence[Path],
-    log_file: Path,
-    environment: Mapping[str, str],
-    memory_mb: int | None,
-    start_timeout_s: float,
-) -> ContainerProcess:
-    """Start the LMI container that local_aws.lmi provides."""
-    return await Container.start(
-        model_store=model_store,
-        multi_model=multi_model,
-        hub_roots=hub_roots,
-        log_file=log_file,
-        environment=environment,
-        memory_mb=memory_mb,
-        start_timeout_s=start_timeout_s,
-    )
 
 
 class ContainerApi:

@@ -11,10 +11,10 @@ import httpx
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 
+from local_aws.lmi.process import Container
 from local_aws.sagemaker.account import Account
 from local_aws.sagemaker.changes import Changes
 from local_aws.sagemaker.component import ComponentDeployments
-from local_aws.sagemaker.container import start_lmi_container
 from local_aws.sagemaker.container_transport import ContainerTransport
 from local_aws.sagemaker.control import ControlPlane
 from local_aws.sagemaker.endpoint import Deployments
@@ -82,7 +82,7 @@ class SageMaker:
         self._host = Host(
             front=front,
             http=_container_client(),
-            start_container=start_lmi_container if start_container is None else start_container,
+            start_container=Container.start if start_container is None else start_container,
             hub_roots=hub_roots,
             state_dir=state_dir,
             settings=settings,

@@ -28,7 +28,7 @@ def taken_port() -> Iterator[int]:
 
 def test_port_in_use_is_named_with_the_way_out(taken_port: int, tmp_path: Path) -> None:
     """A second server on one port is refused before anything starts."""
-    with pytest.raises(LocalError, match=rf"port {taken_port} .* fix: choose another with --port"):
+    with pytest.raises(LocalError, match=rf"--port: {taken_port} .* fix: choose another"):
         local.start(port=taken_port, state=tmp_path, catalog=tmp_path / "c.yaml")
 
 
