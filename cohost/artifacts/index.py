@@ -1,8 +1,9 @@
 """The Lambda function behind `Custom::LmiModelStore`; its handler is `artifacts.index.on_event`.
 
 Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
-models that need some, `Requirements`, {name: lines}, and `Handlers`, {name: "handler@version"}. Its physical id is the
-S3 URI of the generation that holds the models, its attributes are `ModelDataUrl` (the same URI) and `Generation`.
+models that need some, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, and `WeightsBucket`, the
+bucket of weights that were pushed to S3. Its physical id is the S3 URI of the generation that holds the models, its
+attributes are `ModelDataUrl` (the same URI) and `Generation`.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from .bucket import MissingBucketError
+from .bucket import Bucket, MissingBucketError
 from .deadline import Deadline
 from .errors import ArtifactError
 from .publisher import Publisher
 from .reply import Reply
-from .request import models_of, names_in, place_of
+from .request import models_of, names_in, place_of, revisions_of
 from .store import ModelStore
+from .weights import MANIFESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from mypy_boto3_s3 import S3Client
 
@@ -105,14 +107,16 @@ def _handle(event: Event, reply: Reply, deadline: Deadline) -> tuple[str, dict[s
 def _create(event: Event, deadline: Deadline) -> tuple[str, dict[str, str]]:
     properties = event.get("ResourceProperties", {})
     store = _store(properties, deadline)
-    return _outcome(store, _publisher(store, deadline).create(models_of(properties)))
+    models = models_of(properties)
+    return _outcome(store, _publisher(store, deadline, properties).create(models))
 
 
 def _update(event: Event, deadline: Deadline) -> tuple[str, dict[str, str]]:
     properties = event.get("ResourceProperties", {})
     store = _store(properties, deadline)
-    generation = _publisher(store, deadline).update(
-        models_of(properties),
+    models = models_of(properties)
+    generation = _publisher(store, deadline, properties).update(
+        models,
         current=store.generation_at(event.get("PhysicalResourceId", "")),
         previous=names_in(event.get("OldResourceProperties")),
     )
@@ -126,7 +130,7 @@ def _delete(event: Event, deadline: Deadline) -> None:
         # Such a resource was never made, so there is nothing to delete.
         _log.warning("nothing to delete: %s", error)
         return
-    publisher = _publisher(store, deadline)
+    publisher = _publisher(store, deadline, {})
     try:
         publisher.sweep()
         generation = store.generation_at(event.get("PhysicalResourceId", ""))
@@ -143,8 +147,31 @@ def _store(properties: Mapping[str, Any], deadline: Deadline) -> ModelStore:
     return ModelStore(s3_client(), place.bucket, place.prefix, checkpoint=deadline.check)
 
 
-def _publisher(store: ModelStore, deadline: Deadline) -> Publisher:
-    return Publisher(store, before_undo=deadline.allow_undo)
+def _publisher(store: ModelStore, deadline: Deadline, properties: Mapping[str, Any]) -> Publisher:
+    return Publisher(
+        store,
+        before_undo=deadline.allow_undo,
+        before_write=lambda names: _check_weights(names, properties, deadline),
+    )
+
+
+def _check_weights(names: Collection[str], properties: Mapping[str, Any], deadline: Deadline) -> None:
+    """An archive whose weights are not there would be refused by the container only, minutes later and without a word.
+
+    Raises:
+        ArtifactError: weights that the models need are not in the weights bucket, or not all of them.
+    """
+    needed = {name: revision for name, revision in revisions_of(properties).items() if name in names}
+    if not needed:
+        return
+    bucket = Bucket(s3_client(), properties["WeightsBucket"], deadline.check)
+    there = set(bucket.keys(MANIFESTS))
+    if missing := sorted(name for name, revision in needed.items() if revision.manifest not in there):
+        first = needed[missing[0]]
+        raise ArtifactError(
+            f"models {', '.join(missing)}: no whole upload of their weights is in {properties['WeightsBucket']!r} "
+            f"(looked for {first.manifest}); run `cohost weights push {' '.join(missing)}` and deploy again"
+        )
 
 
 def _outcome(store: ModelStore, generation: str) -> tuple[str, dict[str, str]]:

@@ -23,12 +23,19 @@ _log = logging.getLogger(__name__)
 class Publisher:
     """Brings a store to what is wanted, or leaves it as it was.
 
-    `before_undo` is called before an attempt is undone, so that a time limit can leave room for that.
+    `before_undo` is called before an attempt is undone, so that a time limit can leave room for that. `before_write` is
+    called with the names of the models whose archives are about to be written, and may refuse.
     """
 
-    def __init__(self, store: ModelStore, before_undo: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: ModelStore,
+        before_undo: Callable[[], None],
+        before_write: Callable[[Collection[str]], None] = lambda _names: None,
+    ) -> None:
         self._store = store
         self._before_undo = before_undo
+        self._before_write = before_write
 
     def create(self, models: Models) -> str:
         """Publishes models for a new resource and returns the generation's id; a repeat finds its own work.
@@ -73,6 +80,7 @@ class Publisher:
         wanted = _digests(models)
         todo = changes(wanted, generation, previous)
         _log.info("%s: %d to write, %d to remove", self._store.uri(generation.id), len(todo.write), len(todo.remove))
+        self._before_write(todo.write)
         try:
             for name in todo.write:
                 self._store.put(generation.id, name, models[name])
@@ -86,6 +94,7 @@ class Publisher:
     def _publish(self, models: Models) -> str:
         generation = generation_id(_digests(models), taken=self._store.generations())
         _log.info("%s: new, %d to write", self._store.uri(generation), len(models))
+        self._before_write(sorted(models))
         try:
             self._store.begin(generation)
             for name in sorted(models):

@@ -10,6 +10,7 @@ from .archive import model_files
 from .errors import ArtifactError
 from .generation import check_name
 from .handlers import handler_files, handler_version
+from .weights import Revision, revision_in, with_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,12 +46,21 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
     requirements, handlers = properties.get("Requirements", {}), properties.get("Handlers", {})
     return {
         name: model_files(
-            settings,
+            with_bucket(settings, properties.get("WeightsBucket")),
             requirements.get(name, "").splitlines(),
             _code(name, handlers[name]) if name in handlers else {},
         )
         for name, settings in properties["Models"].items()
     }
+
+
+def revisions_of(properties: Mapping[str, Any]) -> dict[str, Revision]:
+    """The weights in the weights bucket that each model needs, by model name; models with other weights are left out.
+
+    `properties` must have gone through `models_of`.
+    """
+    found = {name: revision_in(settings) for name, settings in properties["Models"].items()}
+    return {name: revision for name, revision in found.items() if revision is not None}
 
 
 def names_in(properties: object) -> frozenset[str]:
