@@ -7,14 +7,18 @@ Keys carry the names that AWS (`initial_instance_count`, `inference_ami_version`
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from cohost import catalog_rules as rules
-from cohost.catalog_faults import Fault, faults_of
+from cohost.catalog_faults import Fault, PlacedFaultsError, faults_of
 from cohost.catalog_handlers import BatchedSettings
+from cohost.catalog_network import Network
+from cohost.catalog_scaling import MULTI_MODEL, Scaling, with_default_bounds
+from cohost.catalog_scaling_rules import scaling_faults
+from cohost.catalog_weights import BUCKET_NAME, BucketName, ModelSource, WeightsSettings
 from cohost.errors import CatalogError
 from cohost.plan.errors import PlanError
 from cohost.plan.profiles import load_profiles, profiles_path
@@ -47,7 +51,15 @@ class Endpoint(Settings):
     initial_instance_count: int = Field(
         default=1, ge=1, le=100, description="1 to 100 instances; multi-model endpoints cannot start at 0"
     )
-    topology: Literal["multi-model"] = Field(default="multi-model", description="multi-model")
+    topology: Literal["multi-model", "scale-to-zero"] = Field(
+        default=MULTI_MODEL, description="multi-model or scale-to-zero"
+    )
+    copy_count: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        description="1 to 1000 copies at creation; no component is created at 0, but scaling.min: 0 lets it go there",
+    )
     image: str = Field(
         pattern=r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$",
         description="repository:tag of an AWS deep learning container, such as djl-inference:0.36.0-lmi26.0.0-cu130",
@@ -80,6 +92,7 @@ class Storage(Settings):
     on_destroy: Literal["delete", "keep"] = Field(
         default="delete", description="delete (the bucket goes with the stack) or keep"
     )
+    weights_bucket: BucketName | None = Field(default=None, description=BUCKET_NAME)
 
 
 class DeviceSettings(Settings):
@@ -108,15 +121,9 @@ class GpuSettings(DeviceSettings):
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
-class ModelEntry(Settings):
+class ModelEntry(ModelSource, Settings):
     """One model: where its weights come from, what it does, and how DJL Serving runs it."""
 
-    model_id: Annotated[str, AfterValidator(rules.check_model_id)] = Field(description=rules.MODEL_ID)
-    revision: str | None = Field(
-        default=None,
-        pattern=r"^[0-9a-f]{40}$",
-        description="the 40 hexadecimal digits of a commit in the model's repository (a branch name can move)",
-    )
     task: Task = Field(description="text-classification, zero-shot-classification or feature-extraction")
     handler: Literal["stock", "batched"] = Field(default="stock", description="stock or batched")
     batched: BatchedSettings | None = Field(default=None, description="settings of handler: batched")
@@ -147,16 +154,6 @@ class ModelEntry(Settings):
         )
         return self
 
-    @model_validator(mode="after")
-    def _revision_belongs_to_a_hub(self) -> ModelEntry:
-        if self.revision is not None and self.model_id.startswith("s3://"):
-            msg = (
-                f"revision {self.revision!r} cannot go with weights from {self.model_id!r}; allowed: a revision with a "
-                "Hub id only; fix: leave revision out and put the weights under a prefix of their own"
-            )
-            raise ValueError(msg)
-        return self
-
 
 class Budget(Settings):
     """A limit of what the stack's tags may cost a month, and whom to tell when it is near (AWS Budgets).
@@ -168,11 +165,12 @@ class Budget(Settings):
     email: str = Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$", max_length=254, description="an e-mail address")
 
 
-class Catalog(Settings):
+class Catalog(WeightsSettings, Settings):
     """One endpoint and its models, in the order of the file."""
 
     endpoint: Endpoint
-    storage: Storage = Field(default_factory=Storage, description="prefix, on_destroy")
+    storage: Storage = Field(default_factory=Storage, description="prefix, on_destroy, weights_bucket")
+    network: Network | None = Field(default=None, description="vpc, subnets, security_groups, isolation and more")
     tags: Annotated[dict[str, str], AfterValidator(rules.check_tags)] = Field(
         default_factory=dict, description="text values by tag key, at most 50, no key that starts with aws:"
     )
@@ -180,9 +178,25 @@ class Catalog(Settings):
         default_factory=dict, description="reasons by the id of a warning (docs/checks.md)"
     )
     budget: Budget | None = Field(default=None, description="monthly_usd, email")
+    scaling: Scaling | None = Field(
+        default=None,
+        description="min, max, metric, target, scale_in_cooldown, scale_out_cooldown, idle_minutes, schedule",
+    )
     models: dict[str, ModelEntry] = Field(min_length=1, description="at least one model by name")
     _source: Path | None = PrivateAttr(default=None)
     _derived_memory: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _zero_is_the_default(cls, data: Any) -> Any:  # noqa: ANN401 - what the file holds, not yet checked
+        """With topology scale-to-zero the bounds that are left out are 0 and 1."""
+        return with_default_bounds(data)
+
+    @model_validator(mode="after")
+    def _settings_go_together(self) -> Catalog:
+        if faults := list(scaling_faults(self)):
+            raise PlacedFaultsError(faults)
+        return self
 
     @property
     def derived_memory(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Union, get_args, get_origin
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pydantic import ValidationError
@@ -36,10 +36,22 @@ class Fault:
         return f"{path}:{self.line}: {field}: {self.text}"
 
 
+class PlacedFaultsError(ValueError):
+    """Faults that a check of several values found, each with the path of the value to change."""
+
+    def __init__(self, faults: Sequence[tuple[Location, str]]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(" | ".join(f"{'.'.join(map(str, location))}: {text}" for location, text in faults))
+
+
 def faults_of(error: ValidationError, root: type[BaseModel], source: YamlSource) -> Iterator[Fault]:
     """Yield one fault for each finding, in pydantic's order; `root` is the model that was validated against."""
     seen: set[Location] = set()
     for detail in error.errors(include_url=False):
+        if isinstance(placed := detail.get("ctx", {}).get("error"), PlacedFaultsError):
+            for place, text in placed.faults:
+                yield Fault(line=source.line_of(place), location=place, text=text)
+            continue
         # `[key]` is pydantic's mark for a mapping's key; the file has no such level.
         location = tuple(part for part in detail["loc"] if part != "[key]")
         if detail["type"] != "missing" and location not in source.lines:
