@@ -14,7 +14,7 @@ export PATH := $(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export CDK_DISABLE_CLI_TELEMETRY := 1
 
-.PHONY: help setup demo test test-fast check synth lock format bench bench-local load bench-load conformance clean
+.PHONY: help setup demo test test-fast check synth lock format bench bench-local load bench-load conformance docs clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,8 +77,13 @@ bench-handler: setup ## Time both handlers on one server in one run, and the bat
 bench-load: setup ## Compare the load generator's calls a second with boto3's and wrk's
 	python benchmarks/load.py
 
+docs: setup ## Build the documentation as a site into site/
+	python docs/catalog_tables.py
+	python docs/error_texts.py
+	mkdocs build --strict --quiet
+
 clean: ## Remove what was built and installed here
-	rm -rf .venv .uv node_modules cdk.out .cohost .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .uv node_modules cdk.out .cohost .mypy_cache .pytest_cache .ruff_cache .hypothesis site
 
 .PHONY: .python-there .node-there .uv-there .browser-there
 .python-there:

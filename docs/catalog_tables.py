@@ -1,0 +1,112 @@
+"""Keeps the tables of catalog.md as the catalog's models say: which keys there are, their defaults, what is allowed.
+
+`python docs/catalog_tables.py` rewrites the columns "default" and "allowed"; what a key does is written by hand and
+kept.
+A test holds the page complete and equal to the models.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel
+
+from cohost.catalog import Catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic.fields import FieldInfo
+
+PAGE: Final = Path(__file__).parent / "catalog.md"
+HEADER: Final = "| key | default | allowed | what it does |\n| --- | --- | --- | --- |\n"
+
+_SECTION: Final = re.compile(r"^#+ `(?P<name>\w+)`.*?$(?P<body>.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
+_TABLE: Final = re.compile(r"^\| key \|.*\n\|[ -|]+\n(?P<rows>(?:\|.*\n)*)", re.MULTILINE)
+
+
+class MissingRowError(Exception):
+    """A key has no row, a row has no key, or a section has no table; the text names it."""
+
+
+def refresh(text: str) -> str:
+    """The page with the columns that follow from the models.
+
+    Raises:
+        MissingRowError: the page and the models do not have the same sections and keys.
+    """
+    models = dict(_sections(Catalog))
+    written = {found["name"] for found in _SECTION.finditer(text)}
+    for name in models.keys() - written:
+        # A part with few keys may be described in the row of its own name.
+        if unnamed := [key for key in _keys(models[name]) if f"`{key}`" not in text]:
+            raise MissingRowError(f"catalog.md has no section for {name}, and does not name {', '.join(unnamed)}")
+
+    def renew(found: re.Match[str]) -> str:
+        if (model := models.get(found["name"])) is None:
+            return found[0]
+        table = _TABLE.search(found[0])
+        if table is None:
+            raise MissingRowError(f"catalog.md: section {found['name']} has no table of keys")
+        return found[0][: table.start()] + _table(found["name"], model, table["rows"]) + found[0][table.end() :]
+
+    return _SECTION.sub(renew, text)
+
+
+def _sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Each part of the catalog that has keys of its own, by the name that it has in the file."""
+    for name, field in model.model_fields.items():
+        for inner in _models_in(field.annotation):
+            yield field.alias or name, inner
+            yield from _sections(inner)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 - any annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _table(section: str, model: type[BaseModel], rows: str) -> str:
+    by_key = {cells[0].strip("`"): cells for cells in map(_cells, rows.splitlines())}
+    fields = _keys(model)
+    if wrong := by_key.keys() ^ fields.keys():
+        raise MissingRowError(f"catalog.md: section {section}: rows and keys differ in {', '.join(sorted(wrong))}")
+    return HEADER + "".join(
+        f"| `{key}` | {_default(field, by_key[key][1])} | {_allowed(field)} | {by_key[key][-1]} |\n"
+        for key, field in fields.items()
+    )
+
+
+def _keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+
+
+def _default(field: FieldInfo, written: str) -> str:
+    """What is served when the key is left out; where that is more than a value, the page says it by hand."""
+    if field.is_required():
+        return "required"
+    match field.default:
+        case bool(value):
+            return str(value).lower()
+        case str(value):
+            return f"`{value}`"
+        case int(value) | float(value):
+            return str(value)
+    return written
+
+
+def _allowed(field: FieldInfo) -> str:
+    return (field.description or "").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(refresh(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,15 @@
+"""What the site does differently from the files: a link out of `docs` has no page there, so it becomes a path."""
+
+from __future__ import annotations
+
+import re
+
+_OUTSIDE = re.compile(r"\[(?P<text>[^\]]+)\]\((?:\.\./)+(?P<path>[^)#]+)(?:#[^)]*)?\)")
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Name the file of the project that a link out of the documentation points to, where it is not a page of ours.
+
+    Pages of `decisions/` link to their neighbours with `../` too; those stay links.
+    """
+    return _OUTSIDE.sub(lambda found: found[0] if found["path"].endswith(".md") else f"`{found['path']}`", markdown)
