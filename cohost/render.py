@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cohost.artifacts.archive import in_file_order, model_files
 from cohost.artifacts.handlers import BATCHED, ENTRY_POINT, handler_files
+from cohost.artifacts.weights import Revision, with_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +35,8 @@ def properties_of(entry: ModelEntry) -> dict[str, str]:
     """
     settings: dict[str, str | float | bool | None] = {
         "engine": "Python",
-        "option.model_id": entry.model_id,
-        "option.revision": entry.revision,
+        "option.model_id": _model_id(entry),
+        "option.revision": entry.revision if entry.from_hub else None,
         "option.task": entry.task,
         "option.rolling_batch": "disable",
         "option.tensor_parallel_degree": entry.tensor_parallel_degree,
@@ -58,6 +59,13 @@ def properties_of(entry: ModelEntry) -> dict[str, str]:
     return in_file_order({key: _text(value) for key, value in settings.items() if value is not None})
 
 
+def pushed_revision(entry: ModelEntry) -> Revision | None:
+    """The weights that `cohost weights push` uploads for an entry; None where the container fetches them elsewhere."""
+    if entry.weights != "s3" or entry.revision is None:
+        return None
+    return Revision(entry.model_id, entry.revision)
+
+
 def requirements_for(entry: ModelEntry, image: Image) -> tuple[str, ...]:
     """The lines of the archive's requirements.txt; none where the image brings what the entry's handler imports."""
     if image.flavour != "cpu-full":
@@ -70,9 +78,20 @@ def code_of(entry: ModelEntry) -> Mapping[str, bytes]:
     return handler_files(entry.handler) if entry.handler == BATCHED else {}
 
 
-def files_of(entry: ModelEntry, image: Image) -> dict[str, bytes]:
-    """The members of the entry's archive by name: the same bytes for the same entry, on any machine, at any time."""
-    return model_files(properties_of(entry), requirements_for(entry, image), code_of(entry))
+def files_of(entry: ModelEntry, image: Image, weights_bucket: str | None = None) -> dict[str, bytes]:
+    """The members of the entry's archive by name: the same bytes for the same entry, on any machine, at any time.
+
+    Raises:
+        ArtifactError: the entry's weights were pushed to S3 and no bucket is given.
+    """
+    properties = with_bucket(properties_of(entry), weights_bucket)
+    return model_files(properties, requirements_for(entry, image), code_of(entry))
+
+
+def _model_id(entry: ModelEntry) -> str:
+    """Where the container finds the weights; pushed ones lie in a bucket whose name is put in when the archive is."""
+    revision = pushed_revision(entry)
+    return entry.model_id if revision is None else revision.location
 
 
 def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]:

@@ -1,0 +1,144 @@
+"""What a catalog says of weights, tokens and networks: what is taken, what is refused, and what it becomes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from cohost.artifacts.errors import ArtifactError
+from cohost.catalog import Catalog, load_catalog
+from cohost.errors import CatalogError
+from cohost.images import parse_image
+from cohost.render import files_of, properties_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REVISION = "a" * 40
+NLI = {"model_id": "org/nli", "revision": REVISION, "task": "text-classification"}
+IMAGE = "djl-inference:0.36.0-lmi26.0.0-cu130"
+ENDPOINT = {"name": "lmi-cohost", "instance_type": "ml.g5.xlarge", "image": IMAGE}
+VPC = {"vpc": "vpc-0a1b2c3d", "subnets": ["subnet-0a1b2c3d"], "security_groups": ["sg-0a1b2c3d"]}
+
+
+def catalog(*, models: dict[str, dict[str, Any]] | None = None, **rest: Any) -> Catalog:
+    """A catalog of one pinned model, with these keys."""
+    return Catalog.model_validate({"endpoint": ENDPOINT, "models": models or {"nli": NLI}, **rest})
+
+
+def fault(**keys: Any) -> str:
+    """The only fault of a catalog."""
+    with pytest.raises(ValidationError) as caught:
+        catalog(**keys)
+    (found,) = caught.value.errors()
+    return str(found["msg"])
+
+
+def test_weights_come_from_the_hub_unless_said_otherwise() -> None:
+    """Left out, nothing changes: id and revision go into the archive."""
+    entry = catalog().models["nli"]
+    assert entry.from_hub
+    assert properties_of(entry)["option.model_id"] == "org/nli"
+    assert properties_of(entry)["option.revision"] == REVISION
+
+
+def test_pushed_weights_are_an_address_with_the_revision_in_it() -> None:
+    """A new revision is a new address, so a review sees it and nothing is overwritten; no revision is left to fetch."""
+    entry = catalog(weights="s3").models["nli"]
+    assert not entry.from_hub
+    assert properties_of(entry)["option.model_id"] == f"s3://{{WeightsBucket}}/weights/org/nli/{REVISION}/"
+    assert "option.revision" not in properties_of(entry)
+
+
+def test_a_model_decides_for_itself() -> None:
+    """The catalog's word is for entries that say nothing; an address of the user's own stays what it is."""
+    made = catalog(
+        weights="s3",
+        models={
+            "nli": NLI,
+            "hub": NLI | {"weights": "hub"},
+            "own": {"model_id": "s3://mine/nli/", "task": "text-classification"},
+        },
+    )
+    assert {name: entry.from_hub for name, entry in made.models.items()} == {"nli": False, "hub": True, "own": False}
+    assert properties_of(made.models["own"])["option.model_id"] == "s3://mine/nli/"
+    assert not catalog(models={"nli": NLI | {"weights": "s3"}}).models["nli"].from_hub
+
+
+def test_archive_needs_the_bucket() -> None:
+    """A packed archive names the bucket; without one none is packed."""
+    entry = catalog(weights="s3").models["nli"]
+    text = files_of(entry, parse_image(IMAGE), "bucket-of-ours")["serving.properties"].decode()
+    assert f"option.model_id=s3://bucket-of-ours/weights/org/nli/{REVISION}/\n" in text
+    with pytest.raises(ArtifactError, match="WeightsBucket: is missing"):
+        files_of(entry, parse_image(IMAGE))
+
+
+@pytest.mark.parametrize(
+    ("model", "part"),
+    [
+        ({"weights": "s3", "revision": None}, "weights: s3 without a revision"),
+        ({"weights": "s3", "model_id": "s3://mine/nli/", "revision": None}, "leave weights out"),
+        ({"model_id": "s3://mine/nli/"}, "leave revision out"),
+        ({"allow_pickle": True}, "allow_pickle without weights: s3"),
+        ({"gated": True}, "fix: weights: s3, and `cohost weights push` with a token"),
+    ],
+)
+def test_what_cannot_work_is_refused(model: dict[str, Any], part: str) -> None:
+    """Each refusal says what would work."""
+    assert part in fault(models={"nli": NLI | model})
+
+
+def test_gated_model_can_be_pushed() -> None:
+    """The token is used where the push runs, so no container needs it."""
+    assert catalog(weights="s3", models={"nli": NLI | {"gated": True}}).models["nli"].gated
+
+
+@pytest.mark.parametrize("source", ["secretsmanager:hub/token", "ssm:/hub/token"])
+def test_token_is_named_by_its_place(source: str) -> None:
+    """The catalog says where the token lies."""
+    assert catalog(hub_token=source).hub_token == source
+
+
+@pytest.mark.parametrize("token", ["hf_abcdefghijkl", "hf_abcdefghijkl:", "s3:hf_abcdefghijkl", 5])
+def test_token_itself_is_refused_and_not_shown(token: object, tmp_path: Path) -> None:
+    """A token pasted into the catalog reaches neither a template nor the screen."""
+    path = tmp_path / "catalog.yaml"
+    path.write_text(yaml.safe_dump({"endpoint": ENDPOINT, "hub_token": token, "models": {"nli": NLI}}))
+    with pytest.raises(CatalogError, match="secretsmanager:NAME or ssm:NAME") as caught:
+        load_catalog(path)
+    assert "hf_abc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["s3://bucket", "Bucket", "ab", "-bucket"])
+def test_weights_bucket_is_a_name(name: str) -> None:
+    """Neither an address nor a path."""
+    assert "a bucket's name" in fault(storage={"weights_bucket": name})
+
+
+def test_network_is_taken_as_given() -> None:
+    """Ids are text: a synth looks nothing up."""
+    network = catalog(network={**VPC, "s3_endpoint": "given"}).network
+    assert network is not None
+    assert (network.vpc, network.in_vpc, network.isolation) == ("vpc-0a1b2c3d", True, False)
+
+
+@pytest.mark.parametrize(
+    ("network", "part"),
+    [
+        ({}, "nothing is asked for"),
+        ({"vpc": "vpc-0a1b2c3d"}, "subnets and security_groups missing"),
+        ({**VPC, "security_groups": []}, "security_groups missing"),
+        ({"isolation": True, "internet": True}, "internet without a vpc"),
+        ({"isolation": True, "route_tables": ["rtb-0a1b2c3d"]}, "route_tables without a vpc"),
+        ({**VPC, "s3_endpoint": "given", "route_tables": ["rtb-0a1b2c3d"]}, "allowed: one of them"),
+        ({**VPC, "vpc": "vpc-1"}, "pattern"),
+        ({**VPC, "subnets": ["subnet-0a1b2c3d"] * 17}, "at most 16"),
+    ],
+)
+def test_half_a_network_is_refused(network: dict[str, Any], part: str) -> None:
+    """SageMaker's limits hold, and what belongs together is asked for together."""
+    assert part in fault(network=network)
