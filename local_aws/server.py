@@ -27,6 +27,7 @@ from local_aws.moto_services import MotoServices, moto_app, warm_up
 from local_aws.one_write import OneWriteProtocol
 from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.switches import PATH as FAULTS_PATH
+from local_aws.scheduler import Scheduler
 from local_aws.settings import ACCOUNT_ID, HOST, Clients, Settings
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class LocalAws:
         )
         self.functions = Functions(others=moto, clients=clients, folder=settings.state_dir / "functions")
         self.cloudformation = CloudFormation(clients=clients)
+        self.scheduler = Scheduler(others=moto, clients=clients)
         self._server = _AnnouncingServer(self._config(self._app(moto)), self._announce)
         self._on_ready: Callable[[LocalAws], None] = _nobody
 
@@ -80,6 +82,7 @@ class LocalAws:
             "cloudformation": self.cloudformation.asgi,
             "lambda": self.functions.asgi,
             "sagemaker": self.sagemaker.asgi,
+            "scheduler": self.scheduler.asgi,
         }
         pages = dict.fromkeys((INTROSPECTION_PATH, FAULTS_PATH), self.sagemaker.asgi)
         return Starlette(
@@ -124,9 +127,11 @@ class LocalAws:
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:  # noqa: ARG002 - starlette's signature
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         await self.sagemaker.startup()
+        self.scheduler.start()
         try:
             yield
         finally:
+            self.scheduler.stop()
             self.cloudformation.stop()
             self.functions.stop()
             await self.sagemaker.shutdown()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from local_aws.cloudformation.resources.budgets import Budget
+from local_aws.cloudformation.resources.dashboards import Dashboard
 from local_aws.cloudformation.resources.ecr import Repository
 from local_aws.cloudformation.resources.functions import Function
 from local_aws.cloudformation.resources.iam import ManagedPolicy, Policy, Role
@@ -13,6 +15,8 @@ from local_aws.cloudformation.resources.marker import CdkMetadata
 from local_aws.cloudformation.resources.s3 import Bucket, BucketPolicy
 from local_aws.cloudformation.resources.sagemaker import Endpoint, EndpointConfig, Model
 from local_aws.cloudformation.resources.sagemaker_components import InferenceComponent
+from local_aws.cloudformation.resources.scheduler import Schedule, ScheduleGroup
+from local_aws.cloudformation.resources.sns import Subscription, Topic, TopicPolicy
 from local_aws.cloudformation.resources.ssm import Parameter
 
 if TYPE_CHECKING:
@@ -53,6 +57,7 @@ class Registry:
 def aws_types() -> list[ResourceType]:
     """All types but the custom resource, which needs an address for its answers."""
     return [
-        Alias(), Bucket(), BucketPolicy(), CdkMetadata(), Endpoint(), EndpointConfig(), Function(),
-        InferenceComponent(), Key(), LogGroup(), ManagedPolicy(), Model(), Parameter(), Policy(), Repository(), Role(),
+        Alias(), Bucket(), BucketPolicy(), Budget(), CdkMetadata(), Dashboard(), Endpoint(), EndpointConfig(),
+        Function(), InferenceComponent(), Key(), LogGroup(), ManagedPolicy(), Model(), Parameter(), Policy(),
+        Repository(), Role(), Schedule(), ScheduleGroup(), Subscription(), Topic(), TopicPolicy(),
     ]  # fmt: skip

@@ -1,0 +1,205 @@
+"""Acts out the schedules that moto keeps: waits for their times and calls their targets."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from local_aws.scheduler.expression import Expression, ExpressionError, parse_expression
+from local_aws.scheduler.targets import TargetError, invoke
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from local_aws.gateway import CredentialScope
+    from local_aws.settings import Clients
+
+_LOGGER: Final = logging.getLogger(__name__)
+POLL_SECONDS: Final = 0.05
+# Scheduler's defaults (API reference: RetryPolicy), and how long the emulation waits between two tries at most.
+_MOST_ATTEMPTS: Final = 185
+_MOST_AGE_SECONDS: Final = 86_400
+_MOST_BACKOFF: Final = timedelta(minutes=5)
+_DEFINING: Final = (
+    "ScheduleExpression", "ScheduleExpressionTimezone", "StartDate", "EndDate", "State", "Target",
+    "ActionAfterCompletion", "LastModificationDate",
+)  # fmt: skip
+
+Key = tuple[str, str, str]
+"""Region, group and name of a schedule."""
+
+
+@dataclass(kw_only=True)
+class _Entry:
+    """A schedule under watch. `due` is its next time, `since` and `attempts` are of a call that failed so far."""
+
+    definition: Mapping[str, Any]
+    expression: Expression
+    anchor: datetime
+    due: datetime | None
+    since: datetime | None = None
+    attempts: int = 0
+
+
+class Scheduler:
+    """EventBridge Scheduler in front of moto's. `asgi` answers what is signed for "scheduler".
+
+    A one-time schedule whose time is past when it is made never comes. Precision is that of the clock, not a minute.
+
+    Args:
+        others: moto, which keeps schedules and groups.
+        clients: boto3 clients of the front door, for the targets.
+        now: the emulation's clock, an aware time; left out, the machine's.
+    """
+
+    def __init__(self, *, others: ASGIApp, clients: Clients, now: Callable[[], datetime] | None = None) -> None:
+        self._others = others
+        self._clients = clients
+        self._now = now or _utc_now
+        self._seen = self._now()
+        self._regions: set[str] = set()
+        self._entries: dict[Key, _Entry] = {}
+        self._changed = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+
+    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on to moto, and look at the schedules again after one that may have changed them."""
+        await self._others(scope, receive, send)
+        if scope["method"] == "GET":
+            return
+        signed: CredentialScope | None = scope.get("aws_scope")
+        if signed is not None and signed.region is not None:
+            self.watch(signed.region)
+
+    def start(self) -> None:
+        """Watch the schedules in a thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; a call under way is not waited for."""
+        self._stopped.set()
+        self._changed.set()
+
+    def watch(self, region: str) -> None:
+        """Look at the schedules of a region at the next occasion, because they may have changed."""
+        self._regions.add(region)
+        self._changed.set()
+
+    def look(self) -> None:
+        """Read the schedules again if they may have changed, and call what is due by now."""
+        # Cleared first: a change that comes while reading is read the next time.
+        if self._changed.is_set():
+            self._changed.clear()
+            self._reload()
+        self._call_what_is_due()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            # Nothing is asked of moto while nothing changes; without schedules the thread sleeps.
+            self._changed.wait(POLL_SECONDS if self._entries else None)
+            if self._stopped.is_set():
+                return
+            try:
+                self.look()
+            except (BotoCoreError, ClientError):
+                _LOGGER.exception("the schedules could not be read")
+
+    def _reload(self) -> None:
+        found: dict[Key, _Entry] = {}
+        now = self._now()
+        for region in list(self._regions):
+            client = self._clients.get("scheduler", region)
+            for page in client.get_paginator("list_schedules").paginate():
+                for summary in page["Schedules"]:
+                    key = region, summary["GroupName"], summary["Name"]
+                    if (entry := self._entry(key)) is not None:
+                        found[key] = entry
+        self._entries = found
+        self._seen = now
+
+    def _entry(self, key: Key) -> _Entry | None:
+        """The entry of a schedule as it is now, the former one if nothing of it changed; None if it is gone."""
+        definition = self._definition(key)
+        former = self._entries.get(key)
+        if definition is None or (former is not None and former.definition == definition):
+            return former if definition is not None else None
+        try:
+            expression = parse_expression(definition["ScheduleExpression"], definition["ScheduleExpressionTimezone"])
+        except ExpressionError as error:
+            _LOGGER.warning("schedule %s: %s", "/".join(key), error)
+            return None
+        anchor = max(definition["StartDate"] or self._seen, self._seen)
+        entry = _Entry(definition=definition, expression=expression, anchor=anchor, due=None)
+        # Moments before the anchor count from it, so that a rate without a start date begins at once, as the service's.
+        entry.due = self._next(entry, self._seen - timedelta(microseconds=1))
+        return entry
+
+    def _definition(self, key: Key) -> Mapping[str, Any] | None:
+        region, group, name = key
+        try:
+            answer = self._clients.get("scheduler", region).get_schedule(GroupName=group, Name=name)
+        except ClientError:
+            return None
+        return {field: answer.get(field) for field in _DEFINING}
+
+    @staticmethod
+    def _next(entry: _Entry, moment: datetime) -> datetime | None:
+        if entry.definition["State"] != "ENABLED":
+            return None
+        due = entry.expression.next_after(moment, anchor=entry.anchor)
+        end = None if entry.expression.once else entry.definition["EndDate"]
+        return None if due is None or (end is not None and due > end) else due
+
+    def _call_what_is_due(self) -> None:
+        now = self._now()
+        self._seen = now
+        due = [(key, entry) for key, entry in self._entries.items() if entry.due is not None and entry.due <= now]
+        for key, entry in sorted(due, key=lambda item: item[1].due or now):
+            # The schedule may have been changed or emptied away without a request that passed here (moto's reset).
+            if self._definition(key) != entry.definition:
+                self._changed.set()
+                continue
+            self._call(key, entry, now)
+
+    def _call(self, key: Key, entry: _Entry, now: datetime) -> None:
+        target = entry.definition["Target"]
+        try:
+            invoke(target, self._clients, key[0])
+        except (BotoCoreError, ClientError) as error:
+            if self._will_retry(entry, now):
+                return
+            _LOGGER.warning("schedule %s: given up after %d tries: %s", "/".join(key), entry.attempts, error)
+        except TargetError as error:
+            _LOGGER.warning("schedule %s: %s", "/".join(key), error)
+        self._finish(key, entry, now)
+
+    @staticmethod
+    def _will_retry(entry: _Entry, now: datetime) -> bool:
+        """Whether a call that failed is tried again; then `due` says when."""
+        policy = entry.definition["Target"].get("RetryPolicy", {})
+        entry.since = entry.since or entry.due or now
+        entry.attempts += 1
+        age = timedelta(seconds=policy.get("MaximumEventAgeInSeconds", _MOST_AGE_SECONDS))
+        if entry.attempts > policy.get("MaximumRetryAttempts", _MOST_ATTEMPTS) or now - entry.since > age:
+            return False
+        entry.due = now + min(timedelta(seconds=2 ** min(entry.attempts, 16)), _MOST_BACKOFF)
+        return True
+
+    def _finish(self, key: Key, entry: _Entry, now: datetime) -> None:
+        entry.since, entry.attempts = None, 0
+        entry.due = None if entry.expression.once else self._next(entry, now)
+        if entry.due is None and entry.definition["ActionAfterCompletion"] == "DELETE":
+            region, group, name = key
+            self._clients.get("scheduler", region).delete_schedule(GroupName=group, Name=name)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,73 @@
+"""What a schedule calls: a topic, or any API of an embedded service ("universal target").
+
+AWS: EventBridge Scheduler user guide, "Using universal targets": `arn:aws:scheduler:::aws-sdk:SERVICE:ACTION`, where
+SERVICE is the SDK's name in lower case without hyphens and Input holds the request's parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore import xform_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from local_aws.settings import Clients
+
+_UNIVERSAL: Final = re.compile(r"arn:aws[\w-]*:scheduler:::aws-sdk:([a-z0-9]+):([a-zA-Z0-9]+)")
+_TOPIC: Final = re.compile(r"arn:aws[\w-]*:sns:[\w-]+:\d{12}:[\w.-]+")
+# Services whose name in boto3 has a hyphen that a target's ARN lacks.
+_HYPHENATED: Final[Mapping[str, str]] = {"applicationautoscaling": "application-autoscaling"}
+_READS: Final = ("get", "describe", "list", "batchget", "select", "search", "poll", "receive", "scan", "query")
+
+
+class TargetError(ValueError):
+    """A target that Scheduler refuses, or that this emulation does not act out."""
+
+
+def check_target(target: Mapping[str, Any]) -> None:
+    """Say beforehand what could not be called.
+
+    Raises:
+        TargetError: the ARN is of no kind that is emulated, the action only reads, or the input is no JSON object.
+    """
+    arn = str(target["Arn"])
+    if _TOPIC.fullmatch(arn):
+        return
+    found = _UNIVERSAL.fullmatch(arn)
+    if found is None:
+        raise TargetError(f"Target.Arn {arn}: allowed in this emulation: a topic, or arn:aws:scheduler:::aws-sdk:…")
+    if found[2].lower().startswith(_READS):
+        raise TargetError(f"Target.Arn {arn}: an action that only reads is no target")
+    _parameters(target)
+
+
+def invoke(target: Mapping[str, Any], clients: Clients, region: str) -> None:
+    """Make the call of a target.
+
+    Raises:
+        ClientError: the service refused it.
+        TargetError: see `check_target`.
+    """
+    check_target(target)
+    arn = str(target["Arn"])
+    if _TOPIC.fullmatch(arn):
+        clients.get("sns", region).publish(TopicArn=arn, Message=str(target.get("Input", "{}")))
+        return
+    _, _, tail = arn.partition("aws-sdk:")
+    service, _, action = tail.partition(":")
+    client: Any = clients.get(_HYPHENATED.get(service, service), region)
+    getattr(client, xform_name(action))(**_parameters(target))
+
+
+def _parameters(target: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        parameters = json.loads(str(target.get("Input", "{}")))
+    except ValueError as error:
+        raise TargetError(f"Target.Input is no JSON: {error}") from error
+    if not isinstance(parameters, dict):
+        raise TargetError("Target.Input is no JSON object")
+    return parameters
