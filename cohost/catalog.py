@@ -13,6 +13,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from cohost import catalog_rules as rules
+from cohost.catalog_designs import Designs, design_faults
 from cohost.catalog_faults import Fault, PlacedFaultsError, faults_of
 from cohost.catalog_handlers import BatchedSettings
 from cohost.catalog_network import Network
@@ -183,6 +184,7 @@ class Catalog(WeightsSettings, Settings):
         description="min, max, metric, target, scale_in_cooldown, scale_out_cooldown, idle_minutes, schedule",
     )
     models: dict[str, ModelEntry] = Field(min_length=1, description="at least one model by name")
+    designs: Designs | None = Field(default=None, description="cpu-onnx, inference-components")
     _source: Path | None = PrivateAttr(default=None)
     _derived_memory: frozenset[str] = PrivateAttr(default=frozenset())
 
@@ -194,7 +196,7 @@ class Catalog(WeightsSettings, Settings):
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> Catalog:
-        if faults := list(scaling_faults(self)):
+        if faults := [*scaling_faults(self), *design_faults(self.designs, self.models)]:
             raise PlacedFaultsError(faults)
         return self
 

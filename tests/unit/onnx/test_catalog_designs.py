@@ -1,0 +1,52 @@
+"""The comparison designs in the catalog: their defaults, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.catalog import load_catalog
+from cohost.errors import CatalogError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BASE = """
+endpoint: {name: lmi-cohost, instance_type: ml.g5.xlarge, image: "djl-inference:0.36.0-lmi26.0.0-cu130"}
+models:
+  nli: {model_id: org/name, task: text-classification, required_memory_mb: 1024}
+"""
+
+
+def test_a_design_that_is_not_named_is_not_there(tmp_path: Path) -> None:
+    """Only what the catalog asks for is built; a design that is named with nothing has its defaults."""
+    file = tmp_path / "catalog.yaml"
+    file.write_text(BASE)
+    assert load_catalog(file).designs is None
+    file.write_text(BASE + "designs: {cpu-onnx: {}}\n")
+    designs = load_catalog(file).designs
+    assert designs is not None
+    assert designs.inference_components is None
+    assert designs.cpu_onnx is not None
+    assert (designs.cpu_onnx.precision, designs.cpu_onnx.image) == ("int8", "djl-inference:0.36.0-cpu-full")
+
+
+@pytest.mark.parametrize(
+    ("designs", "fault"),
+    [
+        ("cpu-onnx: {models: {typo: {precision: fp32}}}", r"models\.typo: 'typo' is no model .* allowed: nli"),
+        ("cpu-onnx: {precision: int4}", r"precision: 'int4' is not allowed; allowed: int8 or fp32"),
+        ("cpu_onx: {}", r"unknown key; allowed: cpu-onnx, inference-components"),
+        (
+            "inference-components: {min_instance_count: 3}",
+            r"max_instance_count: 2 is under min_instance_count 3.*fix: raise max_instance_count",
+        ),
+    ],
+)
+def test_faults_name_place_and_fix(tmp_path: Path, designs: str, fault: str) -> None:
+    """What no design reads, or no model is called, is refused where it stands."""
+    file = tmp_path / "catalog.yaml"
+    file.write_text(f"{BASE}designs:\n  {designs}\n")
+    with pytest.raises(CatalogError, match=fault):
+        load_catalog(file)
