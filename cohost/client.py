@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost.deployment import DEFAULT_STACK, Deployment, read_deployment
-from cohost.errors import InvocationError
+from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError
+from cohost.exchange import make_body, read_answer, refused, unreachable
 from cohost.routing import ARCHIVE_SUFFIX, Route, find_route
+from cohost.waiting import Backoff, Clock, Gate, LimitPassedError
+from cohost.waking import WAKE_TIMEOUT_S, Waker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker_runtime import SageMakerRuntimeClient
 
-MAX_BODY_BYTES = 6_291_456
-"""SageMaker's limit of a real-time request (API reference: InvokeEndpoint, Body)."""
+    from cohost.waiting import Waiting
+
+Answer = TypeVar("Answer")
 
 READY_TIMEOUT_S = 360.0
 """How long SageMaker goes on loading a model after the first refusal (guide: multi-model endpoints)."""
@@ -29,21 +32,39 @@ READY_TIMEOUT_S = 360.0
 READ_TIMEOUT_S = 70
 """Above the 60 s in which a container must answer, so that the service's own error arrives."""
 
-NOT_READY = frozenset({"ModelNotReadyException"})
+READY_PAUSES = Backoff(first_s=0.5, longest_s=10.0)
+
+
+def _untold(_: Waiting) -> None:
+    """Nobody wants to know how long it has been."""
 
 
 class CohostClient:
     """Calls models of one deployed endpoint by name.
 
-    Thread-safe as its boto3 clients are. `s3` is asked only for a name that the stack's outputs do not have: a model
-    pushed since the last deploy.
+    Thread-safe as its boto3 clients are; threads that wait for the same model, or for the same endpoint to wake up,
+    wait together, and one of them asks. `s3` is asked only for a name that the stack's outputs do not have: a model
+    pushed since the last deploy. `sagemaker` is asked only while a scale-to-zero endpoint wakes up; without it the
+    endpoint is called once a minute then.
     """
 
-    def __init__(self, deployment: Deployment, *, runtime: SageMakerRuntimeClient, s3: S3Client) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        runtime: SageMakerRuntimeClient,
+        s3: S3Client,
+        sagemaker: SageMakerClient | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.deployment = deployment
         self._runtime = runtime
         self._s3 = s3
+        self._clock = clock or Clock()
         self._pushed: dict[str, str] = {}
+        self._loading: dict[str, Gate] = {}
+        component = deployment.inference_component_name
+        self._waker = None if component is None else Waker(component, sagemaker, self._clock)
 
     @classmethod
     def from_stack(
@@ -62,10 +83,12 @@ class CohostClient:
         session = session or boto3.Session()
         deployment = read_deployment(session.client("cloudformation"), stack_name)
         config = Config(read_timeout=READ_TIMEOUT_S, max_pool_connections=max_connections)
+        region = deployment.region
         return cls(
             deployment,
-            runtime=session.client("sagemaker-runtime", region_name=deployment.region, config=config),
-            s3=session.client("s3", region_name=deployment.region),
+            runtime=session.client("sagemaker-runtime", region_name=region, config=config),
+            s3=session.client("s3", region_name=region),
+            sagemaker=session.client("sagemaker", region_name=region) if deployment.inference_component_name else None,
         )
 
     def invoke(
@@ -75,6 +98,12 @@ class CohostClient:
         parameters: Mapping[str, object] | None = None,
         *,
         ready_timeout_s: float = READY_TIMEOUT_S,
+        wake: bool = False,
+        wake_timeout_s: float = WAKE_TIMEOUT_S,
+        notice: Callable[[Waiting], None] = _untold,
+        custom_attributes: str | None = None,
+        target_model: str | None = None,
+        inference_component_name: str | None = None,
     ) -> Any:  # noqa: ANN401 - each task answers a shape of its own
         """Call a model and return its answer, read from JSON.
 
@@ -83,29 +112,36 @@ class CohostClient:
             inputs: a text, a pair `{"text": …, "text_pair": …}`, or a list of either, as the model's task takes them.
             parameters: the task's parameters, such as `top_k` or `candidate_labels`.
             ready_timeout_s: how long to go on asking while the service says that the model is still loading.
+            wake: wait for a scale-to-zero endpoint that is at zero; without, such a call fails at once, and wakes it
+                all the same. On a multi-model endpoint, which is never at zero, it changes nothing.
+            wake_timeout_s: how long to wait for that at most.
+            notice: told now and then how long the call has waited for a copy, and before each pause.
+            custom_attributes: attributes for the container, such as `trace=abc`, without spaces.
+            target_model: for who knows the way of a multi-model endpoint: it must lead to `model`, or nothing is sent.
+            inference_component_name: the same for a scale-to-zero endpoint.
 
         Raises:
-            RoutingError: no such model on the endpoint; nothing was sent.
+            RoutingError: no such model on the endpoint, or a way that it does not have; nothing was sent.
+            NoCapacityError: the endpoint is at zero, and was not waited for or did not wake up in time.
+            ModelNotReadyError: the model was not loaded in time.
             InvocationError: the body is too large or empty (nothing was sent), or the service or the model answered
                 with an error, or with a 200 that holds none of the task's answers.
         """
         route = self.route(model)
-        body = _body(model, inputs, parameters)
-        deadline = time.monotonic() + ready_timeout_s
-        pause_s = 0.5
-        while True:
-            try:
-                answer = self._send(route, body)
-            except ClientError as error:
-                if _code(error) not in NOT_READY or time.monotonic() + pause_s > deadline:
-                    raise _invocation_error(model, error) from error
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, 10.0)
-            except BotoCoreError as error:
-                msg = f"model {model!r} cannot be called: {error}; fix: check the network, credentials and region"
-                raise InvocationError(msg) from error
-            else:
-                return _read_answer(model, answer)
+        route.check_given(target_model=target_model, inference_component_name=inference_component_name)
+        arguments = route.arguments(custom_attributes)
+        body = make_body(model, inputs, parameters)
+        loading = self._loading.setdefault(model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock))
+        try:
+            return self._awake(
+                lambda: loading.run(
+                    lambda: self._send(model, arguments, body), limit_s=ready_timeout_s, notice=_untold
+                ),
+                wake_timeout_s if wake else None,
+                notice,
+            )
+        except LimitPassedError as passed:
+            raise _too_late(passed.last) from passed.last
 
     def route(self, model: str) -> Route:
         """Where calls of a model go.
@@ -113,16 +149,29 @@ class CohostClient:
         Raises:
             RoutingError: no such model on the endpoint.
         """
-        known = {**self.deployment.models, **self._pushed}
-        if model not in known:
+        deployment = self.deployment
+        known = {**deployment.models, **self._pushed}
+        # A component's archive holds all its models, so nothing can have been pushed beside them.
+        if model not in known and deployment.inference_component_name is None:
             self._pushed = self._list_live()
             known |= self._pushed
         return find_route(
-            endpoint_name=self.deployment.endpoint_name,
-            topology=self.deployment.topology,
+            endpoint_name=deployment.endpoint_name,
+            topology=deployment.topology,
             model=model,
             known=known,
+            inference_component_name=deployment.inference_component_name,
         )
+
+    def _awake(self, send: Callable[[], Answer], limit_s: float | None, notice: Callable[[Waiting], None]) -> Answer:
+        """Make a call; with a limit, wait that long for a component that has no copy."""
+        if self._waker is None:
+            return send()
+        if limit_s is not None:
+            return self._waker.run(send, limit_s=limit_s, notice=notice)
+        answer = send()
+        self._waker.answered()
+        return answer
 
     def _list_live(self) -> dict[str, str]:
         """The models whose archives lie in the live generation, pushed ones too."""
@@ -135,54 +184,22 @@ class CohostClient:
             return {}
         return {key.removesuffix(ARCHIVE_SUFFIX): key for key in keys if key.endswith(ARCHIVE_SUFFIX)}
 
-    def _send(self, route: Route, body: bytes) -> bytes:
-        response = self._runtime.invoke_endpoint(
-            **route.arguments(), Body=body, ContentType="application/json", Accept="application/json"
-        )
-        return response["Body"].read()
+    def _send(self, model: str, arguments: Mapping[str, str], body: bytes) -> Any:  # noqa: ANN401 - as invoke
+        try:
+            response = self._runtime.invoke_endpoint(
+                **arguments, Body=body, ContentType="application/json", Accept="application/json"
+            )
+            answer = response["Body"].read()
+        except ClientError as error:
+            raise refused(model, error) from error
+        except BotoCoreError as error:
+            raise unreachable(model, error) from error
+        return read_answer(model, answer)
 
 
-def _body(model: str, inputs: object, parameters: Mapping[str, object] | None) -> bytes:
-    if inputs in ("", [], {}, None):
-        msg = (
-            f"model {model!r}: inputs is empty; allowed: a text, a pair or a list of them; fix: give at least one text"
-        )
-        raise InvocationError(msg)
-    # `parameters: null` is an error to the stock handler, so the key is left out.
-    payload = {"inputs": inputs, **({"parameters": dict(parameters)} if parameters else {})}
-    body = json.dumps(payload, ensure_ascii=False, allow_nan=False).encode()
-    if len(body) > MAX_BODY_BYTES:
-        msg = (
-            f"model {model!r}: a body of {len(body)} bytes; allowed: {MAX_BODY_BYTES} bytes; "
-            "fix: send the texts in several calls"
-        )
-        raise InvocationError(msg)
-    return body
-
-
-def _read_answer(model: str, answer: bytes) -> Any:  # noqa: ANN401 - as invoke
-    try:
-        content = json.loads(answer)
-    except ValueError:
-        content = answer.decode(errors="replace")
-    if isinstance(content, str):
-        # The stock handler answers input that it cannot read with 200 and a sentence (DJL Serving 0.36.0).
-        msg = f"model {model!r} answered 200 with a sentence instead of results: {content[:300]!r}"
-        raise InvocationError(msg, status=200)
-    return content
-
-
-def _code(error: ClientError) -> str:
-    return error.response["Error"].get("Code", "")
-
-
-def _invocation_error(model: str, error: ClientError) -> InvocationError:
-    response: Mapping[str, Any] = error.response
-    status = response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"]
-    message = response.get("OriginalMessage") or response["Error"].get("Message", str(error))
-    where = "the model" if "OriginalStatusCode" in response else "the service"
-    return InvocationError(
-        f"model {model!r}: {where} answered {status} {_code(error)}: {' '.join(str(message).split())}",
-        status=int(status),
-        code=_code(error),
-    )
+def _too_late(last: Exception) -> InvocationError:
+    """The error of a caller whose limit has passed; another caller may have heard the refusal, so it is made anew."""
+    if not isinstance(last, InvocationError):
+        raise last
+    kind = NoCapacityError if isinstance(last, NoCapacityError) else ModelNotReadyError
+    return kind(f"{last}; waited until the limit", status=last.status, code=last.code)

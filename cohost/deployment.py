@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost.errors import StackError
+from cohost.routing import SCALE_TO_ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,12 +18,17 @@ if TYPE_CHECKING:
 
 DEFAULT_STACK = "LmiCohostStack"
 
+COMPONENT_OUTPUT = "InferenceComponentName"
 _OUTPUTS = ("EndpointName", "BucketName", "Prefix", "Generation", "ModelDataUrl", "Region", "Topology", "Models")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """One deployed endpoint. `models` maps each model's name to its TargetModel, as of the last deploy."""
+    """One deployed endpoint.
+
+    `models` maps each model's name to its TargetModel, or to its name in the container of a scale-to-zero endpoint, as
+    of the last deploy. `inference_component_name` is None on a multi-model endpoint, which has none.
+    """
 
     stack_name: str
     endpoint_name: str
@@ -33,6 +39,7 @@ class Deployment:
     region: str
     topology: str
     models: Mapping[str, str]
+    inference_component_name: str | None = None
 
     @classmethod
     def from_outputs(cls, stack_name: str, outputs: Mapping[str, str]) -> Deployment:
@@ -41,7 +48,8 @@ class Deployment:
         Raises:
             StackError: an output is missing, so the stack is not one of ours or was deployed by another version.
         """
-        if missing := [name for name in _OUTPUTS if name not in outputs]:
+        needed = [*_OUTPUTS, *((COMPONENT_OUTPUT,) if outputs.get("Topology") == SCALE_TO_ZERO else ())]
+        if missing := [name for name in needed if name not in outputs]:
             msg = (
                 f"stack {stack_name!r} has no output {', '.join(missing)}; allowed: a stack deployed by this version; "
                 f"fix: run `cdk deploy {stack_name}`, or name the right one with --stack"
@@ -57,6 +65,7 @@ class Deployment:
             region=outputs["Region"],
             topology=outputs["Topology"],
             models=json.loads(outputs["Models"]),
+            inference_component_name=outputs.get(COMPONENT_OUTPUT),
         )
 
 

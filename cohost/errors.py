@@ -5,6 +5,8 @@ CohostError
 ├── ImageError        an image reference, its backend or its region does not fit
 ├── RoutingError      a call names a model or a way of addressing that the endpoint does not have
 ├── InvocationError   the endpoint answered with an error
+│   ├── ModelNotReadyError   the model is still being loaded
+│   └── NoCapacityError      no copy of the models runs: scaled to zero, or not up yet
 ├── StackError        the stack is not there, or not in a state that the command needs
 ├── LocalError        the AWS on this machine cannot start, stop or be reached
 ├── PlanError         a model's shape or a plan's numbers do not fit (cohost/plan/errors.py)
@@ -50,6 +52,14 @@ class InvocationError(CohostError):
         self.status = status
         self.code = code
         super().__init__(message)
+
+
+class ModelNotReadyError(InvocationError):
+    """The service still loads the model; asking again later helps."""
+
+
+class NoCapacityError(InvocationError):
+    """No copy of the models runs: scaled to zero, or on its way up. Asking again in some minutes helps."""
 
 
 class StackError(CohostError):

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cohost.client import MAX_BODY_BYTES
+from cohost.exchange import MAX_BODY_BYTES
 from load_tests.errors import LoadError
 from load_tests.tokens import counter, find_tokenizer
 

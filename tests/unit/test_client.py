@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
 
-from cohost import client as client_module
-from cohost.client import MAX_BODY_BYTES, CohostClient
+from cohost.client import CohostClient
 from cohost.deployment import Deployment
-from cohost.errors import InvocationError, RoutingError
+from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, RoutingError
+from cohost.exchange import MAX_BODY_BYTES
+from cohost.waiting import Clock
 
 DEPLOYMENT = Deployment(
     stack_name="S",
@@ -29,17 +31,37 @@ DEPLOYMENT = Deployment(
 )
 
 
-class Harness:
-    """A client whose two services answer what a test tells them to; anything else that is sent fails the test."""
+COMPONENT = dataclasses.replace(
+    DEPLOYMENT,
+    topology="scale-to-zero",
+    models={"nli": "nli", "mini": "mini"},
+    inference_component_name="lmi-cohost-models",
+)
+NO_CAPACITY = (
+    "Inference Component has no capacity to process this request. ApplicationAutoScaling may be in-progress (if "
+    "configured) or try to increase the capacity by invoking UpdateInferenceComponentRuntimeConfig API."
+)
 
-    def __init__(self) -> None:
+
+class Harness:
+    """A client whose services answer what a test tells them to; anything else that is sent fails the test.
+
+    Waiting takes no time: `pauses` holds how long it would have.
+    """
+
+    def __init__(self, deployment: Deployment = DEPLOYMENT) -> None:
+        self.pauses: list[float] = []
         keys = {"region_name": "us-east-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
         runtime = boto3.client("sagemaker-runtime", **keys)
         s3 = boto3.client("s3", **keys)
+        sagemaker = boto3.client("sagemaker", **keys) if deployment.inference_component_name else None
         self.runtime, self.s3 = Stubber(runtime), Stubber(s3)
-        self.runtime.activate()
-        self.s3.activate()
-        self.client = CohostClient(DEPLOYMENT, runtime=runtime, s3=s3)
+        self.sagemaker: Any = Stubber(sagemaker) if sagemaker else None
+        self.stubbers = [stubber for stubber in (self.runtime, self.s3, self.sagemaker) if stubber]
+        for stubber in self.stubbers:
+            stubber.activate()
+        clock = Clock(now=lambda: sum(self.pauses), sleep=self.pauses.append, jitter=lambda: 0.0)
+        self.client = CohostClient(deployment, runtime=runtime, s3=s3, sagemaker=sagemaker, clock=clock)
 
     def answers(self, content: object, *, expected: dict[str, Any] | None = None) -> None:
         """The next call answers 200 with this content, as JSON unless it is bytes."""
@@ -57,12 +79,43 @@ class Harness:
         keys = [{"Key": f"p/0123456789ab/{name}"} for name in names]
         self.s3.add_response("list_objects_v2", {"Contents": keys}, {"Bucket": "bucket", "Prefix": "p/0123456789ab/"})
 
+    def is_at_zero(self) -> None:
+        """The next call is refused because no copy runs."""
+        self.fails("ValidationError", 400, message=NO_CAPACITY)
+
+    def has_copies(self, current: int, desired: int, status: str = "InService", **more: str) -> None:
+        """The next look at the component shows so many copies."""
+        arn = "arn:aws:sagemaker:us-east-1:123456789012:"
+        answer = {
+            "InferenceComponentName": "lmi-cohost-models",
+            "InferenceComponentArn": f"{arn}inference-component/lmi-cohost-models",
+            "EndpointName": "lmi-cohost",
+            "EndpointArn": f"{arn}endpoint/lmi-cohost",
+            "CreationTime": 0,
+            "LastModifiedTime": 0,
+            "InferenceComponentStatus": status,
+            "RuntimeConfig": {"DesiredCopyCount": desired, "CurrentCopyCount": current},
+            **more,
+        }
+        name = {"InferenceComponentName": "lmi-cohost-models"}
+        self.sagemaker.add_response("describe_inference_component", answer, name)
+
+    def nothing_is_left(self) -> None:
+        """All that was told to be asked was asked."""
+        for stubber in self.stubbers:
+            stubber.assert_no_pending_responses()
+
 
 @pytest.fixture
-def harness(monkeypatch: pytest.MonkeyPatch) -> Harness:
-    """A client over stubs, in which waiting takes no time."""
-    monkeypatch.setattr(client_module.time, "sleep", lambda _: None)
+def harness() -> Harness:
+    """A client of a multi-model endpoint over stubs."""
     return Harness()
+
+
+@pytest.fixture
+def component() -> Harness:
+    """A client of a scale-to-zero endpoint over stubs."""
+    return Harness(COMPONENT)
 
 
 def test_call_is_addressed_and_read(harness: Harness) -> None:
@@ -142,7 +195,7 @@ def test_loading_model_is_asked_again_for_a_limited_time(harness: Harness) -> No
     """Waiting has an end, with the service's own word as the reason."""
     harness.fails("ModelNotReadyException", 429, message="still loading")
 
-    with pytest.raises(InvocationError, match="429 ModelNotReadyException: still loading") as caught:
+    with pytest.raises(ModelNotReadyError, match="429 ModelNotReadyException: still loading; waited") as caught:
         harness.client.invoke("nli", "a", ready_timeout_s=0)
 
     assert caught.value.status == 429
@@ -168,6 +221,136 @@ def test_sentence_with_status_200_is_an_error(harness: Harness) -> None:
 
     with pytest.raises(InvocationError, match="answered 200 with a sentence"):
         harness.client.invoke("nli", "a")
+
+
+def test_component_is_called_by_the_model_s_name(component: Harness) -> None:
+    """The same call, told to the component, with the caller's own attributes beside the model."""
+    component.answers(
+        [1],
+        expected={
+            "EndpointName": "lmi-cohost",
+            "InferenceComponentName": "lmi-cohost-models",
+            "CustomAttributes": "trace=abc;model_name=nli",
+            **_any("Body ContentType Accept"),
+        },
+    )
+
+    assert component.client.invoke("nli", "a", custom_attributes="trace=abc") == [1]
+
+
+@pytest.mark.parametrize("model", ["NLI", "../nli", "nli.tar.gz", "", "lmi-cohost-models", "other"])
+def test_unknown_model_of_a_component_is_not_called(component: Harness, model: str) -> None:
+    """No request leaves, to S3 neither: a component has no model beside those of its deploy."""
+    with pytest.raises(RoutingError, match="allowed: mini, nli"):
+        component.client.invoke(model, "a")
+
+
+def test_the_other_topology_s_argument_sends_nothing(harness: Harness, component: Harness) -> None:
+    """Who mixes the ways up is told the right argument, before any request."""
+    with pytest.raises(RoutingError, match="refuses target_model; allowed: inference_component_name"):
+        component.client.invoke("nli", "a", target_model="nli.tar.gz")
+    with pytest.raises(RoutingError, match=r"refuses inference_component_name; allowed: target_model 'nli\.tar\.gz'"):
+        harness.client.invoke("nli", "a", inference_component_name="lmi-cohost-models")
+
+
+def test_endpoint_at_zero_is_an_error_of_its_own(component: Harness) -> None:
+    """Who does not wait can tell zero from every other refusal, and hears how to wait."""
+    component.is_at_zero()
+
+    with pytest.raises(
+        NoCapacityError, match=r"400 ValidationError: Inference Component has no capacity .*fix: wait"
+    ) as caught:
+        component.client.invoke("nli", "a")
+
+    assert (caught.value.status, caught.value.code, component.pauses) == (400, "ValidationError", [])
+
+
+def test_waking_calls_once_and_then_looks(component: Harness) -> None:
+    """Only the first call is refused: while a copy starts nothing is sent that would ask for another one."""
+    told: list[float] = []
+    component.is_at_zero()
+    component.has_copies(0, 0)
+    component.has_copies(0, 1, "Updating")
+    component.has_copies(0, 1, "Updating")
+    component.has_copies(1, 1)
+    component.answers([1])
+
+    assert component.client.invoke("nli", "a", wake=True, notice=lambda now: told.append(now.waited_s)) == [1]
+    component.nothing_is_left()
+    assert (component.pauses, told) == ([2, 4, 8, 10], [0, 2, 6, 14])
+
+
+def test_a_call_that_nobody_heard_is_made_again(component: Harness) -> None:
+    """If after three minutes no copy is wanted, the alarm missed the call."""
+    component.is_at_zero()
+    for _ in range(20):  # after 2, 6, 14, 24 … 184 s
+        component.has_copies(0, 0)
+    component.is_at_zero()
+    component.has_copies(1, 1)
+    component.answers([1])
+
+    assert component.client.invoke("nli", "a", wake=True) == [1]
+    component.nothing_is_left()
+
+
+def test_who_may_not_look_calls_now_and_then(component: Harness) -> None:
+    """The right to invoke is enough to wait; a call a minute shows when it is up."""
+    component.is_at_zero()
+    for _ in range(8):
+        component.sagemaker.add_client_error("describe_inference_component", "AccessDeniedException", "no", 400)
+    component.answers([1])
+
+    assert component.client.invoke("nli", "a", wake=True) == [1]
+    component.nothing_is_left()
+    assert sum(component.pauses) == 64
+
+
+def test_waking_has_a_limit(component: Harness) -> None:
+    """The error is the typed one, and says that it was waited for."""
+    component.is_at_zero()
+    for _ in range(4):
+        component.has_copies(0, 1, "Updating")
+
+    with pytest.raises(NoCapacityError, match="waited until the limit") as caught:
+        component.client.invoke("nli", "a", wake=True, wake_timeout_s=20)
+    assert (sum(component.pauses), caught.value.status) == (20, 400)
+
+
+def test_a_component_that_has_failed_is_not_waited_for(component: Harness) -> None:
+    """What cannot come up by itself is told at once, with SageMaker's reason."""
+    component.is_at_zero()
+    component.has_copies(0, 1, "Failed", FailureReason="the archive is not there")
+
+    with pytest.raises(NoCapacityError, match="has failed: the archive is not there; fix: "):
+        component.client.invoke("nli", "a", wake=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "message"),
+    [
+        ("ValidationError", 400, "Endpoint lmi-cohost of account 123456789012 not found."),
+        ("ValidationError", 400, "Inference Component x of endpoint lmi-cohost not found."),
+        ("ModelError", 424, "no capacity to process this request"),
+        ("ServiceUnavailable", 503, "try later"),
+        ("InternalFailure", 500, "broken"),
+    ],
+)
+def test_waking_repeats_no_other_fault(component: Harness, code: str, status: int, message: str) -> None:
+    """A 400 that is not about capacity, or a model that says so itself, goes to the caller at once."""
+    component.fails(code, status, message=message)
+
+    with pytest.raises(InvocationError) as caught:
+        component.client.invoke("nli", "a", wake=True)
+
+    assert not isinstance(caught.value, NoCapacityError)
+    assert (caught.value.code, component.pauses) == (code, [])
+
+
+def test_waking_changes_nothing_on_a_multi_model_endpoint(harness: Harness) -> None:
+    """The same code runs on both topologies: an endpoint that is never at zero needs no waking."""
+    harness.answers([1])
+
+    assert harness.client.invoke("nli", "a", wake=True) == [1]
 
 
 def _any(names: str) -> dict[str, Any]:

@@ -53,6 +53,19 @@ def test_outputs_become_a_deployment() -> None:
 
     assert deployment.endpoint_name == "lmi-cohost"
     assert deployment.models == {"nli": "nli.tar.gz"}
+    assert deployment.inference_component_name is None
+
+
+def test_outputs_of_a_scale_to_zero_stack_name_its_component() -> None:
+    """The component is part of each call, so a stack that lacks it is told."""
+    outputs = {**OUTPUTS, "Topology": "scale-to-zero", "Models": '{"nli": "nli"}'}
+    with pytest.raises(StackError, match="has no output InferenceComponentName"):
+        Deployment.from_outputs("S", outputs)
+
+    deployment = Deployment.from_outputs("S", {**outputs, "InferenceComponentName": "lmi-cohost-models"})
+
+    assert deployment.inference_component_name == "lmi-cohost-models"
+    assert deployment.models == {"nli": "nli"}
 
 
 @pytest.mark.parametrize("missing", sorted(OUTPUTS))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from cohost.client import MAX_BODY_BYTES
+from cohost.exchange import MAX_BODY_BYTES
 from load_tests import payloads
 from load_tests.errors import LoadError
 from load_tests.payloads import Book, Wanted, make_book

@@ -1,0 +1,82 @@
+"""A call's body, and what its answer or its error means."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError
+from cohost.waking import is_no_capacity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from botocore.exceptions import BotoCoreError, ClientError
+
+MAX_BODY_BYTES = 6_291_456
+"""SageMaker's limit of a real-time request (API reference: InvokeEndpoint, Body)."""
+
+NOT_READY = "ModelNotReadyException"
+
+
+def make_body(model: str, inputs: object, parameters: Mapping[str, object] | None) -> bytes:
+    """The body of a call, as JSON in UTF-8.
+
+    Raises:
+        InvocationError: it is empty, or too large to be sent.
+    """
+    if inputs in ("", [], {}, None):
+        msg = (
+            f"model {model!r}: inputs is empty; allowed: a text, a pair or a list of them; fix: give at least one text"
+        )
+        raise InvocationError(msg)
+    # `parameters: null` is an error to the stock handler, so the key is left out.
+    payload = {"inputs": inputs, **({"parameters": dict(parameters)} if parameters else {})}
+    body = json.dumps(payload, ensure_ascii=False, allow_nan=False).encode()
+    if len(body) > MAX_BODY_BYTES:
+        msg = (
+            f"model {model!r}: a body of {len(body)} bytes; allowed: {MAX_BODY_BYTES} bytes; "
+            "fix: send the texts in several calls"
+        )
+        raise InvocationError(msg)
+    return body
+
+
+def read_answer(model: str, answer: bytes) -> Any:  # noqa: ANN401 - each task answers a shape of its own
+    """The content of an answer.
+
+    Raises:
+        InvocationError: it is a sentence instead of results.
+    """
+    try:
+        content = json.loads(answer)
+    except ValueError:
+        content = answer.decode(errors="replace")
+    if isinstance(content, str):
+        # The stock handler answers input that it cannot read with 200 and a sentence (DJL Serving 0.36.0).
+        msg = f"model {model!r} answered 200 with a sentence instead of results: {content[:300]!r}"
+        raise InvocationError(msg, status=200)
+    return content
+
+
+def unreachable(model: str, error: BotoCoreError) -> InvocationError:
+    """What a call that got no answer is told."""
+    return InvocationError(f"model {model!r} cannot be called: {error}; fix: check the network, credentials and region")
+
+
+def refused(model: str, error: ClientError) -> InvocationError:
+    """What an error of the service or the model is told: NoCapacityError and ModelNotReadyError where it is one."""
+    response: Mapping[str, Any] = error.response
+    code = response["Error"].get("Code", "")
+    status = response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"]
+    message = response.get("OriginalMessage") or response["Error"].get("Message", str(error))
+    where = "the model" if "OriginalStatusCode" in response else "the service"
+    text = f"model {model!r}: {where} answered {status} {code}: {' '.join(str(message).split())}"
+    if is_no_capacity(code, str(message)):
+        fix = (
+            "; fix: wait for it, with `cohost invoke --wake` or `client.invoke(…, wake=True)`, or wake it beforehand "
+            "with `cohost wake`"
+        )
+        return NoCapacityError(text + fix, status=int(status), code=code)
+    kind = ModelNotReadyError if code == NOT_READY else InvocationError
+    return kind(text, status=int(status), code=code)
