@@ -11,6 +11,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
+from constructs_lib.endpoint_metrics import INSTANCE_NAMESPACE, EndpointMetrics
 from constructs_lib.execution_role import ExecutionRole
 
 if TYPE_CHECKING:
@@ -21,12 +22,8 @@ if TYPE_CHECKING:
 
 VARIANT_NAME: Final = "AllTraffic"
 
-# What is called how often and how long it takes; how full the instances are (AWS: SageMaker metrics in CloudWatch).
-INVOCATION_NAMESPACE: Final = "AWS/SageMaker"
-INSTANCE_NAMESPACE: Final = "/aws/sagemaker/Endpoints"
 
-
-class MultiModelEndpoint(Construct):
+class MultiModelEndpoint(EndpointMetrics, Construct):
     """An endpoint in multi-model mode: SageMaker loads an archive when it is first called by its key.
 
     The endpoint has the given name; Model and EndpointConfig have none, because both are replaced on a change and a
@@ -65,6 +62,7 @@ class MultiModelEndpoint(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self.endpoint_name = endpoint_name
+        self.variant_name = VARIANT_NAME
         self.log_group = logs.LogGroup(
             self,
             "Logs",
@@ -115,41 +113,6 @@ class MultiModelEndpoint(Construct):
             grantee=grantee, actions=["sagemaker:InvokeEndpoint"], resource_arns=[self.endpoint_arn]
         )
 
-    def metric(
-        self,
-        metric_name: str,
-        *,
-        namespace: str = INVOCATION_NAMESPACE,
-        statistic: str = "Average",
-        period: cdk.Duration | None = None,
-    ) -> cloudwatch.Metric:
-        """A metric of this endpoint; over one minute unless `period` says otherwise. None of them is per model."""
-        return cloudwatch.Metric(
-            namespace=namespace,
-            metric_name=metric_name,
-            statistic=statistic,
-            period=cdk.Duration.minutes(1) if period is None else period,
-            dimensions_map={"EndpointName": self.endpoint_name, "VariantName": VARIANT_NAME},
-        )
-
-    def metric_invocations(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How many calls came in."""
-        return self.metric("Invocations", statistic="Sum", period=period)
-
-    def metric_invocation_errors(self, *, server: bool, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How many calls failed by the server's fault (5xx) or by the caller's (4xx)."""
-        return self.metric(f"Invocation{'5XX' if server else '4XX'}Errors", statistic="Sum", period=period)
-
-    def metric_model_latency(self, *, statistic: str = "p99", period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How long the container took to answer, in microseconds."""
-        return self.metric("ModelLatency", statistic=statistic, period=period)
-
-    def metric_overhead_latency(
-        self, *, statistic: str = "p99", period: cdk.Duration | None = None
-    ) -> cloudwatch.Metric:
-        """What SageMaker adds to the container's time, in microseconds; loading a model on its first call is in it."""
-        return self.metric("OverheadLatency", statistic=statistic, period=period)
-
     def metric_model_loading_wait_time(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
         """How long calls waited for their model to be fetched and loaded, in microseconds."""
         return self.metric("ModelLoadingWaitTime", statistic="Maximum", period=period)
@@ -162,14 +125,14 @@ class MultiModelEndpoint(Construct):
         """How many models the containers hold."""
         return self.metric("LoadedModelCount", namespace=INSTANCE_NAMESPACE, period=period)
 
-    def metric_gpu_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How busy the GPUs are, in percent summed over them."""
-        return self.metric("GPUUtilization", namespace=INSTANCE_NAMESPACE, period=period)
+    def metric_model_loading_time(
+        self, *, statistic: str = "Average", period: cdk.Duration | None = None
+    ) -> cloudwatch.Metric:
+        """How long the container took to load a model that it had been given, in microseconds."""
+        return self.metric("ModelLoadingTime", statistic=statistic, period=period)
 
-    def metric_gpu_memory_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How full the GPUs' memory is, in percent summed over them."""
-        return self.metric("GPUMemoryUtilization", namespace=INSTANCE_NAMESPACE, period=period)
-
-    def metric_memory_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How full the host's memory is, in percent."""
-        return self.metric("MemoryUtilization", namespace=INSTANCE_NAMESPACE, period=period)
+    def metric_model_downloading_time(
+        self, *, statistic: str = "Average", period: cdk.Duration | None = None
+    ) -> cloudwatch.Metric:
+        """How long fetching an archive from S3 took, in microseconds."""
+        return self.metric("ModelDownloadingTime", statistic=statistic, period=period)
