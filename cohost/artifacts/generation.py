@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
+from .archive import BUNDLE_DIGEST
 from .errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -38,8 +39,19 @@ class Generation:
         """Whether nothing tells that this generation ever existed."""
         return not self.models and not self.removed
 
+    @property
+    def bundled(self) -> bool:
+        """Whether it holds, or held, a bundle of all models instead of an archive a model."""
+        return _any_bundle(chain(self.models.values(), *self.removed.values()))
+
     def agrees(self, wanted: Mapping[str, str]) -> bool:
-        """Whether no wanted model has, or had, other content here: the old copy may still be loaded somewhere."""
+        """Whether no wanted model has, or had, other content here: the old copy may still be loaded somewhere.
+
+        Archives and a bundle never lie in one generation: what an endpoint of the one kind reads would be taken away
+        while it still serves.
+        """
+        if not self.empty and self.bundled != _any_bundle(wanted.values()):
+            return False
         return all(
             self.models.get(name, digest) == digest and set(self.removed.get(name, ())) <= {digest}
             for name, digest in wanted.items()
@@ -52,6 +64,10 @@ class Changes:
 
     write: tuple[str, ...]
     remove: Mapping[str, str]
+
+
+def _any_bundle(digests: Iterable[str]) -> bool:
+    return any(digest.startswith(BUNDLE_DIGEST) for digest in digests)
 
 
 def generation_id(wanted: Mapping[str, str], taken: Collection[str] = ()) -> str:

@@ -2,8 +2,9 @@
 
 Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
 models that need some, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, and `WeightsBucket`, the
-bucket of weights that were pushed to S3. Its physical id is the S3 URI of the generation that holds the models, its
-attributes are `ModelDataUrl` (the same URI) and `Generation`.
+bucket of weights that were pushed to S3. `Layout` is "archives" (one a model; the default) or "bundle" (one of all
+models). Its physical id is the S3 URI of the generation that holds the models, its attributes are `Generation` and
+`ModelDataUrl`, which is the same URI, or that of the bundle's archive.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .deadline import Deadline
 from .errors import ArtifactError
 from .publisher import Publisher
 from .reply import Reply
-from .request import models_of, names_in, place_of, revisions_of
+from .request import archives_of, is_bundle, names_in, place_of, revisions_of
 from .store import ModelStore
 from .weights import MANIFESTS
 
@@ -107,20 +108,20 @@ def _handle(event: Event, reply: Reply, deadline: Deadline) -> tuple[str, dict[s
 def _create(event: Event, deadline: Deadline) -> tuple[str, dict[str, str]]:
     properties = event.get("ResourceProperties", {})
     store = _store(properties, deadline)
-    models = models_of(properties)
-    return _outcome(store, _publisher(store, deadline, properties).create(models))
+    archives = archives_of(properties)
+    return _outcome(store, _publisher(store, deadline, properties).create(archives), properties)
 
 
 def _update(event: Event, deadline: Deadline) -> tuple[str, dict[str, str]]:
     properties = event.get("ResourceProperties", {})
     store = _store(properties, deadline)
-    models = models_of(properties)
+    archives = archives_of(properties)
     generation = _publisher(store, deadline, properties).update(
-        models,
+        archives,
         current=store.generation_at(event.get("PhysicalResourceId", "")),
         previous=names_in(event.get("OldResourceProperties")),
     )
-    return _outcome(store, generation)
+    return _outcome(store, generation, properties)
 
 
 def _delete(event: Event, deadline: Deadline) -> None:
@@ -161,7 +162,8 @@ def _check_weights(names: Collection[str], properties: Mapping[str, Any], deadli
     Raises:
         ArtifactError: weights that the models need are not in the weights bucket, or not all of them.
     """
-    needed = {name: revision for name, revision in revisions_of(properties).items() if name in names}
+    bundle = is_bundle(properties)
+    needed = {name: revision for name, revision in revisions_of(properties).items() if name in names or bundle}
     if not needed:
         return
     bucket = Bucket(s3_client(), properties["WeightsBucket"], deadline.check)
@@ -174,9 +176,10 @@ def _check_weights(names: Collection[str], properties: Mapping[str, Any], deadli
         )
 
 
-def _outcome(store: ModelStore, generation: str) -> tuple[str, dict[str, str]]:
+def _outcome(store: ModelStore, generation: str, properties: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     uri = store.uri(generation)
-    return uri, {"ModelDataUrl": uri, "Generation": generation}
+    data_url = store.bundle_uri(generation) if is_bundle(properties) else uri
+    return uri, {"ModelDataUrl": data_url, "Generation": generation}
 
 
 def _reason(error: Exception) -> str:

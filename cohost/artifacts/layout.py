@@ -1,6 +1,7 @@
 """Where things lie in the bucket. Pure, no S3.
 
 <prefix><generation>/<name>.tar.gz                   archives, and nothing else: ModelDataUrl points here
+<prefix><generation>/models.tar.gz                   of a bundle, the one archive of all models: ModelDataUrl is this
 <prefix>removed/<generation>/<name>/<digest>         zero bytes: this content was once served under this name
 <prefix>unfinished/<generation>                      zero bytes: nobody has been told of this generation yet
 """
@@ -13,6 +14,9 @@ from .generation import is_generation_id
 
 _SUFFIX = ".tar.gz"
 
+BUNDLE_NAME = "models"
+"""What a bundle is named where an archive has its model's name."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
@@ -22,8 +26,12 @@ class Layout:
     prefix: str
 
     def uri(self, generation: str) -> str:
-        """The generation's S3 URI, which is SageMaker's ModelDataUrl and CloudFormation's physical id."""
+        """The generation's S3 URI: CloudFormation's physical id, and ModelDataUrl of a multi-model endpoint."""
         return f"s3://{self.bucket}/{self.archives(generation)}"
+
+    def bundle_uri(self, generation: str) -> str:
+        """The S3 URI of a generation's bundle: ModelDataUrl where one container serves all models."""
+        return f"s3://{self.bucket}/{self.archive(generation, BUNDLE_NAME)}"
 
     def generation_at(self, uri: str) -> str | None:
         """The generation that an S3 URI stands for; None if it is none of this bucket and prefix."""

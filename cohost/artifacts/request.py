@@ -6,14 +6,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .archive import model_files
+from .archive import bundle_files, model_files
 from .errors import ArtifactError
 from .generation import check_name
 from .handlers import handler_files, handler_version
+from .layout import BUNDLE_NAME
+from .verify import startup_faults
 from .weights import Revision, revision_in, with_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+ARCHIVES, BUNDLE = "archives", "bundle"
+"""Values of `Layout`: an archive a model, or one of all models."""
 
 _PREFIX = re.compile(r"(?!.*(?:^|/)\.{1,2}/)(?:[^/\s]+/)+")
 
@@ -36,8 +41,34 @@ def place_of(properties: Mapping[str, Any]) -> Place:
     return Place(bucket=properties["Bucket"], prefix=properties["Prefix"])
 
 
+def is_bundle(properties: Mapping[str, Any]) -> bool:
+    """Whether all models go into one archive, as `Layout` says.
+
+    Raises:
+        ArtifactError: Layout is none that this version knows.
+    """
+    layout = properties.get("Layout", ARCHIVES)
+    if layout not in {ARCHIVES, BUNDLE}:
+        raise ArtifactError(f"Layout: is {_short(layout)}; allowed are {ARCHIVES} and {BUNDLE}; write one of these")
+    return bool(layout == BUNDLE)
+
+
+def archives_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
+    """The files of each archive to publish, by its name: a model's, or that of the bundle of all models.
+
+    Raises:
+        ArtifactError: as `models_of` and `is_bundle`, or a model of a bundle could not be loaded, which would keep all
+            of them from being served.
+    """
+    models = models_of(properties)
+    if not is_bundle(properties):
+        return models
+    _raise(startup_faults(models))
+    return {BUNDLE_NAME: bundle_files(models)}
+
+
 def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
-    """The files of each model's archive, by model name.
+    """The files of each model, by model name.
 
     Raises:
         ArtifactError: models, their properties or requirements are not as they must be; names all faults.
@@ -64,8 +95,10 @@ def revisions_of(properties: Mapping[str, Any]) -> dict[str, Revision]:
 
 
 def names_in(properties: object) -> frozenset[str]:
-    """The model names in a resource's former properties, which are taken as they are."""
+    """The names of the archives that a resource's former properties asked for; these are taken as they are."""
     models = properties.get("Models") if isinstance(properties, dict) else None
+    if isinstance(properties, dict) and properties.get("Layout") == BUNDLE:
+        return frozenset({BUNDLE_NAME})
     return frozenset(models) if isinstance(models, dict) else frozenset()
 
 

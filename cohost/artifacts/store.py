@@ -33,8 +33,12 @@ class ModelStore:
         self._bucket = Bucket(s3_client, bucket, checkpoint)
 
     def uri(self, generation: str) -> str:
-        """The generation's S3 URI: SageMaker's ModelDataUrl."""
+        """The generation's S3 URI: SageMaker's ModelDataUrl of a multi-model endpoint."""
         return self._layout.uri(generation)
+
+    def bundle_uri(self, generation: str) -> str:
+        """The S3 URI of a generation's bundle: ModelDataUrl where one container serves all models."""
+        return self._layout.bundle_uri(generation)
 
     def generation_at(self, uri: str) -> str | None:
         """The generation that a URI stands for; None if it does not lie in this store."""
@@ -81,6 +85,11 @@ class ModelStore:
         found = self.read(generation)
         if found.empty:
             raise ArtifactError(f"{self.uri(generation)}: there is no such generation; run `cdk deploy` first")
+        if found.bundled:
+            raise ArtifactError(
+                f"model {name!r}: {self.uri(generation)} holds one archive of all models, which never changes; "
+                "run `cdk deploy`, which publishes a new one"
+            )
         if not found.agrees({check_name(name): digest}):
             raise ArtifactError(
                 f"model {name!r}: other content is or was published as {self.uri(generation)}{name}.tar.gz, and a "

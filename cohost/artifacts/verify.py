@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Fault", "verify"]
 
 _PROPERTIES = "serving.properties"
+_HEAD_BYTES = 64
 _PACK = "pack it with `tar -czf model.tar.gz -C folder .`"
 
 
@@ -42,6 +43,21 @@ def verify(path: Path) -> list[Fault]:
         if member.kind == "file" and member.name.startswith(root)
     }
     return [*faults, *_check_contents(files)]
+
+
+def startup_faults(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[str]:
+    """Yield what would keep a server from starting with these models (files by model name), a line each.
+
+    A model that fails at start-up ends the server, and all other models with it (DJL Serving 0.36.0, recording 15).
+    """
+    for model, files in models.items():
+        for fault in _check_contents({name: _in_memory(name, data) for name, data in files.items()}):
+            if fault.severity == "error":
+                yield f"models.{model}: {fault.message}; {fault.fix}"
+
+
+def _in_memory(name: str, data: bytes) -> Member:
+    return Member(name=name, kind="file", size=len(data), head=data[:_HEAD_BYTES], text=data)
 
 
 def _check_members(members: Sequence[Member]) -> Iterator[Fault]:

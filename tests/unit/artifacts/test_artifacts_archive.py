@@ -70,9 +70,11 @@ def test_gzip_header_names_no_time_system_or_level() -> None:
     assert gzip.decompress(data)[:1] == b"a"
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "a b", "ä", "a\x00", "a" * 101])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "/a", "a/", "a//b", "../a", "a/..", "a/b/c", "a\\b", "a b", "ä", "a\x00", "a" * 101]
+)
 def test_names_other_than_plain_file_names_are_refused(name: str) -> None:
-    """What the server would not find at the root is never packed."""
+    """What the server would not find, at the root or in a model's folder, is never packed."""
     with pytest.raises(ArtifactError, match="plain file name"):
         pack({name: b""})
 

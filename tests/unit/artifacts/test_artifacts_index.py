@@ -159,7 +159,7 @@ def test_unexpected_error_is_answered_too(
     send: Send, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault of the code itself fails the deployment at once instead of after an hour."""
-    monkeypatch.setattr(index, "models_of", lambda _: 1 // 0)
+    monkeypatch.setattr(index, "archives_of", lambda _: 1 // 0)
     answer = send(cloudformation.event("Create", A))
     assert answer["Status"] == "FAILED"
     assert answer["Reason"].startswith("ZeroDivisionError")

@@ -1,0 +1,231 @@
+"""One archive of all models: what is in it, when there is a new one, and what is never published."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cohost.artifacts.archive import bundle_files, content_digest, digest, pack
+from cohost.artifacts.errors import ArtifactError
+from cohost.artifacts.generation import Generation
+from cohost.artifacts.request import archives_of
+from cohost.artifacts.store import ModelStore
+from cohost.artifacts.verify import startup_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mypy_boto3_s3 import S3Client
+
+    from tests.unit.artifacts.conftest import CloudFormation, Spy
+
+    Send = Callable[..., dict[str, Any]]
+    Keys = Callable[[], set[str]]
+
+A = {"a": {"engine": "Python", "option.model_id": "org/a"}}
+AB = {**A, "b": {"engine": "Python", "option.model_id": "org/b"}}
+CHANGED = {"a": {"engine": "Python", "option.model_id": "org/a", "batch_size": "8"}}
+MODELS = {"b": {"model.py": b"code", "serving.properties": b"x=1\n"}, "a": {"serving.properties": b"x=2\n"}}
+
+
+def event(
+    cloudformation: CloudFormation, kind: str, models: dict[str, Any], *, old: Any = None, at: str = "", **changed: Any
+) -> dict[str, Any]:
+    """A request for a store whose layout is a bundle; the old properties too, unless `changed` says `OldLayout`."""
+    built = cloudformation.event(kind, models, old=old)
+    built["ResourceProperties"] |= {"Layout": changed.get("Layout", "bundle")}
+    if old is not None:
+        built["OldResourceProperties"] |= {"Layout": changed.get("OldLayout", "bundle")}
+    return built | ({"PhysicalResourceId": at} if at else {})
+
+
+def test_each_model_is_a_folder_and_nothing_else_lies_at_the_root() -> None:
+    """A plain file at the root would make the server take the whole store for one model."""
+    with tarfile.open(fileobj=io.BytesIO(pack(bundle_files(MODELS)))) as tar:
+        names = tar.getnames()
+
+    assert names == ["a/serving.properties", "b/model.py", "b/serving.properties"]
+
+
+def test_same_models_give_the_same_bytes_in_whatever_order() -> None:
+    """A second synth or another machine publishes nothing new."""
+    turned = {name: dict(reversed(files.items())) for name, files in reversed(MODELS.items())}
+
+    assert pack(bundle_files(turned)) == pack(bundle_files(MODELS))
+
+
+def test_digest_is_that_of_the_members_and_says_that_it_is_a_bundle() -> None:
+    """It is read back from the archive alone, and stands for no single model's archive."""
+    files = bundle_files(MODELS)
+
+    assert digest(pack(files)) == content_digest(files)
+    assert content_digest(files).startswith("bundle-")
+    assert not content_digest(MODELS["a"]).startswith("bundle-")
+
+
+def test_file_cannot_move_from_one_model_to_another_unnoticed() -> None:
+    """The folder counts for the digest, as does the boundary between folder and file."""
+    digests = {content_digest(files) for files in ({"a/b": b""}, {"b/a": b""}, {"ab/c": b""}, {"a/bc": b""})}
+
+    assert len(digests) == 4
+
+
+def test_create_publishes_one_archive_and_tells_its_address(
+    send: Send, cloudformation: CloudFormation, keys: Keys, s3: S3Client
+) -> None:
+    """ModelDataUrl is the archive, since a single-model container is given one; the physical id is the generation."""
+    answer = send(event(cloudformation, "Create", AB))
+
+    generation = answer["Data"]["Generation"]
+    key = f"encoders/{generation}/models.tar.gz"
+    assert answer["PhysicalResourceId"] == f"s3://models/encoders/{generation}/"
+    assert answer["Data"]["ModelDataUrl"] == f"s3://models/{key}"
+    assert keys() == {key}
+    with tarfile.open(fileobj=io.BytesIO(s3.get_object(Bucket="models", Key=key)["Body"].read())) as tar:
+        assert tar.getnames() == ["a/serving.properties", "b/serving.properties"]
+
+
+def test_repeated_create_finds_its_own_work(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
+    """After a lost answer the same request gives the same answer."""
+    first = send(event(cloudformation, "Create", AB))
+    before = keys()
+
+    assert send(event(cloudformation, "Create", AB)) == first
+    assert keys() == before
+
+
+@pytest.mark.parametrize("models", [CHANGED, AB, {"c": A["a"]}], ids=["changed", "added", "renamed"])
+def test_any_other_set_of_models_is_another_generation(
+    send: Send, cloudformation: CloudFormation, keys: Keys, models: dict[str, Any]
+) -> None:
+    """A bundle never changes under its name, so the component sees that it has to be replaced."""
+    first = send(event(cloudformation, "Create", A))["PhysicalResourceId"]
+
+    second = send(event(cloudformation, "Update", models, old=A, at=first))["PhysicalResourceId"]
+
+    assert second != first
+    assert keys() == {f"{uri.removeprefix('s3://models/')}models.tar.gz" for uri in (first, second)}
+
+
+def test_removed_model_is_another_generation(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
+    """The bundle with it stays untouched until CloudFormation asks for its deletion; then nothing of it is left."""
+    first = send(event(cloudformation, "Create", AB))["PhysicalResourceId"]
+    second = send(event(cloudformation, "Update", A, old=AB, at=first))["PhysicalResourceId"]
+    assert second != first
+
+    assert send(event(cloudformation, "Delete", AB, at=first))["Status"] == "SUCCESS"
+
+    assert keys() == {f"{second.removeprefix('s3://models/')}models.tar.gz"}
+
+
+def test_rolled_back_update_comes_back_to_the_bundle_it_left(
+    send: Send, cloudformation: CloudFormation, keys: Keys
+) -> None:
+    """CloudFormation sends the old properties with the new id, then asks for the new one's deletion."""
+    old = send(event(cloudformation, "Create", A))["PhysicalResourceId"]
+    before = keys()
+    new = send(event(cloudformation, "Update", AB, old=A, at=old))["PhysicalResourceId"]
+
+    assert send(event(cloudformation, "Update", A, old=AB, at=new))["PhysicalResourceId"] == old
+    send(event(cloudformation, "Delete", AB, at=new))
+
+    assert keys() == before
+
+
+def test_failed_update_leaves_no_trace(send: Send, cloudformation: CloudFormation, spy: Spy, keys: Keys) -> None:
+    """What a refused write began is taken back, and the old id stays the resource's."""
+    old = send(event(cloudformation, "Create", A))["PhysicalResourceId"]
+    before = keys()
+    spy.fail("put_object", 2)
+
+    answer = send(event(cloudformation, "Update", AB, old=A, at=old))
+
+    assert (answer["Status"], answer["PhysicalResourceId"]) == ("FAILED", old)
+    assert keys() == before
+
+
+@pytest.mark.parametrize(("before", "after"), [("archives", "bundle"), ("bundle", "archives")])
+def test_other_layout_is_another_generation_and_leaves_the_old_one_whole(
+    send: Send, cloudformation: CloudFormation, keys: Keys, before: str, after: str
+) -> None:
+    """The endpoint that serves the old layout still finds what it reads, for example after a rollback."""
+    first = send(event(cloudformation, "Create", AB, Layout=before))["PhysicalResourceId"]
+    served = keys()
+
+    second = send(event(cloudformation, "Update", AB, old=AB, at=first, OldLayout=before, Layout=after))
+
+    assert second["PhysicalResourceId"] != first
+    assert served < keys()
+    back = send(
+        event(cloudformation, "Update", AB, old=AB, at=second["PhysicalResourceId"], OldLayout=after, Layout=before)
+    )
+    assert back["PhysicalResourceId"] == first
+
+
+def test_archives_with_a_model_named_models_are_no_bundle(
+    send: Send, cloudformation: CloudFormation, keys: Keys
+) -> None:
+    """The names agree by chance; the contents tell the two apart."""
+    models = {"models": A["a"]}
+    first = send(event(cloudformation, "Create", models, Layout="archives"))["PhysicalResourceId"]
+
+    second = send(event(cloudformation, "Update", models, old=models, at=first, OldLayout="archives"))
+
+    assert second["PhysicalResourceId"] != first
+    assert len(keys()) == 2
+
+
+def test_generation_that_once_held_a_bundle_takes_no_archives() -> None:
+    """The tombstone of a bundle tells as much as the bundle itself."""
+    emptied = Generation(id="0" * 12, models={}, removed={"models": {"bundle-1"}})
+
+    assert emptied.agrees({"models": "bundle-1"})
+    assert not emptied.agrees({"a": "1"})
+
+
+def test_model_that_could_not_start_is_not_published(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
+    """It would end the server at its start, and take all other models with it."""
+    faulty = {**A, "b": {"engine": "Pyton", "option.model_id": "org/b"}, "c": {"engine": "Python"}}
+
+    answer = send(event(cloudformation, "Create", faulty))
+
+    assert answer["Status"] == "FAILED"
+    assert "models.b: engine: 'Pyton' is not allowed; allowed: " in answer["Reason"]
+    assert "models.c: the archive holds no weights" in answer["Reason"]
+    assert "models.a" not in answer["Reason"]
+    assert keys() == set()
+
+
+def test_single_archive_of_the_same_model_is_still_published(
+    send: Send, cloudformation: CloudFormation, keys: Keys
+) -> None:
+    """Behind a multi-model endpoint a model that fails harms itself alone, and `cohost verify` tells."""
+    assert send(event(cloudformation, "Create", {"c": {"engine": "Python"}}, Layout="archives"))["Status"] == "SUCCESS"
+    assert len(keys()) == 1
+
+
+def test_unknown_layout_is_refused(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
+    """A template of another version does not quietly publish something else than it asks for."""
+    answer = send(event(cloudformation, "Create", A, Layout="zip"))
+
+    assert (answer["Status"], keys()) == ("FAILED", set())
+    assert answer["Reason"] == "Layout: is 'zip'; allowed are archives and bundle; write one of these"
+
+
+def test_doubtful_settings_do_not_stop_a_bundle() -> None:
+    """Warnings of an archive are for its author; only what fails at start-up is refused."""
+    files = {"serving.properties": b"engine=Python\noption.model_id=org/a\n"}
+
+    assert list(startup_faults({"a": files})) == []
+
+
+def test_model_cannot_be_pushed_into_a_bundle(s3: S3Client) -> None:
+    """Adding an archive beside the bundle would reach no container, so the way that does is named."""
+    store = ModelStore(s3, "models", "encoders/")
+    store.put("0" * 12, "models", archives_of({"Layout": "bundle", "Models": A})["models"])
+
+    with pytest.raises(ArtifactError, match="one archive of all models, which never changes; run `cdk deploy`"):
+        store.add("0" * 12, "b", {"serving.properties": b"engine=Python\n"})
