@@ -37,6 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--catalog", type=Path, help="the catalog to be deployed; it is checked first")
     up.add_argument("--hub", type=Path, action="append", default=[], help="folder of models laid out as org/name")
     up.add_argument("--region", default=DEFAULT_REGION, help=f"region (default {DEFAULT_REGION})")
+    up.add_argument(
+        "--speed", type=float, default=1, help="how much faster the clock of alarms, cooldowns and schedules runs"
+    )
     return parser
 
 
@@ -54,6 +57,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         catalog=catalog,
         hub_roots=tuple(hub.resolve() for hub in options.hub),
         region=options.region,
+        speed=options.speed,
     )
 
 

@@ -27,6 +27,8 @@ from local_aws.moto_services import MotoServices, moto_app, warm_up
 from local_aws.one_write import OneWriteProtocol
 from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.switches import PATH as FAULTS_PATH
+from local_aws.scaling import Clock, Scaling
+from local_aws.scaling.clock import PATH as CLOCK_PATH
 from local_aws.scheduler import Scheduler
 from local_aws.settings import ACCOUNT_ID, HOST, Clients, Settings
 
@@ -71,6 +73,10 @@ class LocalAws:
             account_id=ACCOUNT_ID,
             region=settings.region,
         )
+        self.clock = Clock(settings.speed)
+        self.scaling = Scaling(
+            endpoint_url=lambda: self.url, account_id=ACCOUNT_ID, region=settings.region, clock=self.clock
+        )
         self.functions = Functions(others=moto, clients=clients, folder=settings.state_dir / "functions")
         self.cloudformation = CloudFormation(clients=clients)
         self.scheduler = Scheduler(others=moto, clients=clients)
@@ -79,12 +85,14 @@ class LocalAws:
 
     def _app(self, moto: ASGIApp) -> ASGIApp:
         services: dict[str, ASGIApp] = {
+            "application-autoscaling": self.scaling.asgi,
             "cloudformation": self.cloudformation.asgi,
             "lambda": self.functions.asgi,
             "sagemaker": self.sagemaker.asgi,
             "scheduler": self.scheduler.asgi,
         }
         pages = dict.fromkeys((INTROSPECTION_PATH, FAULTS_PATH), self.sagemaker.asgi)
+        pages[CLOCK_PATH] = self.scaling.asgi
         return Starlette(
             routes=[
                 Route("/_cohost/health", self._health),
@@ -134,6 +142,7 @@ class LocalAws:
             self.scheduler.stop()
             self.cloudformation.stop()
             self.functions.stop()
+            await self.scaling.shutdown()
             await self.sagemaker.shutdown()
 
     def serve(self, on_ready: Callable[[LocalAws], None] | None = None) -> None:

@@ -35,6 +35,7 @@ class Settings:
         catalog: the catalog that is to be deployed here; it is checked at the start and told in `server.json`.
         hub_roots: folders `org/name/` of Hugging Face files from which containers take weights.
         region: the region that requests without one belong to.
+        speed: how much faster than real time the clock runs that alarms, cooldowns and schedules go by.
     """
 
     port: int
@@ -42,6 +43,7 @@ class Settings:
     catalog: Path | None = None
     hub_roots: tuple[Path, ...] = ()
     region: str = DEFAULT_REGION
+    speed: float = 1
 
 
 @dataclass(frozen=True)

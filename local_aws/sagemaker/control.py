@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from local_aws.sagemaker.faults import InternalFailure, SerializationException, ServiceFault, UnknownOperationException
-from local_aws.sagemaker.validation import check_request
+from local_aws.sagemaker.validation import check_request, service_model
 from local_aws.sagemaker.wire import control_answer, control_fault
 
 if TYPE_CHECKING:
@@ -20,21 +20,30 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-_TARGET_PREFIX = "SageMaker."
-
 
 class ControlPlane:
-    """Answers control plane requests; `operations` are those that the emulation has, by name."""
+    """Answers the requests of a service that speaks AWS JSON 1.1.
 
-    def __init__(self, operations: Mapping[str, Operation]) -> None:
+    Args:
+        operations: those that the emulation has, by name.
+        service: botocore's name of the service.
+        title: the service's name in texts.
+    """
+
+    def __init__(
+        self, operations: Mapping[str, Operation], *, service: str = "sagemaker", title: str = "SageMaker"
+    ) -> None:
         self._operations = operations
+        self._service = service
+        self._title = title
 
     async def answer(self, request: Request) -> Response:
         """The answer to `POST /`, whatever happens."""
         try:
-            operation = request.headers.get("x-amz-target", "").removeprefix(_TARGET_PREFIX)
+            prefix = f"{service_model(self._service).metadata['targetPrefix']}."
+            operation = request.headers.get("x-amz-target", "").removeprefix(prefix)
             members = _members(await request.body())
-            check_request(operation, members)
+            check_request(operation, members, service=self._service, title=self._title)
             return control_answer(await self._run(operation, members))
         except ServiceFault as fault:
             return control_fault(fault)
@@ -44,7 +53,7 @@ class ControlPlane:
 
     async def _run(self, operation: str, members: dict[str, Any]) -> dict[str, Any] | None:
         if (run := self._operations.get(operation)) is None:
-            raise UnknownOperationException(f"{operation} is not part of this emulation of SageMaker")
+            raise UnknownOperationException(f"{operation} is not part of this emulation of {self._title}")
         return await run(members)
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mypy_boto3_iam import IAMClient
     from mypy_boto3_logs import CloudWatchLogsClient
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker import SageMakerClient
+
+    Service = Literal["s3", "iam", "logs", "cloudwatch", "sagemaker", "sns"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +31,7 @@ _ENDPOINT_TIMEOUTS_S = 10
 
 
 class Front:
-    """The front door as the SageMaker part sees it: one client a service, blocking calls in threads of its own.
+    """The front door as a part of the emulation sees it: one client a service, blocking calls in threads of its own.
 
     The threads are not the event loop's default ones: the other services may be served from those in this very
     process, and calls waiting for answers would then keep the answers from being made.
@@ -60,6 +63,15 @@ class Front:
         client: CloudWatchClient = self._client("cloudwatch")
         return client
 
+    def sagemaker(self) -> SageMakerClient:
+        """The client of the embedded SageMaker; as `s3`."""
+        client: SageMakerClient = self._client("sagemaker")
+        return client
+
+    def sns(self) -> Any:  # noqa: ANN401 - its type stubs are not installed
+        """The client of the embedded SNS; as `s3`."""
+        return self._client("sns")
+
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking function in one of the threads."""
         loop = asyncio.get_running_loop()
@@ -69,7 +81,7 @@ class Front:
         """Let the threads end; a call that still runs is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _client(self, service: Literal["s3", "iam", "logs", "cloudwatch"]) -> Any:  # noqa: ANN401 - one type a service
+    def _client(self, service: Service) -> Any:  # noqa: ANN401 - one type a service
         # Building clients of one session is not safe in several threads; using them is (boto3: "Clients").
         with _BUILDING:
             if service not in self._clients:

@@ -42,17 +42,19 @@ def service_model(service: str) -> ServiceModel:
     return ServiceModel(Loader().load_service_model(service, "service-2"), service)
 
 
-def check_request(operation: str, request: dict[str, Any]) -> None:
-    """Check a request of the control plane.
+def check_request(
+    operation: str, request: dict[str, Any], *, service: str = "sagemaker", title: str = "SageMaker"
+) -> None:
+    """Check a request of the control plane of a service, which is called `title` in texts.
 
     Raises:
-        UnknownOperationException: SageMaker has no such operation.
+        UnknownOperationException: the service has no such operation.
         SerializationException: a value is of another JSON type than the operation takes.
         ValidationException: constraints are broken; all of them are named.
     """
-    model = service_model("sagemaker")
+    model = service_model(service)
     if operation not in model.operation_names:
-        raise UnknownOperationException(f"The operation {operation} is not one of SageMaker's")
+        raise UnknownOperationException(f"The operation {operation} is not one of {title}'s")
     check_value(model.operation_model(operation).input_shape, request)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from local_aws.cloudformation.resources.alarms import Alarm
 from local_aws.cloudformation.resources.budgets import Budget
 from local_aws.cloudformation.resources.dashboards import Dashboard
 from local_aws.cloudformation.resources.ecr import Repository
@@ -15,6 +16,7 @@ from local_aws.cloudformation.resources.marker import CdkMetadata
 from local_aws.cloudformation.resources.s3 import Bucket, BucketPolicy
 from local_aws.cloudformation.resources.sagemaker import Endpoint, EndpointConfig, Model
 from local_aws.cloudformation.resources.sagemaker_components import InferenceComponent
+from local_aws.cloudformation.resources.scaling import ScalableTarget, ScalingPolicy
 from local_aws.cloudformation.resources.scheduler import Schedule, ScheduleGroup
 from local_aws.cloudformation.resources.sns import Subscription, Topic, TopicPolicy
 from local_aws.cloudformation.resources.ssm import Parameter
@@ -57,7 +59,8 @@ class Registry:
 def aws_types() -> list[ResourceType]:
     """All types but the custom resource, which needs an address for its answers."""
     return [
-        Alias(), Bucket(), BucketPolicy(), Budget(), CdkMetadata(), Dashboard(), Endpoint(), EndpointConfig(),
+        Alarm(), Alias(), Bucket(), BucketPolicy(), Budget(), CdkMetadata(), Dashboard(), Endpoint(), EndpointConfig(),
         Function(), InferenceComponent(), Key(), LogGroup(), ManagedPolicy(), Model(), Parameter(), Policy(),
-        Repository(), Role(), Schedule(), ScheduleGroup(), Subscription(), Topic(), TopicPolicy(),
+        Repository(), Role(), ScalableTarget(), ScalingPolicy(), Schedule(), ScheduleGroup(), Subscription(), Topic(),
+        TopicPolicy(),
     ]  # fmt: skip

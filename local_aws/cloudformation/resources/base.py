@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import uuid
@@ -221,6 +222,9 @@ def _scalar(value: Any, type_name: str) -> Any:  # noqa: ANN401 - as `coerced`
             return value.lower() == "true"
         if type_name in {"integer", "long"} and value.lstrip("-").isdigit():
             return int(value)
+        if type_name in {"double", "float"}:
+            with contextlib.suppress(ValueError):
+                return float(value)
     if type_name == "string" and isinstance(value, (bool, int, float)):
         return json.dumps(value)
     return value

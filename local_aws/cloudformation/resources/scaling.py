@@ -1,0 +1,149 @@
+"""AWS::ApplicationAutoScaling::ScalableTarget and ::ScalingPolicy.
+
+`Ref` of a target is its id, of a policy its ARN (AWS: template reference of each type); which properties replace them
+is in the types' schemas, as cfn-lint has them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from local_aws.cloudformation.errors import ResourceFailure
+from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, call, call_if_there
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SERVICE: Final = "application-autoscaling"
+WHOSE: Final = ("ServiceNamespace", "ResourceId", "ScalableDimension")
+ID_PARTS: Final = ("ResourceId", "ScalableDimension", "ServiceNamespace")
+CONFIGURATIONS: Final = ("StepScalingPolicyConfiguration", "TargetTrackingScalingPolicyConfiguration")
+ACTION_MEMBERS: Final = ("Schedule", "Timezone", "StartTime", "EndTime", "ScalableTargetAction")
+
+
+class ScalableTarget(ResourceType):
+    """A scalable target with its scheduled actions."""
+
+    type: ClassVar[str] = "AWS::ApplicationAutoScaling::ScalableTarget"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {
+            "MaxCapacity", "MinCapacity", "ResourceId", "RoleARN", "ScalableDimension", "ScheduledActions",
+            "ServiceNamespace", "SuspendedState", "Tags",
+        }
+    )  # fmt: skip
+    required: ClassVar[frozenset[str]] = frozenset({"MaxCapacity", "MinCapacity", *WHOSE})
+    create_only: ClassVar[frozenset[str]] = frozenset(WHOSE)
+    takes_system_tags: ClassVar[bool] = False
+
+    def create(self, request: Request) -> Outcome:
+        """Register a target that must not be registered yet, then put its scheduled actions.
+
+        Raises:
+            ResourceFailure: it is registered, which a registration would change.
+        """
+        physical_id = "|".join(str(request.properties[part]) for part in ID_PARTS)
+        if _registered(request):
+            raise ResourceFailure(f"{physical_id} already exists: deregister that scalable target first")
+        self._register(request)
+        request.initiated(physical_id)
+        _put_actions(request)
+        return Outcome(physical_id=physical_id, attributes={"Id": physical_id})
+
+    def update(self, request: Request) -> Outcome:
+        """Register it anew, which changes its bounds, and bring its scheduled actions up to date."""
+        self._register(request)
+        _put_actions(request)
+        return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
+
+    def delete(self, request: Request) -> None:
+        """Deregister it; its policies and scheduled actions go with it."""
+        call_if_there(request.client(SERVICE), "deregister_scalable_target", **_of_id(request.physical_id))
+
+    @staticmethod
+    def _register(request: Request) -> None:
+        given = {key: request.properties.get(key) for key in ("MinCapacity", "MaxCapacity", "RoleARN")}
+        call(
+            request.client(SERVICE),
+            "register_scalable_target",
+            **_whose(request.properties),
+            **given,
+            SuspendedState=request.properties.get("SuspendedState"),
+            Tags=request.all_tags() or None,
+        )
+
+
+class ScalingPolicy(ResourceType):
+    """A step or target tracking policy; the alarms that a tracking policy gets are the service's own."""
+
+    type: ClassVar[str] = "AWS::ApplicationAutoScaling::ScalingPolicy"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {"PolicyName", "PolicyType", "ScalingTargetId", *WHOSE, *CONFIGURATIONS}
+    )
+    required: ClassVar[frozenset[str]] = frozenset({"PolicyName", "PolicyType"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"PolicyName", "ScalingTargetId", *WHOSE})
+
+    def create(self, request: Request) -> Outcome:
+        """Put the policy."""
+        return self._put(request)
+
+    def update(self, request: Request) -> Outcome:
+        """Put it anew."""
+        return self._put(request)
+
+    def delete(self, request: Request) -> None:
+        """Delete the policy, where its target has not taken it along."""
+        name = request.properties["PolicyName"]
+        call_if_there(request.client(SERVICE), "delete_scaling_policy", PolicyName=name, **_target(request))
+
+    @staticmethod
+    def _put(request: Request) -> Outcome:
+        given = {key: request.properties.get(key) for key in ("PolicyName", "PolicyType", *CONFIGURATIONS)}
+        arn = call(request.client(SERVICE), "put_scaling_policy", **_target(request), **given)["PolicyARN"]
+        return Outcome(physical_id=arn, attributes={"Arn": arn})
+
+
+def _target(request: Request) -> dict[str, str]:
+    """Whose policy it is: stated by the target's id, or by the three names.
+
+    Raises:
+        ResourceFailure: by neither.
+    """
+    if (target_id := request.properties.get("ScalingTargetId")) is not None:
+        return _of_id(target_id)
+    if missing := [name for name in WHOSE if request.properties.get(name) is None]:
+        raise ResourceFailure(f"ScalingPolicy: give ScalingTargetId, or {', '.join(missing)} too")
+    return _whose(request.properties)
+
+
+def _of_id(physical_id: str) -> dict[str, str]:
+    return dict(zip(ID_PARTS, physical_id.split("|"), strict=True))
+
+
+def _whose(properties: Mapping[str, Any]) -> dict[str, str]:
+    return {name: properties[name] for name in WHOSE}
+
+
+def _registered(request: Request) -> bool:
+    whose = _whose(request.properties)
+    found = call(
+        request.client(SERVICE),
+        "describe_scalable_targets",
+        ServiceNamespace=whose["ServiceNamespace"],
+        ResourceIds=[whose["ResourceId"]],
+        ScalableDimension=whose["ScalableDimension"],
+    )
+    return bool(found["ScalableTargets"])
+
+
+def _put_actions(request: Request) -> None:
+    client, whose = request.client(SERVICE), _whose(request.properties)
+    wanted = {action["ScheduledActionName"]: action for action in request.properties.get("ScheduledActions") or []}
+    former = {action["ScheduledActionName"]: action for action in request.old_properties.get("ScheduledActions") or []}
+    for name, action in former.items():
+        # Putting an action leaves what is not given as it was, so a changed one is made anew.
+        if wanted.get(name) != action:
+            call_if_there(client, "delete_scheduled_action", ScheduledActionName=name, **whose)
+    for name, action in wanted.items():
+        if action != former.get(name):
+            members = {key: action.get(key) for key in ACTION_MEMBERS}
+            call(client, "put_scheduled_action", ScheduledActionName=name, **whose, **members)
