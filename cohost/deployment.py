@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.errors import StackError
-from cohost.routing import SCALE_TO_ZERO
+from cohost.errors import RoutingError, StackError
+from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DEFAULT_STACK = "LmiCohostStack"
 
 COMPONENT_OUTPUT = "InferenceComponentName"
+WEIGHTS_OUTPUT = "WeightsBucket"
 _OUTPUTS = ("EndpointName", "BucketName", "Prefix", "Generation", "ModelDataUrl", "Region", "Topology", "Models")
 
 
@@ -27,7 +28,8 @@ class Deployment:
     """One deployed endpoint.
 
     `models` maps each model's name to its TargetModel, or to its name in the container of a scale-to-zero endpoint, as
-    of the last deploy. `inference_component_name` is None on a multi-model endpoint, which has none.
+    of the last deploy. `inference_component_name` is None on a multi-model endpoint, which has none, and
+    `weights_bucket` on one whose models have no weights there.
     """
 
     stack_name: str
@@ -40,6 +42,22 @@ class Deployment:
     topology: str
     models: Mapping[str, str]
     inference_component_name: str | None = None
+    weights_bucket: str | None = None
+
+    def check_pushable(self) -> None:
+        """Check that a model can be added by itself.
+
+        Raises:
+            RoutingError: one archive holds all models, so that only a deploy adds one.
+        """
+        if self.inference_component_name is None:
+            return
+        msg = (
+            f"cohost push: endpoint {self.endpoint_name!r} has the topology {self.topology!r}, and serves one archive "
+            f"of all models, which never changes; allowed: {MULTI_MODEL}; fix: run `cdk deploy {self.stack_name}`, "
+            "which publishes a new archive and starts a copy with it before the old one goes"
+        )
+        raise RoutingError(msg)
 
     @classmethod
     def from_outputs(cls, stack_name: str, outputs: Mapping[str, str]) -> Deployment:
@@ -66,6 +84,7 @@ class Deployment:
             topology=outputs["Topology"],
             models=json.loads(outputs["Models"]),
             inference_component_name=outputs.get(COMPONENT_OUTPUT),
+            weights_bucket=outputs.get(WEIGHTS_OUTPUT),
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .fault import Fault, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from .inventory import Member
 
@@ -44,8 +44,8 @@ _ENDINGS = {
 _LFS_POINTER = b"version https://git-lfs"
 
 
-def weights_in(files: Files) -> dict[str, list[str]]:
-    """The names of weight files at the root, by format."""
+def weights_in(files: Iterable[str]) -> dict[str, list[str]]:
+    """The names of weight files at the root, by format, of all files by their path."""
     return {
         kind: names
         for kind, pattern in _FORMATS.items()
@@ -81,7 +81,7 @@ def check_model(files: Files, properties: Mapping[str, str]) -> Iterator[Fault]:
 def _check_absence(files: Files, properties: Mapping[str, str]) -> Iterator[Fault]:
     if "option.model_id" in properties or properties.get("option.entryPoint", "model.py") in files:
         return
-    deeper = [name for name in files if weights_in({name.rpartition("/")[2]: files[name]})]
+    deeper = [name for name in files if weights_in([name.rpartition("/")[2]])]
     if deeper:
         yield Fault(
             "weights-in-folder",

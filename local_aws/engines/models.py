@@ -52,7 +52,8 @@ def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
     shutil.rmtree(setup.models, ignore_errors=True)
     image = parse_image(catalog.endpoint.image)
     for name, entry in catalog.models.items():
-        properties = properties_of(entry)
+        # Without an endpoint there is no S3, so what lies on this machine or the Hub is served.
+        properties = properties_of(entry.model_copy(update={"weights": "hub"}))
         if (weights := engine.weights_url(setup, name)) is not None:
             properties = {key: text for key, text in properties.items() if key != "option.revision"}
             properties["option.model_id"] = weights

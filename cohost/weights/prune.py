@@ -1,0 +1,101 @@
+"""Which revisions in the bucket nothing uses any more: no catalog entry, and no archive of any deployed stack."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cohost.artifacts.errors import ArtifactError
+from cohost.artifacts.properties import loads
+from cohost.artifacts.weights import MODEL_ID, Revision, revision_at
+from cohost.deployment import WEIGHTS_OUTPUT
+from cohost.render import pushed_revision
+from cohost.weights.errors import WeightsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import boto3
+    from mypy_boto3_s3 import S3Client
+
+    from cohost.catalog import Catalog
+    from cohost.weights.store import Stored
+
+_OUTPUTS: Final = ("EndpointName", "BucketName", "Prefix", WEIGHTS_OUTPUT)
+_ARCHIVE: Final = ".tar.gz"
+_PROPERTIES: Final = "serving.properties"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """A revision in the bucket, and who needs it: models of a catalog, and archives of deployed stacks."""
+
+    stored: Stored
+    models: tuple[str, ...]
+    deployed: tuple[str, ...]
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Everybody who needs it, for people to read."""
+        return (*(f"catalog: {name}" for name in self.models), *self.deployed)
+
+
+def uses(stored: Iterable[Stored], catalog: Catalog, bucket: str, session: boto3.Session) -> list[Use]:
+    """Who needs which revision. Every stack of the account's region that uses the bucket is looked at.
+
+    Raises:
+        WeightsError: the stacks or their archives cannot be read, so nothing can be said to be unused.
+    """
+    deployed: dict[Revision, set[str]] = defaultdict(set)
+    named: dict[Revision, list[str]] = defaultdict(list)
+    for name, entry in catalog.models.items():
+        if (revision := pushed_revision(entry)) is not None:
+            named[revision].append(name)
+    try:
+        for user, needed in _archives(bucket, session):
+            deployed[needed].add(user)
+    except (ClientError, BotoCoreError, ArtifactError, tarfile.TarError, OSError, UnicodeDecodeError) as error:
+        raise WeightsError(
+            f"the archives of the deployed stacks cannot be read ({error}), so nothing here is known to be unused; "
+            "fix: allow cloudformation:DescribeStacks, and reading and listing the stacks' buckets"
+        ) from error
+    return [
+        Use(stored=one, models=tuple(named[one.revision]), deployed=tuple(sorted(deployed[one.revision])))
+        for one in stored
+    ]
+
+
+def _archives(bucket: str, session: boto3.Session) -> Iterator[tuple[str, Revision]]:
+    """Yield (stack: archive, revision) for each model of each stored generation of each stack on this bucket."""
+    s3 = session.client("s3")
+    for stack, outputs in _stacks(session):
+        if outputs[WEIGHTS_OUTPUT] != bucket:
+            continue
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=outputs["BucketName"], Prefix=outputs["Prefix"])
+        for key in [item["Key"] for page in pages for item in page.get("Contents", [])]:
+            if key.endswith(_ARCHIVE):
+                for revision in _named_in(s3, outputs["BucketName"], key, bucket):
+                    yield f"{stack}: {key.removeprefix(outputs['Prefix'])}", revision
+
+
+def _stacks(session: boto3.Session) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for page in session.client("cloudformation").get_paginator("describe_stacks").paginate():
+        for stack in page["Stacks"]:
+            outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+            if all(name in outputs for name in _OUTPUTS):
+                yield stack["StackName"], outputs
+
+
+def _named_in(s3: S3Client, archives: str, key: str, bucket: str) -> set[Revision]:
+    """The pushed weights that the models of one archive name; there are several in one of topology scale-to-zero."""
+    data = s3.get_object(Bucket=archives, Key=key)["Body"].read()
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
+        files = [tar.extractfile(member) for member in tar if member.name.rpartition("/")[2] == _PROPERTIES]
+        texts = [file.read().decode("ascii") for file in files if file is not None]
+    found = {revision_at(loads(text).get(MODEL_ID, ""), bucket) for text in texts}
+    return {revision for revision in found if revision is not None}

@@ -1,0 +1,132 @@
+"""Where weights are fetched from: the Hub, in a pinned revision, or folders on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cohost.weights.choice import choose, files_below
+from cohost.weights.errors import WeightsError
+from cohost.weights.inspection import pickle_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cohost.artifacts.weights import Revision
+
+_REVISION_FILE: Final = "REVISION"
+
+
+class Source(Protocol):
+    """A place that has models."""
+
+    @property
+    def immutable(self) -> bool:
+        """Whether a revision can never have other content, so that what was uploaded once need not be fetched again."""
+
+    def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:
+        """A folder with the model's files on this machine.
+
+        Raises:
+            WeightsError: the place does not have the model in that revision, or does not give it.
+        """
+
+
+class Folders:
+    """Models in folders laid out as `org/name`, searched in order.
+
+    A folder may say in a file REVISION which commit it holds; one without is taken for the revision that is asked for.
+    """
+
+    immutable: Final = False
+
+    def __init__(self, roots: Iterable[Path]) -> None:
+        self._roots = tuple(roots)
+
+    def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:  # noqa: ARG002 - Source's signature
+        """The model's own folder; nothing is copied.
+
+        Raises:
+            WeightsError: no folder has the model, or only in another revision.
+        """
+        folder = next((root / revision.model_id for root in self._roots if (root / revision.model_id).is_dir()), None)
+        searched = ", ".join(map(str, self._roots))
+        if folder is None:
+            raise WeightsError(
+                f"--from: {revision.model_id} is in none of {searched}; allowed: folders laid out as org/name; "
+                "fix: put its files there, or leave --from out to fetch it from the Hub"
+            )
+        held = folder / _REVISION_FILE
+        if held.is_file() and (commit := held.read_text(encoding="utf-8").strip()) != revision.revision:
+            raise WeightsError(
+                f"--from: {folder} holds revision {commit}, the catalog asks for {revision.revision}; "
+                "fix: put that revision there, or ask for the one held"
+            )
+        return folder
+
+
+class Hub:
+    """The Hugging Face Hub, by its own client, which keeps what it fetched in its cache and verifies it.
+
+    Args:
+        token: for gated and private models. None uses what HF_TOKEN or `hf auth login` left, if anything.
+    """
+
+    immutable: Final = True
+
+    def __init__(self, token: str | None = None) -> None:
+        self._token = token
+
+    def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:
+        """Download what would be uploaded, and nothing else.
+
+        Raises:
+            WeightsError: the client is not installed, or the Hub does not give the model.
+        """
+        try:
+            from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - in a group of its own
+            from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
+        except ImportError as error:
+            raise WeightsError(
+                "huggingface-hub is not installed, which fetches models from the Hub; "
+                "fix: pip install huggingface-hub, or name a folder of models with --from"
+            ) from error
+        model_id, commit = revision.model_id, revision.revision
+        try:
+            listed = HfApi(token=self._token).model_info(model_id, revision=commit).siblings or []
+            names = [file.rfilename for file in listed]
+            chosen = choose(names, allow_pickle=allow_pickle, with_code=with_code)
+            if fault := pickle_fault(names, chosen):
+                raise WeightsError(f"{revision}: {fault.message}; fix: {fault.fix}")
+            return Path(snapshot_download(model_id, revision=commit, token=self._token, allow_patterns=chosen))
+        except HfHubHTTPError as error:
+            raise WeightsError(_explain(revision, error)) from error
+        except (OSError, ValueError) as error:
+            raise WeightsError(
+                f"{revision}: cannot be fetched from the Hub ({type(error).__name__}: {_first_line(error)}); "
+                "fix: check the network and the disk's room, and run the command again"
+            ) from error
+
+
+def chosen_files(folder: Path, *, allow_pickle: bool, with_code: bool) -> dict[str, Path]:
+    """The files of a folder that are uploaded, by name."""
+    files = files_below(folder)
+    return {name: files[name] for name in choose(files, allow_pickle=allow_pickle, with_code=with_code)}
+
+
+def _explain(revision: Revision, error: Exception) -> str:
+    kind = type(error).__name__
+    if kind == "GatedRepoError":
+        reason, fix = "is gated", "ask for access on its page, and give a token (hub_token, --token-from or HF_TOKEN)"
+    elif kind == "RepositoryNotFoundError":
+        reason, fix = "is not there, or private", "check the id; for a private one, give a token as for gated ones"
+    elif kind == "RevisionNotFoundError":
+        reason, fix = "has no such revision", "copy the 40 digits from the model's page, under Files and versions"
+    else:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        reason, fix = f"cannot be fetched from the Hub ({status or kind})", "run the command again later"
+    return f"{revision}: {reason}; fix: {fix}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]

@@ -1,0 +1,168 @@
+"""The weights in one bucket: revisions that are whole, revisions that are not yet, and what they hold."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cohost.artifacts.weights import MANIFESTS, WEIGHTS, Revision, revision_of_key
+from cohost.weights.errors import WeightsError
+from cohost.weights.place import WEIGHTS_STACK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from mypy_boto3_s3 import S3Client
+
+_DELETE_AT_ONCE: Final = 1000
+_ABSENT: Final = {"404", "NoSuchKey", "NotFound"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """One file of an uploaded revision: bytes, SHA-256 (hexadecimal), and the checksum that S3 keeps of it.
+
+    That one depends on the size of the parts that the file was uploaded in.
+    """
+
+    size: int
+    sha256: str
+    part_bytes: int
+    checksum: str
+
+
+Manifest = dict[str, StoredFile]
+"""The files of an uploaded revision by name; written when all of them are there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What lies in the bucket of one revision: keys, bytes, begun uploads by (key, id), and whether it is whole."""
+
+    revision: Revision
+    keys: tuple[str, ...]
+    size: int
+    uploads: tuple[tuple[str, str], ...]
+    whole: bool
+
+
+class WeightsStore:
+    """The weights in a bucket; touches only keys of the form that it writes.
+
+    All methods raise WeightsError when S3 refuses or cannot be reached.
+    """
+
+    def __init__(self, s3: S3Client, bucket: str) -> None:
+        self.s3 = s3
+        self.bucket = bucket
+
+    @contextmanager
+    def explaining(self, action: str) -> Iterator[None]:
+        """Turn faults of S3 into one line with a fix."""
+        try:
+            yield
+        except ClientError as error:
+            details = error.response.get("Error", {})
+            raise WeightsError(f"{action}: {details.get('Message') or error}; fix: {self._fix(error)}") from error
+        except BotoCoreError as error:
+            raise WeightsError(
+                f"{action}: {error}; fix: check network and credentials, and run the command again"
+            ) from error
+
+    def manifest(self, revision: Revision) -> Manifest | None:
+        """The files of a revision that is whole; None for one that is not there, or not all of it."""
+        with self.explaining(f"s3://{self.bucket}/{revision.manifest} cannot be read"):
+            try:
+                body = self.s3.get_object(Bucket=self.bucket, Key=revision.manifest)["Body"].read()
+            except ClientError as error:
+                if error.response["Error"]["Code"] in _ABSENT:
+                    return None
+                raise
+        try:
+            files = json.loads(body)["files"]
+            return {name: StoredFile(**facts) for name, facts in files.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise WeightsError(
+                f"s3://{self.bucket}/{revision.manifest} is no manifest ({error}); fix: delete the object and run "
+                "`cohost weights push` again"
+            ) from error
+
+    def write_manifest(self, revision: Revision, files: Manifest) -> None:
+        """Say that a revision is whole."""
+        content = {
+            "model_id": revision.model_id,
+            "revision": revision.revision,
+            "files": {name: vars(files[name]) for name in sorted(files)},
+        }
+        body = json.dumps(content, indent=1).encode()
+        with self.explaining(f"s3://{self.bucket}/{revision.manifest} cannot be written"):
+            self.s3.put_object(
+                Bucket=self.bucket, Key=revision.manifest, Body=body, ContentType="application/json",
+                ChecksumAlgorithm="SHA256",
+            )  # fmt: skip
+
+    def keys(self, prefix: str) -> dict[str, int]:
+        """The sizes of the objects below a prefix, by key."""
+        with self.explaining(f"s3://{self.bucket}/{prefix} cannot be listed"):
+            pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+            return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", [])}
+
+    def revisions(self) -> list[Stored]:
+        """Everything in the bucket that was pushed, or begun to be, sorted by model and revision."""
+        objects = {**self.keys(WEIGHTS), **self.keys(MANIFESTS)}
+        uploads = self._uploads()
+        found = {revision for key in [*objects, *(key for key, _ in uploads)] if (revision := revision_of_key(key))}
+        return [_stored(revision, objects, uploads) for revision in sorted(found)]
+
+    def delete(self, stored: Stored) -> None:
+        """Remove a revision: first the manifest, so that what is left of it is never taken for whole."""
+        with self.explaining(f"{stored.revision.uri(self.bucket)} cannot be removed"):
+            if stored.whole:
+                self.s3.delete_object(Bucket=self.bucket, Key=stored.revision.manifest)
+            for key, upload_id in stored.uploads:
+                self.s3.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload_id)
+        self.delete_keys(stored.keys)
+
+    def delete_keys(self, keys: Sequence[str]) -> None:
+        """Remove objects; one that is gone already is no fault."""
+        for start in range(0, len(keys), _DELETE_AT_ONCE):
+            some = keys[start : start + _DELETE_AT_ONCE]
+            with self.explaining(f"s3://{self.bucket}/{some[0]} cannot be removed"):
+                answer = self.s3.delete_objects(
+                    Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in some], "Quiet": True}
+                )
+            for error in answer.get("Errors", []):
+                raise WeightsError(
+                    f"s3://{self.bucket}/{error.get('Key')} cannot be removed: {error.get('Message')}; "
+                    "fix: allow s3:DeleteObject on the bucket"
+                )
+
+    def _uploads(self) -> tuple[tuple[str, str], ...]:
+        with self.explaining(f"the uploads of {self.bucket!r} cannot be listed"):
+            pages = self.s3.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=WEIGHTS)
+            return tuple((upload["Key"], upload["UploadId"]) for page in pages for upload in page.get("Uploads", []))
+
+    def _fix(self, error: ClientError) -> str:
+        match error.response.get("Error", {}).get("Code"):
+            case "NoSuchBucket":
+                return (
+                    f"run `cdk deploy {WEIGHTS_STACK}`, which makes the bucket {self.bucket!r}, "
+                    "or name one that is there as storage.weights_bucket"
+                )
+            case "AccessDenied" | "403":
+                return f"allow reading, writing and listing the bucket {self.bucket!r} to whoever runs this"
+            case _:
+                return "run the command again; what was uploaded is kept"
+
+
+def _stored(revision: Revision, objects: Mapping[str, int], uploads: Sequence[tuple[str, str]]) -> Stored:
+    keys = tuple(key for key in objects if key.startswith(revision.prefix))
+    facts: dict[str, Any] = {
+        "size": sum(objects[key] for key in keys),
+        "uploads": tuple(upload for upload in uploads if upload[0].startswith(revision.prefix)),
+    }
+    return Stored(revision=revision, keys=keys, whole=revision.manifest in objects, **facts)

@@ -1,0 +1,161 @@
+"""One file to one object: in parts, each with a checksum that S3 verifies, going on where an earlier attempt ended."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
+
+from cohost.weights.checksums import encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+
+    from cohost.weights.checksums import Checksums
+
+SHA256: Final = "cohost-sha256"
+"""The user metadata with the whole file's SHA-256, 64 hexadecimal digits."""
+
+_THREADS: Final = 4
+_ABSENT: Final = {"404", "NoSuchKey", "NotFound"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uploader:
+    """Uploads files into a bucket. `on_bytes` is told of bytes that are there, sent now or found; from any thread."""
+
+    s3: S3Client
+    bucket: str
+    on_bytes: Callable[[int], None] = field(default=lambda _count: None)
+
+    def holds(self, key: str, *, size: int, sha256: str, checksum: str) -> bool:
+        """Whether an object has this content, by its size, its noted SHA-256 and the checksum that S3 keeps."""
+        try:
+            there = self.s3.head_object(Bucket=self.bucket, Key=key, ChecksumMode="ENABLED")
+        except ClientError as error:
+            if error.response["Error"]["Code"] in _ABSENT:
+                return False
+            raise
+        kept = there.get("ChecksumSHA256")
+        return (
+            there["ContentLength"] == size
+            and there["Metadata"].get(SHA256) == sha256
+            # S3 puts the number of parts behind the checksum of a composite.
+            and (kept is None or kept.partition("-")[0] == checksum)
+        )
+
+    def upload(self, path: Path, key: str, sums: Checksums) -> int:
+        """Make the object have the file's content, and return how many bytes were sent for it.
+
+        After an interruption the parts that are there stay there, and another call sends only the others.
+
+        Raises:
+            ClientError, BotoCoreError: S3 refuses or cannot be reached.
+        """
+        if self.holds(key, size=sums.size, sha256=sums.sha256, checksum=sums.s3):
+            self.on_bytes(sums.size)
+            return 0
+        if sums.in_parts:
+            return self._send_parts(path, key, sums)
+        self.s3.put_object(
+            Bucket=self.bucket,
+            Key=key,
+            Body=path.read_bytes(),
+            ChecksumAlgorithm="SHA256",
+            ChecksumSHA256=sums.s3,
+            Metadata={SHA256: sums.sha256},
+        )
+        self.on_bytes(sums.size)
+        return sums.size
+
+    def _send_parts(self, path: Path, key: str, sums: Checksums) -> int:
+        upload_id = self._open_upload(key) or self._begin(key, sums)
+        there = self._parts(key, upload_id)
+        sender = _Parts(self, path, key, upload_id, sums)
+        numbers = range(1, len(sums.parts) + 1)
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="part") as pool:
+            futures = [pool.submit(sender.send, number, there.get(number, {})) for number in numbers]
+            try:
+                sent = [future.result() for future in futures]
+            except BaseException:
+                # What is on its way arrives and counts for the next attempt; what waits is not begun.
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        parts: list[CompletedPartTypeDef] = [
+            {"PartNumber": number, "ETag": etag, "ChecksumSHA256": encoded(sums.parts[number - 1])}
+            for number, (etag, _) in zip(numbers, sent, strict=True)
+        ]
+        self.s3.complete_multipart_upload(
+            Bucket=self.bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": parts}
+        )
+        return sum(count for _, count in sent)
+
+    def _begin(self, key: str, sums: Checksums) -> str:
+        return self.s3.create_multipart_upload(
+            Bucket=self.bucket, Key=key, ChecksumAlgorithm="SHA256", Metadata={SHA256: sums.sha256}
+        )["UploadId"]
+
+    def _open_upload(self, key: str) -> str | None:
+        """The latest upload of this key that was begun and not ended."""
+        pages = self.s3.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=key)
+        begun = [
+            upload
+            for page in pages
+            for upload in page.get("Uploads", [])
+            if upload["Key"] == key and upload.get("ChecksumAlgorithm") == "SHA256"
+        ]
+        latest = max(begun, key=lambda upload: upload["Initiated"], default=None)
+        return latest["UploadId"] if latest else None
+
+    def _parts(self, key: str, upload_id: str) -> dict[int, Mapping[str, Any]]:
+        pages = self.s3.get_paginator("list_parts").paginate(Bucket=self.bucket, Key=key, UploadId=upload_id)
+        return {part["PartNumber"]: part for page in pages for part in page.get("Parts", [])}
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Sends single parts of one upload."""
+
+    uploader: Uploader
+    path: Path
+    key: str
+    upload_id: str
+    sums: Checksums
+
+    def send(self, number: int, there: Mapping[str, Any]) -> tuple[str, int]:
+        """The part's ETag and the bytes that were sent for it: none where the part that is there is the same."""
+        with self.path.open("rb") as file:
+            file.seek((number - 1) * self.sums.part_bytes)
+            content = file.read(self.sums.part_bytes)
+        checksum = encoded(self.sums.parts[number - 1])
+        if self._is_same(content, checksum, there):
+            etag, count = str(there["ETag"]), 0
+        else:
+            answer = self.uploader.s3.upload_part(
+                Bucket=self.uploader.bucket,
+                Key=self.key,
+                UploadId=self.upload_id,
+                PartNumber=number,
+                Body=content,
+                ChecksumAlgorithm="SHA256",
+                ChecksumSHA256=checksum,
+            )
+            etag, count = answer["ETag"], len(content)
+        self.uploader.on_bytes(len(content))
+        return etag, count
+
+    @staticmethod
+    def _is_same(content: bytes, checksum: str, there: Mapping[str, Any]) -> bool:
+        if there.get("Size") != len(content):
+            return False
+        if "ChecksumSHA256" in there:
+            return bool(there["ChecksumSHA256"] == checksum)
+        # Where S3 lists no checksum, the ETag of a part is its MD5 unless it is encrypted with a key of KMS.
+        return str(there.get("ETag", "")).strip('"') == hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -1,0 +1,127 @@
+"""Which files are chosen, and what is wrong with a model before it is uploaded."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import CONFIG, safetensors
+
+from cohost.weights.choice import choose, files_below
+from cohost.weights.inspection import faults_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REPOSITORY = [
+    ".gitattributes",
+    "1_Pooling/config.json",
+    "2_Dense/model.safetensors",
+    "README.md",
+    "config.json",
+    "flax_model.msgpack",
+    "model.safetensors",
+    "modeling_own.py",
+    "modules.json",
+    "onnx/config.json",
+    "onnx/model.onnx",
+    "openvino/openvino_model.xml",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "rust_model.ot",
+    "sentencepiece.bpe.model",
+    "tf_model.h5",
+    "tokenizer.json",
+    "training_args.bin",
+    "vocab.txt",
+]
+TEXTS = [
+    "1_Pooling/config.json",
+    "config.json",
+    "modules.json",
+    "sentencepiece.bpe.model",
+    "tokenizer.json",
+    "vocab.txt",
+]
+
+
+def test_safetensors_and_texts_are_chosen() -> None:
+    """One format of weights, with modules of sentence-transformers, without other runtimes and without code."""
+    chosen = choose(REPOSITORY, allow_pickle=True, with_code=False)
+    assert chosen == sorted([*TEXTS, "2_Dense/model.safetensors", "model.safetensors"])
+
+
+def test_pickles_are_taken_where_there_is_nothing_else() -> None:
+    """And only where the catalog says so; then with the index that belongs to them."""
+    names = [name for name in REPOSITORY if not name.endswith(".safetensors")]
+    assert choose(names, allow_pickle=False, with_code=False) == TEXTS
+    chosen = choose(names, allow_pickle=True, with_code=False)
+    assert chosen == sorted([*TEXTS, "pytorch_model.bin", "pytorch_model.bin.index.json"])
+
+
+def test_code_is_taken_where_it_is_trusted() -> None:
+    """A model with trust_remote_code needs its Python files."""
+    assert "modeling_own.py" in choose(REPOSITORY, allow_pickle=False, with_code=True)
+
+
+def write(folder: Path, **files: bytes | str) -> Path:
+    """A folder of a whole model with these files in place of its own; an empty text removes one."""
+    whole: dict[str, bytes | str] = {
+        "config.json": json.dumps(CONFIG),
+        "tokenizer.json": "{}",
+        "model.safetensors": safetensors(64),
+    }
+    for name, content in {**whole, **files}.items():
+        if content != "":
+            (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+def codes(folder: Path, task: str = "text-classification", *, allow_pickle: bool = False) -> list[str]:
+    """The codes of a folder's faults."""
+    files = files_below(folder)
+    chosen = {name: files[name] for name in choose(files, allow_pickle=allow_pickle, with_code=False)}
+    return [fault.code for fault in faults_of(files, chosen, task=task)]
+
+
+def test_whole_model_has_no_fault(tmp_path: Path) -> None:
+    """Nothing is made up."""
+    assert codes(write(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"tokenizer.json": ""}, ["no-tokenizer"]),
+        ({"config.json": ""}, ["no-config"]),
+        ({"config.json": "no json"}, ["config-unreadable"]),
+        ({"config.json": json.dumps({"architectures": ["BertModel"]})}, ["architecture-unfit"]),
+        ({"model.safetensors": ""}, ["no-weights"]),
+        ({"model.safetensors": "", "pytorch_model.bin": b"\x80\x02"}, ["pickle"]),
+        ({"model.safetensors": b"version https://git-lfs.github.com/spec/v1\n"}, ["lfs-pointer"]),
+        ({"model.safetensors": b""}, ["empty-weights"]),
+        ({"model.safetensors": safetensors(64)[:-8]}, ["incomplete-weights"]),
+        ({"model.safetensors": safetensors(64) + b"more"}, ["incomplete-weights"]),
+        ({"model.safetensors": b"\xff" * 200}, ["incomplete-weights"]),
+        (
+            {
+                "model.safetensors": "",
+                "model-00001-of-00002.safetensors": safetensors(8),
+                "model.safetensors.index.json": json.dumps(
+                    {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
+                ),
+            },
+            ["missing-shards"],
+        ),
+    ],
+)
+def test_faults_are_found(files: dict[str, bytes | str], expected: list[str], tmp_path: Path) -> None:
+    """Each is told by a code of its own, and no second one for the same cause."""
+    assert codes(write(tmp_path, **files)) == expected
+
+
+def test_pickle_that_is_allowed_has_no_fault(tmp_path: Path) -> None:
+    """The user said that the origin is trusted."""
+    folder = write(tmp_path, **{"model.safetensors": "", "pytorch_model.bin": b"\x80\x02"})
+    assert codes(folder, allow_pickle=True) == []

@@ -1,0 +1,195 @@
+"""A model's weights into S3: once, whole or not at all, going on where an interruption left them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import BUCKET, CONFIG, MIB, REVISION, Requests, Steps, entry_of, safetensors
+
+from cohost.weights.errors import WeightsError
+from cohost.weights.store import WeightsStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mypy_boto3_s3 import S3Client
+
+    from cohost.weights.push import Pusher
+
+    MakePusher = Callable[..., Pusher]
+    Keys = Callable[[], set[str]]
+
+WEIGHTS = REVISION.prefix + "model.safetensors"
+FILES = {REVISION.prefix + name for name in ("config.json", "model.safetensors", "tokenizer.json")}
+
+
+def content(s3: S3Client, key: str) -> bytes:
+    """An object's bytes."""
+    return s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+
+
+def test_push_uploads_what_is_served(pusher: MakePusher, model: Path, s3: S3Client, keys: Keys) -> None:
+    """All files that the container needs, byte for byte, under a key with the revision, and the word that it is all."""
+    pushed = pusher().push("nli", entry_of())
+    assert keys() == FILES | {REVISION.manifest}
+    assert content(s3, WEIGHTS) == (model / "model.safetensors").read_bytes()
+    assert pushed.uri == f"s3://{BUCKET}/weights/org/nli/{'a' * 40}/"
+    assert pushed.sent == pushed.size == sum((model / key.rpartition("/")[2]).stat().st_size for key in FILES)
+
+
+def test_s3_keeps_a_checksum_of_every_file(pusher: MakePusher, s3: S3Client) -> None:
+    """S3 holds a SHA-256 for each object, so a container or an audit can compare."""
+    pusher().push("nli", entry_of())
+    for key in FILES:
+        assert s3.head_object(Bucket=BUCKET, Key=key, ChecksumMode="ENABLED")["ChecksumSHA256"]
+
+
+def test_second_push_sends_nothing(pusher: MakePusher, requests: Requests) -> None:
+    """All is there, so nothing is written, not even the manifest."""
+    pusher().push("nli", entry_of())
+    requests.go_on()
+    pushed = pusher().push("nli", entry_of())
+    assert pushed.sent == 0
+    assert {"PutObject", "UploadPart", "CreateMultipartUpload"} & requests.counts.keys() == set()
+
+
+def test_interrupted_push_goes_on(pusher: MakePusher, model: Path, s3: S3Client, requests: Requests) -> None:
+    """What arrived before the interruption is not sent again, and the file is whole in the end."""
+    requests.stop("UploadPart", 2)
+    with pytest.raises(KeyboardInterrupt):
+        pusher().push("nli", entry_of())
+    (upload,) = s3.list_multipart_uploads(Bucket=BUCKET)["Uploads"]
+    there = s3.list_parts(Bucket=BUCKET, Key=WEIGHTS, UploadId=upload["UploadId"])["Parts"]
+    assert len(there) == 1
+    requests.go_on()
+
+    pushed = pusher().push("nli", entry_of())
+
+    assert requests.counts["UploadPart"] == 1
+    assert requests.counts["CreateMultipartUpload"] == 0
+    weights = (model / "model.safetensors").read_bytes()
+    assert pushed.sent == len(weights) - there[0]["Size"] + (model / "tokenizer.json").stat().st_size
+    assert content(s3, WEIGHTS) == weights
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=BUCKET)
+
+
+def test_half_an_upload_is_not_taken_for_whole(pusher: MakePusher, s3: S3Client, requests: Requests) -> None:
+    """The manifest is written last, so until then nothing says that the revision is there."""
+    requests.stop("CompleteMultipartUpload", 1)
+    with pytest.raises(KeyboardInterrupt):
+        pusher().push("nli", entry_of())
+    requests.go_on()
+    store = WeightsStore(s3, BUCKET)
+    assert store.manifest(REVISION) is None
+    (stored,) = store.revisions()
+    assert (stored.whole, len(stored.uploads)) == (False, 1)
+
+
+def test_parts_of_other_content_are_sent_again(
+    pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
+) -> None:
+    """Parts are compared by checksum, so a file that changed between two attempts is never mixed."""
+    requests.stop("CompleteMultipartUpload", 1)
+    with pytest.raises(KeyboardInterrupt):
+        pusher().push("nli", entry_of())
+    requests.go_on()
+    changed = bytearray(safetensors(6 * MIB))
+    changed[11 * MIB // 2] = 0
+    (model / "model.safetensors").write_bytes(changed)
+
+    pusher().push("nli", entry_of())
+
+    assert requests.counts["UploadPart"] == 1
+    assert content(s3, WEIGHTS) == changed
+
+
+def test_leftovers_of_an_earlier_attempt_go(pusher: MakePusher, s3: S3Client, keys: Keys) -> None:
+    """The container fetches all that lies below the prefix, so nothing else may lie there."""
+    s3.put_object(Bucket=BUCKET, Key=REVISION.prefix + "old.json", Body=b"{}")
+    pusher().push("nli", entry_of())
+    assert keys() == FILES | {REVISION.manifest}
+
+
+def test_whole_revision_is_never_changed(pusher: MakePusher, model: Path, s3: S3Client, requests: Requests) -> None:
+    """Other content under the same commit is refused before anything is sent."""
+    pusher().push("nli", entry_of())
+    before = content(s3, WEIGHTS)
+    (model / "model.safetensors").write_bytes(safetensors(6 * MIB, b"x"))
+    requests.go_on()
+    with pytest.raises(WeightsError, match=r"other content in model\.safetensors.*push other content as another rev"):
+        pusher().push("nli", entry_of())
+    assert requests.counts["UploadPart"] == 0
+    assert content(s3, WEIGHTS) == before
+
+
+def test_lost_file_of_a_whole_revision_is_sent_again(pusher: MakePusher, s3: S3Client, keys: Keys) -> None:
+    """Somebody removed one object: the same content comes back."""
+    pusher().push("nli", entry_of())
+    s3.delete_object(Bucket=BUCKET, Key=REVISION.prefix + "config.json")
+    assert pusher().push("nli", entry_of()).sent == len(json.dumps(CONFIG))
+    assert keys() == FILES | {REVISION.manifest}
+
+
+def test_new_revision_lies_beside_the_old_one(pusher: MakePusher, keys: Keys) -> None:
+    """Old archives go on finding their weights."""
+    pusher().push("nli", entry_of())
+    pusher().push("nli", entry_of(revision="b" * 40))
+    assert {key.split("/")[-2] for key in keys() if key.startswith("weights/")} == {"a" * 40, "b" * 40}
+
+
+def test_links_are_followed(pusher: MakePusher, model: Path, tmp_path: Path, s3: S3Client) -> None:
+    """A Hub cache is made of links; real bytes go up."""
+    blob = tmp_path / "blob"
+    (model / "model.safetensors").rename(blob)
+    (model / "model.safetensors").symlink_to(blob)
+    pusher().push("nli", entry_of())
+    assert content(s3, WEIGHTS) == blob.read_bytes()
+
+
+def test_model_with_faults_is_not_uploaded(pusher: MakePusher, model: Path, keys: Keys) -> None:
+    """All faults come together, each with its fix, before a byte is sent."""
+    (model / "tokenizer.json").unlink()
+    (model / "model.safetensors").write_bytes(safetensors(6 * MIB)[:-1])
+    with pytest.raises(WeightsError) as caught:
+        pusher().push("nli", entry_of())
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"models.nli: org/nli@{'a' * 40}: ") and "; fix: " in line for line in lines)
+    assert keys() == set()
+
+
+def test_entry_with_weights_from_the_hub_is_refused(pusher: MakePusher) -> None:
+    """Nothing is uploaded that nothing would read."""
+    with pytest.raises(WeightsError, match=r"models\.nli: its weights do not go to S3"):
+        pusher().push("nli", entry_of(weights="hub"))
+
+
+def test_progress_adds_up(pusher: MakePusher, requests: Requests) -> None:
+    """Each step reaches its total, also when parts were there already."""
+    requests.stop("UploadPart", 2)
+    with pytest.raises(KeyboardInterrupt):
+        pusher().push("nli", entry_of())
+    requests.go_on()
+    steps = Steps()
+    pusher(steps).push("nli", entry_of())
+    assert steps.names == ["nli: fetching", "nli: checksums", "nli: uploading"]
+    assert steps.counts == steps.totals
+
+
+def test_missing_bucket_says_how_to_get_one(pusher: MakePusher, s3: S3Client) -> None:
+    """The first push of an account comes after the weights' own stack."""
+    s3.delete_bucket(Bucket=BUCKET)
+    with pytest.raises(WeightsError, match="fix: run `cdk deploy LmiCohostWeightsStack`"):
+        pusher().push("nli", entry_of())
+
+
+def test_folder_must_hold_the_revision(pusher: MakePusher, model: Path, tmp_path: Path) -> None:
+    """A folder that says which commit it holds is believed, and a missing one is told with where it was sought."""
+    (model / "REVISION").write_text("b" * 40)
+    with pytest.raises(WeightsError, match=f"holds revision {'b' * 40}"):
+        pusher().push("nli", entry_of())
+    with pytest.raises(WeightsError, match=r"--from: org/nli is in none of .*empty"):
+        pusher(None, (tmp_path / "empty",)).push("nli", entry_of())
