@@ -16,8 +16,9 @@ from cohost import catalog_rules as rules
 from cohost.catalog_designs import Designs, design_faults
 from cohost.catalog_faults import Fault, PlacedFaultsError, faults_of
 from cohost.catalog_handlers import BatchedSettings
+from cohost.catalog_monitoring import DEFAULT_MONITORING, Monitoring
 from cohost.catalog_network import Network
-from cohost.catalog_scaling import MULTI_MODEL, Scaling, with_default_bounds
+from cohost.catalog_scaling import Scaling, with_default_bounds
 from cohost.catalog_scaling_rules import scaling_faults
 from cohost.catalog_weights import BUCKET_NAME, BucketName, ModelSource, WeightsSettings
 from cohost.errors import CatalogError
@@ -179,6 +180,7 @@ class Catalog(WeightsSettings, Settings):
         default_factory=dict, description="reasons by the id of a warning (docs/checks.md)"
     )
     budget: Budget | None = Field(default=None, description="monthly_usd, email")
+    monitoring: Monitoring = Field(default=DEFAULT_MONITORING, description="email, dashboard, kms_key, alarms")
     scaling: Scaling | None = Field(
         default=None,
         description="min, max, metric, target, scale_in_cooldown, scale_out_cooldown, idle_minutes, schedule",

@@ -45,6 +45,10 @@ class EndpointMetrics:
         """How many calls came in."""
         return self.metric("Invocations", statistic="Sum", period=period)
 
+    def metric_invocations_per_instance(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
+        """How many calls came in for each instance."""
+        return self.metric("InvocationsPerInstance", statistic="Sum", period=period)
+
     def metric_invocation_errors(
         self, *, server: bool, statistic: str = "Sum", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:

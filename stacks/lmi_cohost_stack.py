@@ -10,15 +10,18 @@ import aws_cdk as cdk
 
 from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.images import default_inference_ami_version, locate_image, parse_image, parse_image_uri
+from cohost.instances import INSTANCES
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
-from cohost.pricing_changes import planned_costs
+from cohost.pricing_changes import PER_HOUR, planned_costs
 from cohost.render import properties_of, requirements_for
 from cohost.routing import find_route, target_model
 from constructs_lib.fit import misfits
 from constructs_lib.fit_catalog import catalog_misfits
 from constructs_lib.model_bucket import ModelBucket
 from constructs_lib.model_store import ModelStore
+from constructs_lib.monitoring import Monitoring
+from constructs_lib.monitoring_dashboard import Dashboard
 from constructs_lib.multi_model_endpoint import MultiModelEndpoint
 from constructs_lib.spend_guard import SpendGuard
 
@@ -71,10 +74,40 @@ class LmiCohostStack(cdk.Stack):
         )
         self._prices = load_prices()
         self.endpoint = _endpoint(self, catalog.endpoint, store=store, image=image, uri=uri)
+        self._watch(catalog)
         if (budget := catalog.budget) is not None:
             SpendGuard(self, "Budget", monthly_usd=budget.monthly_usd, email=budget.email, tags=catalog.tags)
         self._annotate(catalog, image, uri)
         self._add_outputs(catalog, bucket, store)
+
+    def _watch(self, catalog: Catalog) -> None:
+        """Alarms, the topic that they tell, and the dashboard."""
+        settings = catalog.monitoring
+        instance = INSTANCES.get(catalog.endpoint.instance_type)
+        self.monitoring = Monitoring(
+            self,
+            "Monitoring",
+            endpoint=self.endpoint,
+            alarms=settings.alarms,
+            gpus=1 if instance is None else instance.gpus,
+            email=settings.email,
+            kms_key=settings.kms_key,
+        )
+        topic_arn = self.monitoring.topic.topic_arn
+        cdk.CfnOutput(self, "AlarmTopicArn", value=topic_arn, description="Alarms are published to this topic")
+        if settings.email is None:
+            cdk.CfnOutput(self, "AlarmSubscribe", value=_subscribe_command(topic_arn, self.region))
+        if settings.dashboard:
+            cost = planned_costs(catalog, self._prices, self.region)[PER_HOUR]
+            dashboard = Dashboard(
+                self,
+                "Dashboard",
+                endpoint=self.endpoint,
+                alarms=list(self.monitoring.alarms.values()),
+                usd_per_hour=cost.value,
+                price_source=cost.description,
+            )
+            cdk.CfnOutput(self, "DashboardUrl", value=dashboard.url)
 
     def _annotate(self, catalog: Catalog, image: Image, uri: ImageUri) -> None:
         annotations = cdk.Annotations.of(self)
@@ -145,6 +178,11 @@ def _inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
             return None
         case verbatim:
             return verbatim
+
+
+def _subscribe_command(topic_arn: str, region: str) -> str:
+    """What to type to be told of alarms. The topic is a token, so nothing here is quoted."""
+    return f"aws sns subscribe --region {region} --topic-arn {topic_arn} --protocol email --notification-endpoint YOU@…"
 
 
 def _example_call(catalog: Catalog, region: str) -> str:

@@ -42,7 +42,7 @@ def test_outputs_say_how_to_call(product: dict[str, Any]) -> None:
     bucket_id, _ = only(product, "AWS::S3::Bucket")
     outputs = outputs_of(product)
     models, example = json.loads(outputs.pop("Models")), outputs.pop("ExampleCall")
-    outputs = {name: value for name, value in outputs.items() if not name.startswith("Cost")}
+    outputs = {name: value for name, value in outputs.items() if not name.startswith(("Cost", "Alarm"))}
     assert outputs == {
         "EndpointName": "lmi-cohost",
         "BucketName": {"Ref": bucket_id},

@@ -1,0 +1,179 @@
+"""Alarms, their topic and the dashboard: what a catalog asks for, and what it gets without asking."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from synthesis import make_catalog, make_stack, only, resources, template_of
+
+from cohost.catalog_monitoring import Alarms, Monitoring
+
+ALARM, TOPIC = "AWS::CloudWatch::Alarm", "AWS::SNS::Topic"
+EVERY_ALARM = set(Alarms.model_fields)
+
+
+def synthesised(instance_type: str = "ml.g5.xlarge", **settings: Any) -> dict[str, Any]:
+    """The template of a catalog with a section `monitoring`."""
+    catalog = make_catalog(endpoint={"instance_type": instance_type})
+    return template_of(make_stack(catalog.model_copy(update={"monitoring": Monitoring.model_validate(settings)})))
+
+
+def alarms_of(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The properties of the alarms by the catalog's key, which each description ends with."""
+    found = [alarm["Properties"] for alarm in resources(template, ALARM).values()]
+    return {one["AlarmDescription"].rpartition("monitoring.alarms.")[2].rstrip(")"): one for one in found}
+
+
+def widgets_of(template: dict[str, Any]) -> list[dict[str, Any]]:
+    """The widgets of the dashboard; what is known only later stands as TOKEN."""
+    _, dashboard = only(template, "AWS::CloudWatch::Dashboard")
+    body = dashboard["Properties"]["DashboardBody"]["Fn::Join"][1]
+    found: list[dict[str, Any]] = json.loads("".join(one if isinstance(one, str) else "TOKEN" for one in body))[
+        "widgets"
+    ]
+    return found
+
+
+def test_forgotten_endpoint_is_told_of_without_being_asked(product: dict[str, Any]) -> None:
+    """A catalog that says nothing has the idle alarm, a topic, and the command to subscribe; and no more."""
+    assert set(alarms_of(product)) == {"idle_hours"}
+    assert resources(product, "AWS::SNS::Subscription") == {}
+    assert resources(product, "AWS::CloudWatch::Dashboard") == {}
+    topic, _ = only(product, TOPIC)
+    command = product["Outputs"]["AlarmSubscribe"]["Value"]["Fn::Join"][1]
+    assert command[0] == "aws sns subscribe --region us-east-1 --topic-arn "
+    assert command[1] == product["Outputs"]["AlarmTopicArn"]["Value"] == {"Ref": topic}
+
+
+def test_idle_means_an_instance_that_nobody_called(product: dict[str, Any]) -> None:
+    """Twelve hours of instances without a call; no data, as after a deletion or before the first hour, is no fault."""
+    idle = alarms_of(product)["idle_hours"]
+    metrics = {one["Id"]: one for one in idle["Metrics"]}
+    calls, alive = metrics["calls"]["MetricStat"], metrics["alive"]["MetricStat"]
+    assert (calls["Metric"]["MetricName"], calls["Stat"], calls["Period"]) == ("Invocations", "Sum", 3600)
+    assert (alive["Metric"]["MetricName"], alive["Stat"], alive["Period"]) == ("CPUUtilization", "SampleCount", 3600)
+    assert metrics["expr_1"]["Expression"] == "SUM([FILL(calls, 0), 0 * alive])"
+    assert (idle["EvaluationPeriods"], idle["DatapointsToAlarm"], idle["Threshold"]) == (12, 12, 1)
+    assert (idle["ComparisonOperator"], idle["TreatMissingData"]) == ("LessThanThreshold", "notBreaching")
+
+
+def test_section_switches_everything_on() -> None:
+    """`monitoring` with an address alone: every alarm at its threshold, the dashboard, the subscription."""
+    template = synthesised(email="team@example.com")
+    topic, _ = only(template, TOPIC)
+    _, subscription = only(template, "AWS::SNS::Subscription")
+    assert set(alarms_of(template)) == EVERY_ALARM
+    assert subscription["Properties"] == {
+        "Endpoint": "team@example.com",
+        "Protocol": "email",
+        "TopicArn": {"Ref": topic},
+    }
+    assert all(alarm["AlarmActions"] == [{"Ref": topic}] for alarm in alarms_of(template).values())
+    assert "AlarmSubscribe" not in template["Outputs"]
+    assert "#dashboards/dashboard/" in json.dumps(template["Outputs"]["DashboardUrl"])
+
+
+@pytest.mark.parametrize("key", sorted(EVERY_ALARM))
+def test_each_alarm_can_be_switched_off(key: str) -> None:
+    """`false` takes away that alarm and no other."""
+    assert set(alarms_of(synthesised(alarms={key: False}))) == EVERY_ALARM - {key}
+
+
+def test_thresholds_are_the_catalogs_in_the_units_of_the_metrics() -> None:
+    """Percent become shares, milliseconds and seconds become microseconds; four GPUs are summed over."""
+    wanted = {
+        "idle_hours": 3,
+        "server_errors_percent": 2,
+        "model_errors_percent": 10,
+        "model_latency_p99_ms": 250,
+        "gpu_memory_percent": 90,
+        "disk_percent": 70,
+        "model_loading_wait_seconds": 30,
+    }
+    found = alarms_of(synthesised("ml.g6.12xlarge", alarms=wanted))
+    assert found.pop("idle_hours")["EvaluationPeriods"] == 3
+    assert {key: alarm["Threshold"] for key, alarm in found.items()} == {
+        "server_errors_percent": 0.02,
+        "model_errors_percent": 0.1,
+        "model_latency_p99_ms": 250_000,
+        "gpu_memory_percent": 360,
+        "disk_percent": 70,
+        "model_loading_wait_seconds": 30_000_000,
+    }
+
+
+def test_every_alarm_watches_this_endpoint() -> None:
+    """Name and variant are the endpoint's own; a metric of another name would never have a value."""
+    template = synthesised()
+    for key, alarm in alarms_of(template).items():
+        stats = [one["MetricStat"]["Metric"] for one in alarm.get("Metrics", []) if "MetricStat" in one] or [alarm]
+        for stat in stats:
+            dimensions = {one["Name"]: one["Value"] for one in stat["Dimensions"]}
+            assert dimensions == {"EndpointName": "lmi-cohost", "VariantName": "AllTraffic"}, key
+
+
+def test_machine_without_a_gpu_has_no_alarm_of_its_memory() -> None:
+    """A metric that never comes is not watched."""
+    assert set(alarms_of(synthesised("ml.c7i.xlarge"))) == EVERY_ALARM - {"gpu_memory_percent"}
+
+
+def test_topic_takes_alarms_of_this_account_and_nothing_without_tls() -> None:
+    """With a policy of its own a topic has no other: alarms have to be let in by name."""
+    _, policy = only(synthesised(), "AWS::SNS::TopicPolicy")
+    deny, allow = policy["Properties"]["PolicyDocument"]["Statement"]
+    assert (deny["Effect"], deny["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+    assert (allow["Effect"], allow["Action"]) == ("Allow", "sns:Publish")
+    assert allow["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert allow["Condition"]["StringEquals"] == {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+    assert ":alarm:*" in json.dumps(allow["Condition"]["ArnLike"])
+
+
+def test_topic_can_have_a_key() -> None:
+    """The stated key encrypts the topic."""
+    arn = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
+    _, topic = only(synthesised(kms_key=arn), TOPIC)
+    assert topic["Properties"]["KmsMasterKeyId"] == arn
+
+
+def test_dashboard_shows_all_that_was_promised() -> None:
+    """Price first, then alarms, calls, latencies, instances, scaling and models; each metric is of this endpoint."""
+    widgets = widgets_of(synthesised())
+    text = widgets[0]["properties"]["markdown"]
+    assert "**1.408 USD**" in text
+    assert "AWS Pricing API, 2026-08-07" in text
+    assert len(widgets[1]["properties"]["alarms"]) == len(EVERY_ALARM)
+    shown = json.dumps(widgets[2:])
+    names = (
+        "Invocations", "Invocation5XXErrors", "Invocation4XXErrors", "InvocationModelErrors", "ModelLatency",
+        "OverheadLatency", "GPUUtilization", "GPUMemoryUtilization", "MemoryUtilization", "DiskUtilization",
+        "CPUUtilization", "InvocationsPerInstance", "LoadedModelCount", "ModelCacheHit", "ModelLoadingWaitTime",
+        "ModelDownloadingTime", "ModelLoadingTime",
+    )  # fmt: skip
+    assert [name for name in names if f'"{name}"' not in shown] == []
+    assert all(f'"stat": "{statistic}"' in shown for statistic in ("p50", "p90", "p99"))
+
+
+def test_unknown_price_is_said_to_be_unknown() -> None:
+    """The dashboard of a type without a known price shows no figure."""
+    assert "**unknown**" in widgets_of(synthesised("ml.g9.xlarge"))[0]["properties"]["markdown"]
+
+
+def test_dashboard_can_be_left_out() -> None:
+    """`dashboard: false` leaves the alarms and takes the dashboard and its address."""
+    template = synthesised(dashboard=False)
+    assert resources(template, "AWS::CloudWatch::Dashboard") == {}
+    assert "DashboardUrl" not in template["Outputs"]
+    assert set(alarms_of(template)) == EVERY_ALARM
+
+
+@pytest.mark.parametrize(
+    "alarms",
+    [{"idle_hours": 0}, {"idle_hours": 169}, {"disk_percent": 0}, {"disk_percent": "90"}, {"disk_percent": True}],
+)
+def test_threshold_that_means_nothing_is_refused(alarms: dict[str, Any]) -> None:
+    """0 is no way to say `false`, text no number, and `true` no threshold."""
+    with pytest.raises(ValidationError):
+        Alarms.model_validate(alarms)
