@@ -13,25 +13,23 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 from cohost.schedule_expression import ALLOWED_EXPRESSION, check_expression
+
+__all__ = ["MULTI_MODEL", "SCALE_TO_ZERO", "Metric", "Scaling", "ScheduledScaling", "with_default_bounds"]
 
 Metric = Literal["invocations", "concurrency"]
 
-MULTI_MODEL: Final = "multi-model"
-SCALE_TO_ZERO: Final = "scale-to-zero"
-COMPONENT_SUFFIX: Final = "-models"
+TRACKING_TAIL_MINUTES: Final[Mapping[Metric, int]] = {"invocations": 15, "concurrency": 10}
+"""Target tracking gives up capacity after so long below its target.
 
-TRACKING_TAIL_MINUTES: Final = 15
-"""Target tracking gives up capacity after 15 minutes below its target (AWS: Target tracking scaling policies)."""
+The first is documented (AWS: Target tracking scaling policies), the second inferred from the 11 minutes after which an
+idle copy was seen to go.
+"""
 
 _MOST: Final = 1000
 _MINIMUM: Final = "0 to 1000; from 1 with topology multi-model"
 _MAXIMUM: Final = "1 to 1000 instances or copies"
-
-
-def component_name(endpoint_name: str) -> str:
-    """The name of the one inference component of an endpoint in topology scale-to-zero."""
-    return endpoint_name + COMPONENT_SUFFIX
 
 
 def _check_max(value: int) -> int:
@@ -119,7 +117,7 @@ class Scaling(_Settings):
     def tracking_scales_in(self) -> bool:
         """Whether target tracking also gives up capacity, beside what `idle_minutes` does.
 
-        With one copy at most it does not: its own 15 minutes would end the copy before a longer idle time is over.
+        With one copy at most it does not: its own tail would end the copy before a longer idle time is over.
         """
         return self.idle_minutes is None or self.highest > 1
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cohost.catalog_scaling import (
-    COMPONENT_SUFFIX,
-    MULTI_MODEL,
-    SCALE_TO_ZERO,
-    TRACKING_TAIL_MINUTES,
-    component_name,
-)
+from cohost.catalog_scaling import TRACKING_TAIL_MINUTES
+from cohost.routing import COMPONENT_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, component_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -101,12 +96,12 @@ def _idle_faults(scaling: Scaling, topology: str) -> Iterator[Placed]:
         what = f"idle_minutes with topology {MULTI_MODEL} is not allowed"
         fix = f"take it out, since tracking goes down to min by itself, or write topology: {SCALE_TO_ZERO}"
         yield _fault(place, what, f"with topology {SCALE_TO_ZERO} only", fix)
-    elif scaling.tracking_scales_in and minutes > TRACKING_TAIL_MINUTES:
+    elif scaling.tracking_scales_in and minutes > (tail := TRACKING_TAIL_MINUTES[scaling.metric]):
         what = (
             f"{minutes} with up to {scaling.highest} copies would do nothing, because target tracking goes down to min "
-            f"after {TRACKING_TAIL_MINUTES} minutes of idling"
+            f"after {tail} minutes of idling"
         )
-        yield _fault(place, what, f"1 to {TRACKING_TAIL_MINUTES}, or with max: 1 any", "lower it, or write max: 1")
+        yield _fault(place, what, f"1 to {tail}, or with max: 1 any", "lower it, or write max: 1")
 
 
 def _schedule_faults(scaling: Scaling, topology: str) -> Iterator[Placed]:

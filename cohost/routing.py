@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from botocore import xform_name
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ARCHIVE_SUFFIX = ".tar.gz"
-MULTI_MODEL, SCALE_TO_ZERO = "multi-model", "scale-to-zero"
+MULTI_MODEL: Final = "multi-model"
+SCALE_TO_ZERO: Final = "scale-to-zero"
 TOPOLOGIES = (MULTI_MODEL, SCALE_TO_ZERO)
 
 COMPONENT_SUFFIX = "-models"

@@ -122,9 +122,9 @@ _FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str, str]] = {
     ),
     "idle time that tracking ends": (
         ZERO,
-        {"max": 2, "idle_minutes": 16},
+        {"max": 2, "idle_minutes": 11},
         "scaling.idle_minutes",
-        "would do nothing, because target tracking goes down to min after 15 minutes",
+        "would do nothing, because target tracking goes down to min after 10 minutes",
     ),
     "target alone": (ZERO, {"target": 300}, "scaling.target", "target stands alone; allowed: metric and target"),
     "metric alone": (ZERO, {"metric": "invocations"}, "scaling.metric", "metric stands alone"),

@@ -1,0 +1,29 @@
+"""How many instances a catalog runs on: the fewest and the most that its scaling asks for."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from cohost.instances import INSTANCES
+from cohost.routing import SCALE_TO_ZERO
+
+if TYPE_CHECKING:
+    from cohost.catalog import Catalog
+
+
+def instances_for(copies: int, instance_type: str) -> int:
+    """The instances that so many copies of the one component need: a copy takes one GPU, or a CPU instance."""
+    instance = INSTANCES.get(instance_type)
+    return math.ceil(copies / max(1 if instance is None else instance.gpus, 1))
+
+
+def instance_bounds(catalog: Catalog) -> tuple[int, int]:
+    """The fewest and the most instances at any time, an update's spare one not counted."""
+    endpoint, scaling = catalog.endpoint, catalog.scaling
+    if scaling is None:
+        return endpoint.initial_instance_count, endpoint.initial_instance_count
+    if endpoint.topology == SCALE_TO_ZERO:
+        least, most = (instances_for(copies, endpoint.instance_type) for copies in (scaling.lowest, scaling.highest))
+        return least, most
+    return scaling.lowest, scaling.highest
