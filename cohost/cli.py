@@ -31,11 +31,13 @@ from cohost.cli_options import (
     CatalogOption,
     JsonOption,
     StackOption,
+    WakeTimeoutOption,
     entry_of,
     load_with_warnings,
 )
 from cohost.cli_plan import inspect, plan
 from cohost.cli_report import bench, report
+from cohost.cli_scaling import sleep, wake
 from cohost.client import CohostClient
 from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.errors import CohostError, InvocationError
@@ -43,6 +45,7 @@ from cohost.images import parse_image
 from cohost.render import files_of, properties_of
 from cohost.routing import ARCHIVE_SUFFIX
 from cohost.status import read_status
+from cohost.waking import WAKE_TIMEOUT_S
 
 EXIT_FAULT = 1
 
@@ -54,7 +57,7 @@ app.add_typer(models_app, name="models")
 models_app.command("inspect")(inspect)
 app.add_typer(local_app, name="local")
 app.add_typer(prices_app, name="prices")
-for command in (demo, plan, cost, diff, bench, report):
+for command in (demo, plan, cost, diff, bench, report, wake, sleep):
     app.command()(command)
 
 
@@ -170,6 +173,7 @@ def push(
     files = files_of(entry_of(loaded, name), parse_image(loaded.endpoint.image))
     session = boto3.Session()
     deployment = read_deployment(session.client("cloudformation"), stack)
+    deployment.check_pushable()
     store = ModelStore(session.client("s3", region_name=deployment.region), deployment.bucket, deployment.prefix)
     digest = store.add(deployment.generation, name, files)
     if as_json:
@@ -189,6 +193,10 @@ def invoke(
     ] = None,
     labels: Annotated[str | None, typer.Option("--labels", help="Labels of zero-shot-classification: a,b,c.")] = None,
     parameters: Annotated[str, typer.Option("--parameters", help="The task's parameters as a JSON object.")] = "{}",
+    and_wake: Annotated[
+        bool, typer.Option("--wake", help="Wait for a scale-to-zero endpoint that is at zero until it answers.")
+    ] = False,
+    wake_timeout: WakeTimeoutOption = WAKE_TIMEOUT_S,
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
@@ -199,8 +207,9 @@ def invoke(
     inputs = _inputs(texts, pair or [])
     given = _parameters(parameters, labels)
     client = CohostClient.from_stack(stack)
-    with console.err.status(f"Calling {model} (a first call loads the model)"):
-        answer = client.invoke(model, inputs, given)
+    calling, waking = f"Calling {model} (a first call loads the model)", f"Waking {client.deployment.endpoint_name}"
+    with console.waiting(calling, waking) as notice:
+        answer = client.invoke(model, inputs, given, wake=and_wake, wake_timeout_s=wake_timeout, notice=notice)
     if as_json:
         console.print_json(answer)
     else:

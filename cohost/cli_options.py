@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,17 @@ from cohost import console
 from cohost.catalog import Catalog, ModelEntry, load_catalog
 from cohost.errors import CatalogError
 
+_SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+def parse_seconds(text: str | float) -> float:
+    """The seconds of a duration such as 90, 90s, 15m or 1h; wrong usage for anything else."""
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)([smh]?)", str(text))
+    if found is None:
+        raise typer.BadParameter(f"{text!r}; allowed: a number with s, m or h, such as 15m")
+    return float(found[1]) * _SECONDS_BY_UNIT[found[2]]
+
+
 CatalogOption = Annotated[
     Path, typer.Option("--catalog", envvar="COHOST_CATALOG", help="The YAML file that says what is deployed.")
 ]
@@ -20,6 +32,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts
 StateOption = Annotated[
     Path,
     typer.Option("--state", envvar="COHOST_STATE", help="The folder for logs, fetched archives and the process id."),
+]
+WakeTimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--wake-timeout",
+        parser=parse_seconds,
+        metavar="DURATION",
+        show_default="15m",
+        help="How long to wait for a copy at most, such as 15m.",
+    ),
 ]
 DEFAULT_CATALOG = Path("model_configs/encoders.yaml")
 OFFLINE_CATALOG = Path("model_configs/offline.yaml")

@@ -82,6 +82,13 @@ class CohostClient:
         """
         session = session or boto3.Session()
         deployment = read_deployment(session.client("cloudformation"), stack_name)
+        return cls.from_deployment(deployment, session, max_connections=max_connections)
+
+    @classmethod
+    def from_deployment(
+        cls, deployment: Deployment, session: boto3.Session, *, max_connections: int = 10
+    ) -> CohostClient:
+        """A client for a stack whose outputs are known."""
         config = Config(read_timeout=READ_TIMEOUT_S, max_pool_connections=max_connections)
         region = deployment.region
         return cls(

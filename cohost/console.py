@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -10,15 +12,18 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from cohost.status import Status
+    from cohost.status import ComponentStatus, Status
+    from cohost.waiting import Waiting
 
 out = Console(highlight=False)
 """Results. Anything a script may read goes here and nothing else does."""
 
 err = Console(stderr=True, highlight=False)
 """Progress, warnings and faults."""
+
+_LOG_EVERY_S = 30.0
 
 
 def print_json(content: object) -> None:
@@ -48,19 +53,67 @@ def print_warning(message: str) -> None:
     err.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
 
+@contextmanager
+def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
+    """Show on stderr what goes on, and each time that one is told of a wait, what is awaited and how long it has been.
+
+    Where nobody looks, such as in a log, a line is printed twice a minute.
+    """
+    printed = -math.inf
+
+    def tell(now: Waiting) -> None:
+        nonlocal printed
+        line = f"{awaiting}: {_minutes(now.waited_s)} of at most {_minutes(now.limit_s)}"
+        status.update(line)
+        if not err.is_terminal and now.waited_s - printed >= _LOG_EVERY_S:
+            printed = now.waited_s
+            err.print(Text(line), soft_wrap=True)
+
+    with err.status(doing) as status:
+        yield tell
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+
+
 def print_status(status: Status) -> None:
     """Print a deployment's state: the endpoint first, then one line for each archive."""
     err_note = f" ({status.failure_reason})" if status.failure_reason else ""
     facts = (
         ("endpoint", f"{status.endpoint_name}: {status.endpoint_status}{err_note}"),
+        ("topology", status.topology),
         ("instances", f"{status.instance_count} x {status.instance_type}"),
+        *(_component_facts(status.component) if status.component else ()),
         ("generation", status.generation),
         ("archives at", status.model_data_url),
-        ("models loaded now", "not reported yet" if status.loaded_models is None else status.loaded_models),
+        *(() if status.component else (("models loaded now", _loaded(status)),)),
     )
     print_table(status.stack_name, ("", ""), facts)
     rows = [(n, d[:12], "push" if n in status.not_in_outputs else "deploy") for n, d in status.archives.items()]
-    print_table("Archives in the live generation", ("model", "content", "published by"), rows)
+    print_table("Archives in the live generation", ("archive", "content", "published by"), rows)
+
+
+def _loaded(status: Status) -> object:
+    return "not reported yet" if status.loaded_models is None else status.loaded_models
+
+
+def _component_facts(component: ComponentStatus) -> Iterator[tuple[str, str]]:
+    reason = f" ({component.failure_reason})" if component.failure_reason else ""
+    yield "component", f"{component.name}: {component.status}{reason}"
+    yield "copies", f"{component.current_copies} run, {component.desired_copies} wanted"
+    bounds = component.bounds
+    yield "scaling", "none" if bounds is None else f"{bounds.minimum} to {bounds.maximum} copies"
+    if component.current_copies:
+        return
+    if component.desired_copies:
+        yield "waking", "calls fail until the first copy runs, or wait for it (`cohost invoke --wake`)"
+    elif bounds is None:
+        yield "asleep", "nothing scales it: only `cohost wake` wakes it"
+    elif bounds.suspended:
+        yield "asleep", "until `cohost wake`: neither a call nor the schedule wakes it"
+    else:
+        yield "asleep", "the next call wakes it, and fails for about ten minutes unless it waits (--wake)"
 
 
 def print_answer(texts: Sequence[str], answer: object) -> None:

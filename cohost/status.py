@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from cohost.artifacts.store import ModelStore
+from cohost.copies import Bounds, Component
 from cohost.errors import StackError
 
 if TYPE_CHECKING:
@@ -23,15 +24,32 @@ METRIC_WINDOW = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, kw_only=True)
+class ComponentStatus:
+    """The inference component of a scale-to-zero endpoint: its copies, and within which bounds they are scaled.
+
+    `bounds` is None where nothing scales it.
+    """
+
+    name: str
+    status: str
+    desired_copies: int
+    current_copies: int
+    failure_reason: str | None
+    bounds: Bounds | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Status:
     """The state of one deployment.
 
-    `archives` maps each model in the live generation to its content digest (SHA-256, hex). `loaded_models` is
-    SageMaker's count over all instances, at most some minutes old; None when it has reported none yet. SageMaker does
-    not tell which models those are.
+    `archives` maps each archive in the live generation to its content digest: one a model, or one of all models where
+    an inference component serves them. `loaded_models` is SageMaker's count over all instances, at most some minutes
+    old; None when it has reported none yet, or on a scale-to-zero endpoint, of which it counts none. SageMaker does not
+    tell which models those are. `component` is None on a multi-model endpoint.
     """
 
     stack_name: str
+    topology: str
     endpoint_name: str
     endpoint_status: str
     failure_reason: str | None
@@ -42,6 +60,7 @@ class Status:
     archives: Mapping[str, str]
     not_in_outputs: tuple[str, ...]
     loaded_models: int | None
+    component: ComponentStatus | None
 
     def as_json(self) -> dict[str, Any]:
         """The status as JSON data."""
@@ -68,8 +87,10 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
     store = ModelStore(session.client("s3", region_name=region), deployment.bucket, deployment.prefix)
     archives = store.models(deployment.generation)
     variants = endpoint.get("ProductionVariants", [])
+    component = _component(deployment, session)
     return Status(
         stack_name=deployment.stack_name,
+        topology=deployment.topology,
         endpoint_name=deployment.endpoint_name,
         endpoint_status=endpoint["EndpointStatus"],
         failure_reason=endpoint.get("FailureReason"),
@@ -78,8 +99,26 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
         generation=deployment.generation,
         model_data_url=deployment.model_data_url,
         archives=archives,
-        not_in_outputs=tuple(sorted(set(archives) - set(deployment.models))),
-        loaded_models=_loaded_models(session, deployment, config["ProductionVariants"][0]["VariantName"]),
+        not_in_outputs=() if component else tuple(sorted(set(archives) - set(deployment.models))),
+        loaded_models=None
+        if component
+        else _loaded_models(session, deployment, config["ProductionVariants"][0]["VariantName"]),
+        component=component,
+    )
+
+
+def _component(deployment: Deployment, session: boto3.Session) -> ComponentStatus | None:
+    if deployment.inference_component_name is None:
+        return None
+    component = Component(deployment, deployment.inference_component_name, session)
+    copies = component.copies()
+    return ComponentStatus(
+        name=component.name,
+        status=copies.status,
+        desired_copies=copies.desired,
+        current_copies=copies.current,
+        failure_reason=copies.failure_reason,
+        bounds=component.bounds(),
     )
 
 
