@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Auto = Literal["auto"]
 
@@ -30,8 +30,13 @@ class BatchedSettings(BaseModel):
     pass_cost_tokens: Annotated[int, Field(ge=0, le=1_000_000)] | Auto | None = Field(
         default=None, description="0 to 1000000 tokens of padding that another pass costs as much as, or auto"
     )
-    attention: Literal["auto", "sdpa", "eager"] | None = Field(default=None, description="auto, sdpa or eager")
+    attention: Literal["auto", "sdpa", "eager", "disentangled-flash", "flashdeberta"] | None = Field(
+        default=None, description="auto, sdpa, eager, or for DeBERTa disentangled-flash or flashdeberta"
+    )
     packing: bool | None = Field(default=None, description="true or false: run without padding where the model can")
+    compile: bool | None = Field(
+        default=None, description="true or false: let torch.compile make a program for each of a few lengths"
+    )
     dtype_fallback: bool | None = Field(default=None, description="true (serve fp32 instead) or false (refuse to load)")
     threads: Annotated[int, Field(ge=1, le=256)] | Auto | None = Field(
         default=None, description="1 to 256 threads of a worker on the CPU, or auto"
@@ -51,3 +56,22 @@ class BatchedSettings(BaseModel):
     )
     warm_up: bool | None = Field(default=None, description="true (READY means fast) or false (load sooner)")
     log_interval_s: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")
+
+    @model_validator(mode="after")
+    def _settings_go_together(self) -> BatchedSettings:
+        """What the handler would refuse when it loads the model."""
+        if self.attention == "disentangled-flash" and (self.packing is False or self.compile):
+            raise ValueError(
+                "attention 'disentangled-flash' with packing false or compile true is not allowed; allowed: attention "
+                "disentangled-flash with packing true and compile false, since it runs sequences packed; "
+                "fix: leave packing and compile out"
+            )
+        queue = 16_384 if self.max_queued_sequences is None else self.max_queued_sequences
+        request = 4096 if self.max_sequences_per_request is None else self.max_sequences_per_request
+        if queue < request:
+            raise ValueError(
+                f"max_queued_sequences {queue} is under max_sequences_per_request {request}, so the largest request "
+                "could never be taken; allowed: a queue that takes it; fix: raise max_queued_sequences or lower "
+                "max_sequences_per_request"
+            )
+        return self

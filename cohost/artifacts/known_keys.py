@@ -124,6 +124,7 @@ BATCHED_KEYS = frozenset(
     f"option.{name}"
     for name in (
         "attention",
+        "compile",
         "device",
         "dtype_fallback",
         "log_interval_s",

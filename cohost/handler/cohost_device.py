@@ -31,9 +31,9 @@ def device_of(options: Options) -> torch.device:
 
 
 def set_threads(options: Options, device: torch.device) -> int:
-    """Sets torch's threads and says how many: on a CPU all cores but one, shared among the model's workers.
+    """Sets torch's threads and says how many: on a CPU all cores, shared among the model's workers.
 
-    The one is for the server, and for reading and tokenising what comes next.
+    None is kept free for the server and for tokenising: both take little, and take it from threads that give way.
 
     The lmi image starts Python with OMP_NUM_THREADS=1, which is right for many workers, and wastes cores on one that
     forms batches. On a GPU one thread suffices, and where waiting threads would spin, more than one does harm.
@@ -41,7 +41,7 @@ def set_threads(options: Options, device: torch.device) -> int:
     if options.threads is not None:
         threads = options.threads
     elif device.type == "cpu" and os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE":
-        threads = max(1, (_cores() - 1) // options.workers)
+        threads = max(1, _cores() // options.workers)
     else:
         threads = 1
     torch.set_num_threads(threads)
@@ -62,6 +62,11 @@ def has_native_bf16(cpu_info: str) -> bool:
         for line in cpu_info.splitlines()
         if line.lower().startswith(("flags", "features"))
     )
+
+
+def to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy that the CPU need not wait for: it starts from page-locked memory."""
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _cores() -> int:

@@ -95,6 +95,7 @@ class Engine:
         self._queue: FairQueue[TokenSequence] = FairQueue(settings.max_queued_sequences)
         self._changed = threading.Condition()
         self._stopped = False
+        self._members: Sequence[Member] = ()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="cohost-engine", daemon=True)
         self._thread.start()
@@ -126,6 +127,14 @@ class Engine:
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._serve_all()
+        except Exception:
+            # Without this thread everybody would wait for ever.
+            logger.exception("the thread that runs the model has failed")
+            self._replace("the worker failed and is being replaced; send the request again", self._members)
+
+    def _serve_all(self) -> None:
         while True:
             with self._changed:
                 while not len(self._queue) and not self._stopped:
@@ -133,7 +142,7 @@ class Engine:
                 if self._stopped:
                     return
                 late = self._queue.expire(time.monotonic() - self._settings.max_queue_time_s)
-                members = self._take() if len(self._queue) else []
+                self._members = members = self._take() if len(self._queue) else []
             if late:
                 self._call(self._refuse, late, self._waited_too_long())
             if members:
@@ -150,7 +159,8 @@ class Engine:
         packs = self._forward.packs(candidates[0])
         places = [index for index, one in enumerate(candidates) if self._forward.packs(one) is packs]
         form = in_order if packs else together
-        return [places[index] for index in form([candidates[place].length for place in places], limits)]
+        lengths = [self._forward.length_of(candidates[place]) for place in places]
+        return [places[index] for index in form(lengths, limits)]
 
     def _serve(self, members: Sequence[Member]) -> None:
         """One pass; when it fails, two of half its size, and so on down to the sequence that cannot be served."""
@@ -191,7 +201,10 @@ class Engine:
     def _lose_device(self, members: Sequence[Member], error: Exception) -> None:
         """Answers everybody, then has the process replaced: after such an error each further call would fail too."""
         logger.critical("the device is lost: %s", error)
-        refusal = BusyError("the GPU failed and the worker is being replaced; send the request again")
+        self._replace("the GPU failed and the worker is being replaced; send the request again", members)
+
+    def _replace(self, reason: str, members: Sequence[Member]) -> None:
+        refusal = BusyError(reason)
         self._call(self._refuse, [ticket for ticket, _ in members], refusal)
         self._give_up(refusal)
         self._call(self._on_lost_device)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from .cohost_device import to_gpu
 from .cohost_tasks import Want
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from .cohost_compiled import CompiledModel
     from .cohost_packed import PackedModel
     from .cohost_tasks import Floats
     from .cohost_tokenizer import Encoded
@@ -48,7 +50,8 @@ class Batch:
 class Forward:
     """Runs batches on `device`; `padding_ids` are the token and segment that fill up, `limit` the model's length.
 
-    With `packed`, sequences whose caller asked for no padding run without any.
+    With `packed`, sequences whose caller asked for no padding run without any. With `compiled`, batches are filled up
+    to one of its lengths and run through it.
     """
 
     def __init__(
@@ -59,12 +62,14 @@ class Forward:
         padding_ids: tuple[int, int],
         limit: int,
         packed: PackedModel | None = None,
+        compiled: CompiledModel | None = None,
     ) -> None:
-        self._model = model
+        self._model = model if compiled is None else compiled
         self._device = device
         self._padding_ids = padding_ids
         self._limit = limit
         self._packed = packed
+        self._compiled = compiled
         self._multiple = _MULTIPLE_ON_GPU if device.type == "cuda" else 1
         self._to_device = to_gpu if device.type == "cuda" else torch.Tensor.to
 
@@ -89,8 +94,12 @@ class Forward:
                 return _run_packed(self._packed, sequences)
             return self._run_padded(sequences)
 
+    def length_of(self, sequence: TokenSequence) -> int:
+        """The tokens that a sequence takes of a batch by itself."""
+        return sequence.length if self._compiled is None else self._compiled.length_of(sequence.length)
+
     def _padded_length(self, sequences: Sequence[TokenSequence]) -> int:
-        longest = max(sequence.length for sequence in sequences)
+        longest = max(map(self.length_of, sequences))
         return max(longest, min(self._limit, -(-longest // self._multiple) * self._multiple))
 
     def _run_padded(self, sequences: Sequence[TokenSequence]) -> list[Floats]:
@@ -108,11 +117,6 @@ class Forward:
         """Gives memory that torch keeps for later passes back to the device, for a smaller one to use."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy that the CPU need not wait for: it starts from page-locked memory."""
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int]) -> Batch:

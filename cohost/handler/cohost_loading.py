@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _FEATURES = "feature-extraction"
 _ZERO_SHOT = "zero-shot-classification"
-_AUTO = "auto"
+_OF_TRANSFORMERS = ("sdpa", "eager")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +79,7 @@ def load(options: Options) -> Loaded:
         samples=samples,
     )
     dtype, model = trials.with_dtype(model)
-    forward = trials.with_packing(model, dtype, offset)
+    forward = trials.fastest(model, dtype, offset)
     logger.info("%s: %s on %s, %s, %d threads, %d tokens", options.model, options.task, device, dtype, threads, limit)
     return Loaded(
         forward=forward,
@@ -95,7 +95,7 @@ def load(options: Options) -> Loaded:
 
 def _weights(options: Options, device: torch.device) -> Any:  # noqa: ANN401 - transformers has no types
     kind = transformers.AutoModel if options.task == _FEATURES else transformers.AutoModelForSequenceClassification
-    attention = {} if options.attention == _AUTO else {"attn_implementation": options.attention}
+    attention = {"attn_implementation": options.attention} if options.attention in _OF_TRANSFORMERS else {}
     model = kind.from_pretrained(
         options.model,
         revision=options.revision,

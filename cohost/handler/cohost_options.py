@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 TASKS = ("text-classification", "zero-shot-classification", "feature-extraction")
 DTYPES = ("auto", "fp32", "fp16", "bf16")
 DEVICES = ("auto", "cpu", "cuda")
-ATTENTIONS = ("auto", "sdpa", "eager")
+ATTENTIONS = ("auto", "sdpa", "eager", "disentangled-flash", "flashdeberta")
 POOLINGS = ("none", "mean", "cls")
 
 Value = TypeVar("Value")
@@ -44,6 +44,7 @@ class Options:
     dtype_fallback: bool
     attention: str
     packing: bool
+    compile: bool
     max_length: int | None
     truncation: bool
     pooling: str
@@ -81,6 +82,7 @@ def read_options(properties: Mapping[str, Any]) -> Options:
         dtype_fallback=reader.flag("dtype_fallback", default=False),
         attention=reader.choice("attention", ATTENTIONS, _AUTO),
         packing=reader.flag("packing", default=True),
+        compile=reader.flag("compile", default=False),
         max_length=reader.number_or_auto("max_length", 8, 1_000_000),
         truncation=reader.flag("truncation", default=True),
         pooling=reader.choice("pooling", POOLINGS, "none"),
@@ -100,6 +102,10 @@ def read_options(properties: Mapping[str, Any]) -> Options:
         options.max_queued_sequences >= options.max_sequences_per_request,
         f"max_queued_sequences: {options.max_queued_sequences} is under max_sequences_per_request "
         f"{options.max_sequences_per_request}, so the largest request could never be taken; raise it",
+    )
+    reader.require(
+        options.attention != "disentangled-flash" or (options.packing and not options.compile),
+        "attention: disentangled-flash runs sequences packed; write packing true and compile false",
     )
     reader.finish()
     return options

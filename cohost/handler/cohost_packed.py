@@ -1,8 +1,9 @@
 """The packed way through a model: sequences of different lengths one behind the other, as a single row without padding.
 
 Linear layers do not care which sequence a token belongs to; only attention must stay within each sequence, and
-positions must start anew. So this needs models whose attention can be replaced (transformers' attention interface) and
-whose head reads the first token's vector: BERT and RoBERTa kinds. Whether it holds is tried on load, not believed.
+positions must start anew. So this needs models whose attention can be replaced and whose head reads the first token's
+vector: BERT and RoBERTa kinds by transformers' attention interface, DeBERTa by a library (cohost_deberta.py). Whether
+it holds is tried on load, not believed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+
+from .cohost_device import to_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,12 +54,9 @@ class PackedModel:
     """A model of transformers, called on a row; `padding_token` is the token id that fills up elsewhere."""
 
     def __init__(self, model: Any, *, device: torch.device, padding_token: int, position_offset: int) -> None:  # noqa: ANN401
-        """Raises ValueError for a model that cannot be called so."""
-        if model.config.model_type not in _MODEL_TYPES or not hasattr(sys.modules[type(model).__module__], _INTERFACE):
-            raise ValueError(f"{model.config.model_type} in this version of transformers has no packed way")
-        _register()
         self._model = model
         self._base = model.base_model
+        self._to_device = to_gpu if device.type == "cuda" else torch.Tensor.to
         self._device = device
         self._padding_token = padding_token
         self._offset = position_offset
@@ -65,17 +65,41 @@ class PackedModel:
         """The last hidden layer, tokens by hidden, and the bounds of each sequence in it."""
         row = pack(encoded, self._padding_token, self._offset)
         arguments = {"input_ids": row.ids, "position_ids": row.positions, "token_type_ids": row.segments}
-        tensors = {name: torch.from_numpy(a).to(self._device) for name, a in arguments.items() if a is not None}
-        with self._attending_within(row.bounds):
-            return self._base(**tensors)[0][0], row.bounds
+        tensors = {
+            name: self._to_device(torch.from_numpy(array), self._device)
+            for name, array in arguments.items()
+            if array is not None
+        }
+        return self._last_layer(tensors, row.bounds), row.bounds
 
     def logits(self, encoded: Sequence[Encoded]) -> torch.Tensor:
         """The head's outputs, sequences by labels."""
         vectors, bounds = self.vectors(encoded)
         # The heads take batch by tokens by hidden, and look at the first token.
         first = vectors[bounds[:-1]].unsqueeze(1)
-        pooler = getattr(self._base, "pooler", None)
+        # BERT's pooler belongs to the model below the head, DeBERTa's to the head, and RoBERTa's head has its own.
+        pooler = getattr(self._base, "pooler", None) or getattr(self._model, "pooler", None)
         output: torch.Tensor = self._model.classifier(first if pooler is None else pooler(first))
+        return output
+
+    def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: list[int]) -> torch.Tensor:
+        """The pass itself: `tensors` are 1 by tokens each, the result is tokens by hidden."""
+        raise NotImplementedError
+
+
+class PackedByAttention(PackedModel):
+    """BERT and RoBERTa kinds, in a transformers whose attention can be replaced by name."""
+
+    def __init__(self, model: Any, **keywords: Any) -> None:  # noqa: ANN401 - as above
+        """Raises ValueError for a model that cannot be called so."""
+        if model.config.model_type not in _MODEL_TYPES or not hasattr(sys.modules[type(model).__module__], _INTERFACE):
+            raise ValueError(f"{model.config.model_type} in this version of transformers has no packed way")
+        _register()
+        super().__init__(model, **keywords)
+
+    def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: list[int]) -> torch.Tensor:
+        with self._attending_within(bounds):
+            output: torch.Tensor = self._base(**tensors)[0][0]
         return output
 
     @contextmanager

@@ -26,7 +26,7 @@ from .cohost_tasks import Want
 from .cohost_warm_up import bucket_shapes, measure_pass_cost, run_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .cohost_engine import Outcome
     from .cohost_loading import Loaded
@@ -166,13 +166,21 @@ def _pass_cost(loaded: Loaded, options: Options, max_tokens: int) -> int:
     want = Want.MEAN if options.task == "feature-extraction" else Want.LOGITS
     sample = loaded.samples[-1]
     if options.warm_up:
-        # A CPU has no memory to reserve and no clock to raise: one pass is enough, and batches would take seconds.
-        most = (max_tokens, options.max_batch_sequences) if loaded.device.type == "cuda" else (1, 1)
-        for shape in bucket_shapes(loaded.limit, *most):
+        for shape in _shapes_to_run(loaded, options, max_tokens):
             run_shape(loaded.forward, sample, shape, want)
     if options.pass_cost_tokens is not None:
         return options.pass_cost_tokens
     return max(_LEAST_PASS_COST, measure_pass_cost(loaded.forward, sample, loaded.limit, want))
+
+
+def _shapes_to_run(loaded: Loaded, options: Options, max_tokens: int) -> Iterator[tuple[int, int]]:
+    # A CPU has no memory to reserve and no clock to raise: one pass is enough, and batches would take seconds.
+    most = (max_tokens, options.max_batch_sequences) if loaded.device.type == "cuda" else (1, 1)
+    yield from bucket_shapes(loaded.limit, *most)
+    if options.compile:
+        # The compiler makes a program for one sequence of each length, and another for more.
+        for _, length in bucket_shapes(loaded.limit, 1, 1):
+            yield from ((1, length), (2, length))
 
 
 def _sequences(encoded: list[Encoded], plan: Plan) -> list[TokenSequence]:

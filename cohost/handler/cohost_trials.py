@@ -1,4 +1,7 @@
-"""What is tried on load before it is used: a number format against fp32, the packed way against the padded one."""
+"""What is tried on load before it is used: a number format against fp32, faster ways through the model against its own.
+
+A way that cannot be had, or gives something else, is left out with a line in the log; the model's own always works.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .cohost_compiled import CompiledModel
+from .cohost_deberta import DEBERTA, DISENTANGLED_FLASH, FLASH_DEBERTA, PackedDeberta, use_flash_deberta
 from .cohost_device import half_types
 from .cohost_forward import Forward, TokenSequence
-from .cohost_packed import PackedModel
+from .cohost_packed import PackedByAttention
 from .cohost_precision import disagreement, largest_difference
 from .cohost_tasks import Want
 
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .cohost_options import Options
+    from .cohost_packed import PackedModel
     from .cohost_tasks import Floats
     from .cohost_tokenizer import Encoded
 
@@ -26,7 +32,7 @@ _AUTO = "auto"
 _FP32 = "fp32"
 _TYPES = {_FP32: torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 # Two orders of the same sums differ in the last bits; half formats have 8 (bf16) or 11 (fp16) of them.
-_PACKED_TOLERANCE = {_FP32: 1e-4, "fp16": 0.02, "bf16": 0.1}
+_TOLERANCE = {_FP32: 1e-4, "fp16": 0.02, "bf16": 0.1}
 
 
 class Trials:
@@ -69,29 +75,67 @@ class Trials:
                 model = self._weights()
         return _FP32, model
 
-    def with_packing(self, model: Any, dtype: str, position_offset: int) -> Forward:  # noqa: ANN401 - as above
-        """The way through the model: packed where the options allow it, the model can do it, and it gives the same."""
+    def fastest(self, model: Any, dtype: str, position_offset: int) -> Forward:  # noqa: ANN401 - as above
+        """The way through the model: compiled or packed where the options ask for it and it gives the same."""
         padded = self._forward(model)
-        if not self._options.packing:
-            return padded
+        if self._options.attention == FLASH_DEBERTA:
+            self._attend_by_flash_deberta(model, padded, dtype)
+        if self._options.compile and (compiled := self._compiled(model, padded, dtype)):
+            return compiled
+        if self._options.packing and (packed := self._packed(model, padded, dtype, position_offset)):
+            return packed
+        return padded
+
+    def _attend_by_flash_deberta(self, model: Any, padded: Forward, dtype: str) -> None:  # noqa: ANN401 - as above
+        reference = self._outputs(padded)
+        put_back: Callable[[], None] | None = None
+        try:
+            put_back = use_flash_deberta(model)
+            fault = self._fault(reference, padded, dtype)
+        except Exception as error:  # noqa: BLE001 - a kernel that is not there may raise anything
+            fault = str(error)
+        if fault is None:
+            logger.info("attention: %s", FLASH_DEBERTA)
+            return
+        if put_back is not None:
+            put_back()
+        logger.warning("attention: %s is not used, %s", FLASH_DEBERTA, fault)
+
+    def _compiled(self, model: Any, padded: Forward, dtype: str) -> Forward | None:  # noqa: ANN401 - as above
+        compiled = CompiledModel(model, self._limit)
+        forward = self._forward(model, compiled=compiled)
+        fault = self._fault(self._outputs(padded), forward, dtype) or compiled.failure
+        if fault is not None:
+            logger.warning("compile: not used, %s", fault)
+            return None
+        return forward
+
+    def _packed(self, model: Any, padded: Forward, dtype: str, position_offset: int) -> Forward | None:  # noqa: ANN401
+        kind = PackedDeberta if self._wants_disentangled_flash(model) else PackedByAttention
         try:
             packed = self._forward(
                 model,
-                PackedModel(
-                    model,
-                    device=self._device,
-                    padding_token=self._padding_ids[0],
-                    position_offset=position_offset,
-                ),
+                kind(model, device=self._device, padding_token=self._padding_ids[0], position_offset=position_offset),
             )
-            difference = largest_difference(self._outputs(padded), self._outputs(packed))
-        except Exception as error:  # noqa: BLE001 - a kernel that is not there may raise anything; padding always works
-            logger.info("packing: not used, %s", error)
-            return padded
-        if not difference <= _PACKED_TOLERANCE[dtype]:
-            logger.warning("packing: not used, it differs from padding by %.2g", difference)
-            return padded
-        return packed
+            fault = self._fault(self._outputs(padded), packed, dtype)
+        except Exception as error:  # noqa: BLE001 - as above, and a library may be missing
+            fault = str(error)
+        if fault is None:
+            return packed
+        asked = self._options.attention == DISENTANGLED_FLASH
+        logger.log(logging.WARNING if asked else logging.INFO, "packing: not used, %s", fault)
+        return None
+
+    def _wants_disentangled_flash(self, model: Any) -> bool:  # noqa: ANN401 - as above
+        if self._options.attention == _AUTO:
+            return bool(model.config.model_type == DEBERTA)
+        return self._options.attention == DISENTANGLED_FLASH
+
+    def _fault(self, reference: list[Floats], forward: Forward, dtype: str) -> str | None:
+        """What is wrong with a way through the model, by what it answers."""
+        difference = largest_difference(reference, self._outputs(forward))
+        # Written so that a difference that is no number is a fault too.
+        return None if difference <= _TOLERANCE[dtype] else f"it differs from the usual way by {difference:.2g}"
 
     def _suffices(self, name: str, reference: list[Floats], outputs: list[Floats]) -> bool:
         problem = disagreement(reference, outputs, labels=self._labels)
@@ -104,8 +148,20 @@ class Trials:
         logger.warning("%s; trying the next", message)
         return False
 
-    def _forward(self, model: Any, packed: PackedModel | None = None) -> Forward:  # noqa: ANN401 - as above
-        return Forward(model, device=self._device, padding_ids=self._padding_ids, limit=self._limit, packed=packed)
+    def _forward(
+        self,
+        model: Any,  # noqa: ANN401 - as above
+        packed: PackedModel | None = None,
+        compiled: CompiledModel | None = None,
+    ) -> Forward:
+        return Forward(
+            model,
+            device=self._device,
+            padding_ids=self._padding_ids,
+            limit=self._limit,
+            packed=packed,
+            compiled=compiled,
+        )
 
     def _outputs(self, forward: Forward) -> list[Floats]:
         return forward(self._samples[:-1]) + forward(self._samples[-1:])

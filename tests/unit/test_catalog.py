@@ -225,6 +225,11 @@ def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> Non
         ("    batched: {max_length: 128}\n", "write handler: batched"),
         ("    dtype: auto\n", "allowed: fp32, fp16 or bf16"),
         ("    handler: batched\n    batched: {max_lenght: 128}\n", "did you mean 'max_length'?"),
+        (
+            "    handler: batched\n    batched: {attention: disentangled-flash, compile: true}\n",
+            "leave packing and compile out",
+        ),
+        ("    handler: batched\n    batched: {max_queued_sequences: 10}\n", "raise max_queued_sequences"),
         ("    handler: fast\n", "allowed: stock or batched"),
     ],
 )

@@ -136,6 +136,7 @@ def test_batched_settings_are_the_ones_the_handler_reads() -> None:
         "pass_cost_tokens": 0,
         "attention": "sdpa",
         "packing": False,
+        "compile": True,
         "dtype_fallback": True,
         "threads": 256,
         "max_texts_per_request": 1_000_000,

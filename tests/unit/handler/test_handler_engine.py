@@ -39,6 +39,10 @@ class FakeForward:
         """It pads."""
         return False
 
+    def length_of(self, sequence: TokenSequence) -> int:
+        """What the caller sent, and no more."""
+        return sequence.length
+
     def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
         """As many as after padding."""
         return len(sequences) * max(one.length for one in sequences)
@@ -288,3 +292,25 @@ def test_a_lost_device_answers_everybody_and_asks_for_a_new_process() -> None:
     run(forward, scenario, lost=lambda: exits.append("lost"))
     assert exits == ["lost"]
     assert forward.batches == [[0]]
+
+
+def test_a_fault_beside_the_model_leaves_nobody_waiting() -> None:
+    """Whatever ends the engine's thread, those in the batch and those in the queue hear of it and the worker goes."""
+    forward = FakeForward()
+    exits: list[str] = []
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        waiting = [asyncio.create_task(engine.run(sequences(number))) for number in (1, 2)]
+        await asyncio.sleep(0.01)
+        engine._deliver_later = fail  # type: ignore[method-assign] # a fault of our own
+        forward.gate.set()
+        results = await asyncio.gather(first, *waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [BusyError] * 3
+        await asyncio.sleep(0.01)
+
+    def fail(*_: object) -> None:
+        raise KeyError("a fault of our own")
+
+    run(forward, scenario, lost=lambda: exits.append("lost"))
+    assert exits == ["lost"]

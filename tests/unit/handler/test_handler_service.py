@@ -337,6 +337,10 @@ class BrokenForward:
         """It pads."""
         return False
 
+    def length_of(self, _sequence: object) -> int:
+        """One."""
+        return 1
+
     def tokens_of(self, sequences: Sequence[object]) -> int:
         """One each."""
         return len(sequences)

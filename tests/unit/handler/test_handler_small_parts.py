@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from cohost.handler.cohost_counters import BatchLog, Counters
-from cohost.handler.cohost_device import device_of, has_native_bf16, set_threads
+from cohost.handler.cohost_device import device_of, has_native_bf16, set_threads, to_gpu
 from cohost.handler.cohost_errors import one_line, shown
-from cohost.handler.cohost_forward import to_gpu
 from cohost.handler.cohost_json import list_text, text_of, vector_text
 from cohost.handler.cohost_memory import TokenBudget, is_lost_device, is_out_of_memory
 from cohost.handler.cohost_options import read_options
@@ -107,7 +106,7 @@ def test_threads_share_the_cores_only_where_waiting_threads_sleep(monkeypatch: p
     before = torch.get_num_threads()
     try:
         monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
-        assert set_threads(read_options(given), torch.device("cpu")) == 3
+        assert set_threads(read_options(given), torch.device("cpu")) == 4
         monkeypatch.delenv("OMP_WAIT_POLICY")
         assert set_threads(read_options(given), torch.device("cpu")) == 1
         assert set_threads(read_options(given | {"threads": "3"}), torch.device("cpu")) == 3
