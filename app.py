@@ -1,7 +1,8 @@
 """The CDK application: one stack for one catalog, and the checks that every synth runs.
 
 The catalog is context `catalog` (`cdk synth -c catalog=FILE`), else the environment's COHOST_CATALOG, else the
-product's own. The region is the one of the caller's AWS configuration.
+product's own. The region is the one of the caller's AWS configuration. A catalog with weights in S3 has a second stack,
+which is deployed first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from cdk_nag import AwsSolutionsChecks
 
 from cohost.catalog import load_catalog
 from cohost.errors import CohostError
+from cohost.weights.place import WEIGHTS_STACK
 from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
+from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack, needs_weights_stack
 
 DEFAULT_CATALOG = "model_configs/encoders.yaml"
 
@@ -25,7 +28,10 @@ def main() -> int:
     app = cdk.App()
     try:
         catalog = load_catalog(_catalog_file(app))
-        LmiCohostStack(app, STACK_ID, catalog=catalog, env=cdk.Environment(region=_region()))
+        environment = cdk.Environment(region=_region())
+        stack = LmiCohostStack(app, STACK_ID, catalog=catalog, env=environment)
+        if needs_weights_stack(catalog):
+            stack.add_stack_dependency(LmiCohostWeightsStack(app, WEIGHTS_STACK, catalog=catalog, env=environment))
     except CohostError as error:
         print(error, file=sys.stderr)  # noqa: T201 - what the cdk command shows of us
         return 1

@@ -12,6 +12,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 import cohost.artifacts
+from cohost.artifacts.request import BUNDLE
 from constructs_lib.acknowledgements import acknowledge, arn_finding
 from constructs_lib.store_event import event_fault
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from constructs_lib.model_bucket import ModelBucket
+    from constructs_lib.weights import ModelWeights
 
 RESOURCE_TYPE: Final = "Custom::LmiModelStore"
 
@@ -45,7 +47,10 @@ class ModelStore(Construct):
         models: the properties of each model's serving.properties, by model name.
         requirements: the lines of a requirements.txt beside them, by model name. A model left out has none.
         handlers: the handler whose code goes into the archive, as "name@version", by model name.
+        weights: the weights that the archives name and that lie in S3. None where all come from the Hub.
         keep_on_destroy: True leaves the published archives in the bucket when the stack goes, False removes them.
+        bundle: True publishes all models as one archive with a folder for each, for a container that loads them all
+            when it starts. Then any change of the models gives a new address.
     """
 
     def __init__(
@@ -58,11 +63,14 @@ class ModelStore(Construct):
         models: Mapping[str, Mapping[str, str]],
         requirements: Mapping[str, tuple[str, ...]],
         handlers: Mapping[str, str],
+        weights: ModelWeights | None = None,
         keep_on_destroy: bool,
+        bundle: bool = False,
     ) -> None:
         super().__init__(scope, construct_id)
         self._bucket = bucket
         self._prefix = prefix
+        self._weights = weights
         required = {name: "\n".join(lines) for name, lines in requirements.items() if lines}
         if fault := event_fault(models, required):
             cdk.Annotations.of(self).add_error(fault)
@@ -79,6 +87,8 @@ class ModelStore(Construct):
                 "Models": {name: dict(properties) for name, properties in models.items()},
                 **({"Requirements": required} if required else {}),
                 **({"Handlers": dict(handlers)} if handlers else {}),
+                **({"Layout": BUNDLE} if bundle else {}),
+                **({"WeightsBucket": weights.bucket_name} if weights and weights.bucket_name else {}),
             },
         )
         if keep_on_destroy:
@@ -86,7 +96,7 @@ class ModelStore(Construct):
 
     @property
     def model_data_url(self) -> str:
-        """The address that SageMaker loads archives from: "s3://<bucket>/<prefix><generation>/"."""
+        """What SageMaker loads: "s3://<bucket>/<prefix><generation>/", or the archive of a bundle there."""
         return self._resource.get_att_string("ModelDataUrl")
 
     @property
@@ -95,7 +105,7 @@ class ModelStore(Construct):
         return self._resource.get_att_string("Generation")
 
     def grant_read(self, grantee: iam.IRole) -> None:
-        """Allow reading archives and listing their keys, below the store's prefix only."""
+        """Allow reading archives and listing their keys, below the store's prefix only, and the weights they name."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[self._objects_arn()])
         self._grant_list(grantee)
         acknowledge(
@@ -104,6 +114,8 @@ class ModelStore(Construct):
             finding=arn_finding(self._bucket.bucket, f"{self._prefix}*"),
             reason="Archives of models to come are read too; the wildcard stays below the store's own prefix.",
         )
+        if self._weights is not None:
+            self._weights.grant_read(grantee)
 
     def _grant_list(self, grantee: iam.IGrantable) -> None:
         iam.Grant.add_to_principal(
@@ -155,6 +167,8 @@ class ModelStore(Construct):
             resource_arns=[self._objects_arn()],
         )
         self._grant_list(role)
+        if self._weights is not None:
+            self._weights.grant_check(role)
         acknowledge(
             role,
             "AwsSolutions-IAM5",

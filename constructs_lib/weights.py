@@ -1,0 +1,90 @@
+"""What the stack's roles may do with weights that lie in S3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+
+from cohost.artifacts.weights import MANIFESTS, WEIGHTS
+from cohost.weights.place import bucket_name
+from constructs_lib.acknowledgements import acknowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from constructs import Construct
+
+    from cohost.catalog import Catalog
+
+_S3 = "s3://"
+
+
+class ModelWeights:
+    """The weights of a catalog's models that lie in S3: pushed ones, and those under addresses of the user's own.
+
+    Args:
+        scope: a construct of the stack.
+        bucket: the bucket that `cohost weights push` uploads to. None where no model has its weights there.
+        addresses: "s3://bucket/prefix/" of models whose weights lie elsewhere.
+    """
+
+    def __init__(self, scope: Construct, *, bucket: str | None, addresses: Iterable[str]) -> None:
+        self._stack = cdk.Stack.of(scope)
+        self.bucket_name = bucket
+        places = [address.removeprefix(_S3).partition("/") for address in addresses]
+        read = {(name, prefix) for name, _, prefix in places} | ({(bucket, WEIGHTS)} if bucket else set())
+        self._read = sorted(read)
+
+    def grant_read(self, grantee: iam.IRole) -> None:
+        """Allow reading the weights and listing their keys: below their prefixes only.
+
+        All that was pushed may be read, so that `cohost push` can add a model to a running endpoint.
+        """
+        for bucket, prefix in self._read:
+            arn = self._arn(bucket)
+            iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[f"{arn}/{prefix}*"])
+            _grant_list(grantee, arn, prefix)
+            acknowledge(
+                grantee,
+                "AwsSolutions-IAM5",
+                finding=f"Resource::{self._shown(bucket)}/{prefix}*",
+                reason="A model's weights are several files whose names its repository decides; the wildcard stays "
+                "below the prefix of weights.",
+            )
+
+    def grant_check(self, grantee: iam.IRole) -> None:
+        """Allow seeing which uploads are whole, without reading any."""
+        if self.bucket_name is not None:
+            _grant_list(grantee, self._arn(self.bucket_name), MANIFESTS)
+
+    def _arn(self, bucket: str) -> str:
+        return f"arn:{self._stack.partition}:s3:::{bucket}"
+
+    def _shown(self, bucket: str) -> str:
+        """The bucket's ARN as cdk-nag writes it in a finding."""
+        account, partition = self._stack.account, self._stack.partition
+        shown = "<AWS::Partition>" if cdk.Token.is_unresolved(partition) else partition
+        return f"arn:{shown}:s3:::{bucket.replace(account, '<AWS::AccountId>')}"
+
+
+def weights_of(scope: Construct, catalog: Catalog) -> ModelWeights | None:
+    """The weights of a catalog that lie in S3; None where all come from the Hub."""
+    entries = catalog.models.values()
+    addresses = {entry.model_id for entry in entries if entry.model_id.startswith(_S3)}
+    pushed = any(entry.weights == "s3" for entry in entries)
+    if not pushed and not addresses:
+        return None
+    stack = cdk.Stack.of(scope)
+    own = catalog.storage.weights_bucket or bucket_name(stack.account, stack.region)
+    return ModelWeights(scope, bucket=own if pushed else None, addresses=addresses)
+
+
+def _grant_list(grantee: iam.IGrantable, bucket_arn: str, prefix: str) -> None:
+    iam.Grant.add_to_principal(
+        grantee=grantee,
+        actions=["s3:ListBucket"],
+        resource_arns=[bucket_arn],
+        conditions={"StringLike": {"s3:prefix": f"{prefix}*"}},
+    )

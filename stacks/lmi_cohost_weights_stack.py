@@ -1,0 +1,42 @@
+"""The stack of the weights' bucket, which has to be there before weights are pushed, and so before any endpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+
+from cohost.weights.place import bucket_name
+from constructs_lib.weights_bucket import WeightsBucket
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from cohost.catalog import Catalog
+
+
+class LmiCohostWeightsStack(cdk.Stack):
+    """One bucket for the weights of all endpoints of an account and region."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
+        super().__init__(
+            scope,
+            construct_id,
+            description="lmi-cohost: weights that endpoints load from S3",
+            tags=catalog.tags,
+            **kwargs,
+        )
+        for key, value in catalog.tags.items():
+            cdk.Tags.of(self).add(key, value)
+        bucket = WeightsBucket(
+            self,
+            "Weights",
+            bucket_name=bucket_name(self.account, self.region),
+            keep_on_destroy=catalog.storage.on_destroy == "keep",
+        )
+        cdk.CfnOutput(self, "WeightsBucketName", value=bucket.bucket_name)
+
+
+def needs_weights_stack(catalog: Catalog) -> bool:
+    """Whether a catalog's models have their weights in a bucket that this project is to make."""
+    return catalog.storage.weights_bucket is None and any(entry.weights == "s3" for entry in catalog.models.values())
