@@ -28,14 +28,14 @@ class ExecutionRole(Construct):
         scope: the stack or construct it belongs to.
         construct_id: its id there.
         image: the image whose repository the role may pull, also from another account.
-        log_group: the group that the endpoint's containers write to.
+        log_group: the group that the endpoint's containers write to; more of them with `allow_logs`.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, image: ImageUri, log_group: logs.ILogGroup) -> None:
         super().__init__(scope, construct_id)
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com"))
         self._grant_pull(image)
-        log_group.grant(self.role, "logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams")
+        self.allow_logs(log_group)
         self.role.add_to_policy(
             iam.PolicyStatement(
                 actions=["cloudwatch:PutMetricData"],
@@ -62,6 +62,10 @@ class ExecutionRole(Construct):
     def policy(self) -> IConstruct:
         """The rights of the role, also those granted later."""
         return self.role.node.find_child("DefaultPolicy")
+
+    def allow_logs(self, log_group: logs.ILogGroup) -> None:
+        """Let containers write to one more log group."""
+        log_group.grant(self.role, "logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams")
 
     def _grant_pull(self, image: ImageUri) -> None:
         repository_arn = cdk.Stack.of(self).format_arn(

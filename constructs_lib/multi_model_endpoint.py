@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
-from constructs import Construct
 
-from constructs_lib.endpoint_metrics import INSTANCE_NAMESPACE, EndpointMetrics
-from constructs_lib.execution_role import ExecutionRole
+from constructs_lib.autoscaling import Autoscaling
+from constructs_lib.endpoint_metrics import INSTANCE_NAMESPACE
+from constructs_lib.hosted_endpoint import VARIANT_NAME, HostedEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import aws_cdk as cdk
+    from constructs import Construct
+
+    from cohost.catalog_scaling import Metric, Scaling
     from cohost.images import ImageUri
     from constructs_lib.model_store import ModelStore
 
-VARIANT_NAME: Final = "AllTraffic"
+# AWS API reference: PredefinedMetricSpecification of Application Auto Scaling.
+TRACKED: Final[Mapping[Metric, str]] = {
+    "invocations": "SageMakerVariantInvocationsPerInstance",
+    "concurrency": "SageMakerVariantConcurrentRequestsPerModelHighResolution",
+}
 
 
-class MultiModelEndpoint(EndpointMetrics, Construct):
+class MultiModelEndpoint(HostedEndpoint):
     """An endpoint in multi-model mode: SageMaker loads an archive when it is first called by its key.
-
-    The endpoint has the given name; Model and EndpointConfig have none, because both are replaced on a change and a
-    fixed name would stand in the way of its successor.
 
     Args:
         scope: the stack or construct it belongs to.
@@ -42,6 +44,8 @@ class MultiModelEndpoint(EndpointMetrics, Construct):
         container_startup_health_check_timeout_in_seconds: how long the container may take to answer, 60 to 3600.
         model_cache_setting: "Enabled" keeps loaded models in memory, "Disabled" suits many that are called once.
         environment: variables of the container; no secrets, since describe-model shows them.
+        scaling: bounds and target of the number of instances. None leaves it at `initial_instance_count`. With it, an
+            update of the endpoint keeps the number that scaling has brought it to.
     """
 
     def __init__(
@@ -59,19 +63,9 @@ class MultiModelEndpoint(EndpointMetrics, Construct):
         container_startup_health_check_timeout_in_seconds: int,
         model_cache_setting: str,
         environment: Mapping[str, str],
+        scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(scope, construct_id)
-        self.endpoint_name = endpoint_name
-        self.variant_name = VARIANT_NAME
-        self.log_group = logs.LogGroup(
-            self,
-            "Logs",
-            log_group_name=f"/aws/sagemaker/Endpoints/{endpoint_name}",
-            retention=logs.RetentionDays.ONE_MONTH,
-            removal_policy=cdk.RemovalPolicy.DESTROY,
-        )
-        self.execution_role = ExecutionRole(self, "ExecutionRole", image=image, log_group=self.log_group)
-        store.grant_read(self.execution_role.role)
+        super().__init__(scope, construct_id, endpoint_name=endpoint_name, store=store, image=image)
         container = sagemaker.CfnModel.ContainerDefinitionProperty(
             image=str(image),
             mode="MultiModel",
@@ -79,14 +73,9 @@ class MultiModelEndpoint(EndpointMetrics, Construct):
             multi_model_config=sagemaker.CfnModel.MultiModelConfigProperty(model_cache_setting=model_cache_setting),
             environment=dict(environment) if environment else None,
         )
-        model = sagemaker.CfnModel(
-            self, "Model", execution_role_arn=self.execution_role.role_arn, primary_container=container
-        )
-        # The policy is a resource of its own; without this, SageMaker may use the role before it has its rights.
-        model.node.add_dependency(self.execution_role.policy)
         variant = sagemaker.CfnEndpointConfig.ProductionVariantProperty(
             variant_name=VARIANT_NAME,
-            model_name=model.attr_model_name,
+            model_name=self._add_model(container).attr_model_name,
             instance_type=instance_type,
             initial_instance_count=initial_instance_count,
             initial_variant_weight=1,
@@ -94,24 +83,17 @@ class MultiModelEndpoint(EndpointMetrics, Construct):
             model_data_download_timeout_in_seconds=model_data_download_timeout_in_seconds,
             container_startup_health_check_timeout_in_seconds=container_startup_health_check_timeout_in_seconds,
         )
-        config = sagemaker.CfnEndpointConfig(self, "Config", production_variants=[variant])
-        self._endpoint = sagemaker.CfnEndpoint(
-            self, "Endpoint", endpoint_name=endpoint_name, endpoint_config_name=config.attr_endpoint_config_name
-        )
-        self._endpoint.node.add_dependency(self.execution_role.policy)
-        # SageMaker would create the group itself, without retention, and leave it behind.
-        self._endpoint.node.add_dependency(self.log_group)
-
-    @property
-    def endpoint_arn(self) -> str:
-        """The ARN of the endpoint."""
-        return self._endpoint.ref
-
-    def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Allow calling the models of this endpoint."""
-        return iam.Grant.add_to_principal(
-            grantee=grantee, actions=["sagemaker:InvokeEndpoint"], resource_arns=[self.endpoint_arn]
-        )
+        self._add_endpoint(variant, retain_all_variant_properties=None if scaling is None else True)
+        if scaling is not None:
+            Autoscaling(
+                self,
+                "Scaling",
+                resource_id=f"endpoint/{endpoint_name}/variant/{VARIANT_NAME}",
+                scalable_dimension="sagemaker:variant:DesiredInstanceCount",
+                predefined_metric_type=TRACKED[scaling.metric],
+                scaling=scaling,
+                scaled=self._endpoint,
+            )
 
     def metric_model_loading_wait_time(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
         """How long calls waited for their model to be fetched and loaded, in microseconds."""

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 import aws_cdk as cdk
 
 from cohost.artifacts.handlers import BATCHED, handler_version
-from cohost.images import default_inference_ami_version, locate_image, parse_image, parse_image_uri
+from cohost.images import locate_image, parse_image, parse_image_uri
 from cohost.instances import INSTANCES
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
 from cohost.pricing_changes import PER_HOUR, planned_costs
 from cohost.render import properties_of, requirements_for
-from cohost.routing import find_route, target_model
+from cohost.routing import SCALE_TO_ZERO, addresses, component_name, find_route
 from constructs_lib.fit import misfits
 from constructs_lib.fit_catalog import catalog_misfits
 from constructs_lib.model_bucket import ModelBucket
 from constructs_lib.model_store import ModelStore
 from constructs_lib.monitoring import Monitoring
 from constructs_lib.monitoring_dashboard import Dashboard
-from constructs_lib.multi_model_endpoint import MultiModelEndpoint
 from constructs_lib.spend_guard import SpendGuard
+from stacks.endpoints import add_endpoint
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -35,7 +35,10 @@ STACK_ID: Final = "LmiCohostStack"
 
 
 class LmiCohostStack(cdk.Stack):
-    """Several encoder models on one multi-model endpoint, as one catalog states them.
+    """Several encoder models on one endpoint, as one catalog states them.
+
+    Another topology needs another endpoint name: under the same one the update fails, because SageMaker takes no
+    endpoint from models to components or back, and the stack goes back to what it was.
 
     Raises:
         ImageError: the catalog's image cannot be read, or the region has no known registry for it.
@@ -71,9 +74,10 @@ class LmiCohostStack(cdk.Stack):
                 if entry.handler == BATCHED
             },
             keep_on_destroy=keep,
+            bundle=catalog.endpoint.topology == SCALE_TO_ZERO,
         )
         self._prices = load_prices()
-        self.endpoint = _endpoint(self, catalog.endpoint, store=store, image=image, uri=uri)
+        self.endpoint = add_endpoint(self, catalog, store=store, image=image, uri=uri)
         self._watch(catalog)
         if (budget := catalog.budget) is not None:
             SpendGuard(self, "Budget", monthly_usd=budget.monthly_usd, email=budget.email, tags=catalog.tags)
@@ -126,7 +130,7 @@ class LmiCohostStack(cdk.Stack):
             annotations.add_warning_v2(f"lmi-cohost:{warning.partition(':')[0]}", warning)
 
     def _add_outputs(self, catalog: Catalog, bucket: ModelBucket, store: ModelStore) -> None:
-        target_models = {name: target_model(name) for name in catalog.models}
+        component = _component_name(catalog)
         outputs = {
             "EndpointName": self.endpoint.endpoint_name,
             "BucketName": bucket.bucket_name,
@@ -135,7 +139,8 @@ class LmiCohostStack(cdk.Stack):
             "ModelDataUrl": store.model_data_url,
             "Region": self.region,
             "Topology": catalog.endpoint.topology,
-            "Models": json.dumps(target_models),
+            "Models": json.dumps(addresses(catalog.endpoint.topology, catalog.models)),
+            **({} if component is None else {"InferenceComponentName": component}),
             "ExampleCall": _example_call(catalog, self.region),
         }
         for name, value in outputs.items():
@@ -151,45 +156,27 @@ def _image_uri(endpoint: Endpoint, region: str) -> ImageUri:
     return locate_image(endpoint.image, region)
 
 
-def _endpoint(
-    stack: cdk.Stack, endpoint: Endpoint, *, store: ModelStore, image: Image, uri: ImageUri
-) -> MultiModelEndpoint:
-    return MultiModelEndpoint(
-        stack,
-        "Endpoint",
-        endpoint_name=endpoint.name,
-        store=store,
-        image=uri,
-        instance_type=endpoint.instance_type,
-        initial_instance_count=endpoint.initial_instance_count,
-        inference_ami_version=_inference_ami_version(endpoint, image),
-        model_data_download_timeout_in_seconds=endpoint.model_data_download_timeout_in_seconds,
-        container_startup_health_check_timeout_in_seconds=endpoint.container_startup_health_check_timeout_in_seconds,
-        model_cache_setting=endpoint.model_cache_setting,
-        environment=endpoint.environment,
-    )
-
-
-def _inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
-    match endpoint.inference_ami_version:
-        case "default":
-            return default_inference_ami_version(image)
-        case "none":
-            return None
-        case verbatim:
-            return verbatim
-
-
 def _subscribe_command(topic_arn: str, region: str) -> str:
     """What to type to be told of alarms. The topic is a token, so nothing here is quoted."""
     return f"aws sns subscribe --region {region} --topic-arn {topic_arn} --protocol email --notification-endpoint YOU@…"
+
+
+def _component_name(catalog: Catalog) -> str | None:
+    """The inference component that callers name; None where there is none."""
+    return component_name(catalog.endpoint.name) if catalog.endpoint.topology == SCALE_TO_ZERO else None
 
 
 def _example_call(catalog: Catalog, region: str) -> str:
     """A call of the first model that can be pasted into a shell."""
     name, entry = next(iter(catalog.models.items()))
     endpoint = catalog.endpoint
-    route = find_route(endpoint_name=endpoint.name, topology=endpoint.topology, model=name, known=catalog.models)
+    route = find_route(
+        endpoint_name=endpoint.name,
+        topology=endpoint.topology,
+        model=name,
+        known=catalog.models,
+        inference_component_name=_component_name(catalog),
+    )
     return shlex.join(
         [
             *("aws", "sagemaker-runtime", "invoke-endpoint", "--region", region),

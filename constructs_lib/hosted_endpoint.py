@@ -1,0 +1,104 @@
+"""What endpoints of every topology have in common: role, log group, configuration, the endpoint itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sagemaker as sagemaker
+from constructs import Construct
+
+from constructs_lib.endpoint_metrics import EndpointMetrics
+from constructs_lib.execution_role import ExecutionRole
+
+if TYPE_CHECKING:
+    from constructs import IDependable
+
+    from cohost.images import ImageUri
+    from constructs_lib.model_store import ModelStore
+
+VARIANT_NAME: Final = "AllTraffic"
+
+
+class HostedEndpoint(EndpointMetrics, Construct):
+    """A SageMaker endpoint under construction: a topology adds its model and its variant.
+
+    The endpoint has the given name; Model and EndpointConfig have none, because both are replaced on a change and a
+    fixed name would stand in the way of its successor. Parts have the same ids in every topology. So another topology
+    under the same name is an update of the endpoint: SageMaker refuses it, the stack rolls back, and the endpoint
+    serves on as it is. With other ids it would be deleted and made anew, without a word of warning.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        endpoint_name: the name that callers use.
+        store: the archives to serve.
+        image: the server image.
+    """
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, endpoint_name: str, store: ModelStore, image: ImageUri
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.endpoint_name = endpoint_name
+        self.variant_name = VARIANT_NAME
+        self.log_group = self._add_log_group("Logs", f"/aws/sagemaker/Endpoints/{endpoint_name}")
+        self.execution_role = ExecutionRole(self, "ExecutionRole", image=image, log_group=self.log_group)
+        store.grant_read(self.execution_role.role)
+        self._endpoint: sagemaker.CfnEndpoint
+
+    @property
+    def endpoint_arn(self) -> str:
+        """The ARN of the endpoint."""
+        return self._endpoint.ref
+
+    def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Allow calling the models of this endpoint."""
+        return iam.Grant.add_to_principal(
+            grantee=grantee, actions=["sagemaker:InvokeEndpoint"], resource_arns=self._invoked_arns()
+        )
+
+    def _invoked_arns(self) -> list[str]:
+        """What a caller needs the right to invoke."""
+        return [self.endpoint_arn]
+
+    def _add_log_group(self, construct_id: str, name: str) -> logs.LogGroup:
+        """A group that SageMaker would make itself, without retention, and leave behind."""
+        return logs.LogGroup(
+            self,
+            construct_id,
+            log_group_name=name,
+            retention=logs.RetentionDays.ONE_MONTH,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+
+    def _add_model(self, container: sagemaker.CfnModel.ContainerDefinitionProperty) -> sagemaker.CfnModel:
+        model = sagemaker.CfnModel(
+            self, "Model", execution_role_arn=self.execution_role.role_arn, primary_container=container
+        )
+        # The policy is a resource of its own; without this, SageMaker may use the role before it has its rights.
+        model.node.add_dependency(self.execution_role.policy)
+        return model
+
+    def _add_endpoint(
+        self,
+        variant: sagemaker.CfnEndpointConfig.ProductionVariantProperty,
+        *,
+        config_waits_for: tuple[IDependable, ...] = (),
+        execution_role_arn: str | None = None,
+        retain_all_variant_properties: bool | None = None,
+    ) -> None:
+        config = sagemaker.CfnEndpointConfig(
+            self, "Config", production_variants=[variant], execution_role_arn=execution_role_arn
+        )
+        config.node.add_dependency(*config_waits_for)
+        self._endpoint = sagemaker.CfnEndpoint(
+            self,
+            "Endpoint",
+            endpoint_name=self.endpoint_name,
+            endpoint_config_name=config.attr_endpoint_config_name,
+            retain_all_variant_properties=retain_all_variant_properties,
+        )
+        self._endpoint.node.add_dependency(self.execution_role.policy, self.log_group)

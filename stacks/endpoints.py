@@ -1,0 +1,71 @@
+"""The endpoint of a catalog, in whichever topology the catalog asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cohost.images import default_inference_ami_version
+from cohost.routing import SCALE_TO_ZERO, component_name
+from constructs_lib.multi_model_endpoint import MultiModelEndpoint
+from constructs_lib.scale_to_zero_endpoint import ScaleToZeroEndpoint
+
+if TYPE_CHECKING:
+    import aws_cdk as cdk
+
+    from cohost.catalog import Catalog, Endpoint
+    from cohost.images import Image, ImageUri
+    from constructs_lib.model_store import ModelStore
+
+# The same for both, so that another topology under one name is an update, which SageMaker refuses, and no deletion.
+ENDPOINT_ID: Final = "Endpoint"
+
+
+def add_endpoint(
+    stack: cdk.Stack, catalog: Catalog, *, store: ModelStore, image: Image, uri: ImageUri
+) -> MultiModelEndpoint | ScaleToZeroEndpoint:
+    """Add the endpoint that a catalog states to its stack."""
+    endpoint, scaling = catalog.endpoint, catalog.scaling
+    # The catalog of a scale-to-zero endpoint always has a scaling section, its own or the default.
+    if endpoint.topology == SCALE_TO_ZERO and scaling is not None:
+        return ScaleToZeroEndpoint(
+            stack,
+            ENDPOINT_ID,
+            endpoint_name=endpoint.name,
+            component_name=component_name(endpoint.name),
+            store=store,
+            image=uri,
+            instance_type=endpoint.instance_type,
+            inference_ami_version=_inference_ami_version(endpoint, image),
+            model_data_download_timeout_in_seconds=endpoint.model_data_download_timeout_in_seconds,
+            container_startup_health_check_timeout_in_seconds=(
+                endpoint.container_startup_health_check_timeout_in_seconds
+            ),
+            environment=endpoint.environment,
+            copy_count=endpoint.copy_count,
+            scaling=scaling,
+        )
+    return MultiModelEndpoint(
+        stack,
+        ENDPOINT_ID,
+        endpoint_name=endpoint.name,
+        store=store,
+        image=uri,
+        instance_type=endpoint.instance_type,
+        initial_instance_count=endpoint.initial_instance_count,
+        inference_ami_version=_inference_ami_version(endpoint, image),
+        model_data_download_timeout_in_seconds=endpoint.model_data_download_timeout_in_seconds,
+        container_startup_health_check_timeout_in_seconds=endpoint.container_startup_health_check_timeout_in_seconds,
+        model_cache_setting=endpoint.model_cache_setting,
+        environment=endpoint.environment,
+        scaling=scaling,
+    )
+
+
+def _inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
+    match endpoint.inference_ami_version:
+        case "default":
+            return default_inference_ami_version(image)
+        case "none":
+            return None
+        case verbatim:
+            return verbatim
