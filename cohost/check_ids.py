@@ -12,6 +12,10 @@ ERRORS: Final = (
     "instance-cuda",
     "model-memory",
     "hub-offline",
+    "component-accelerators",
+    "startup-environment",
+    "startup-memory",
+    "startup-model",
 )
 
 WARNINGS: Final = (

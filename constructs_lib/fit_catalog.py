@@ -10,7 +10,9 @@ from cohost.plan.errors import PlanError
 from cohost.plan.memory import plan_catalog, plan_demands
 from cohost.plan.required import derive
 from cohost.pricing import price_note, today
+from cohost.routing import SCALE_TO_ZERO
 from constructs_lib.fit import Misfit
+from constructs_lib.fit_component import component_misfits, startup_memory_misfits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +37,7 @@ def catalog_misfits(
         *_worker_misfits(catalog, image),
         *_revision_misfits(catalog),
         *_offline_misfits(catalog),
+        *component_misfits(catalog, image),
         *_price_misfits(catalog, prices, region),
     ]
 
@@ -54,7 +57,9 @@ def _memory_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterat
     for model in too_large:
         yield _too_large(plan, model)
     if not too_large:
-        yield from _together(plan)
+        at_once = catalog.endpoint.topology == SCALE_TO_ZERO
+        yield from startup_memory_misfits(catalog, plan) if at_once else _together(plan)
+        yield from _tight(plan)
     yield from _required_memory(catalog, plan, profiles)
 
 
@@ -90,6 +95,9 @@ def _together(plan: MemoryPlan) -> Iterator[Misfit]:
             f"models: all workers take {plan.host_used_mib:,.0f} of {plan.instance.memory_mib:,} MiB of the host's "
             f"memory, so models are unloaded for one another; first change: {first_change(plan)}",
         )
+
+
+def _tight(plan: MemoryPlan) -> Iterator[Misfit]:
     if plan.tight:
         yield _warning(
             "memory-tight",
