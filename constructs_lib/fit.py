@@ -9,13 +9,14 @@ from cohost.images import default_inference_ami_version
 from cohost.instances import INSTANCES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from cohost.catalog import Endpoint
     from cohost.images import Image, ImageUri
     from cohost.instances import Instance
 
 _GOOD_IMAGE: Final = "djl-inference:0.36.0-lmi26.0.0-cu130"
+_NAMES_SHOWN: Final = 5
 _NEURON_FAMILIES: Final = ("ml.inf", "ml.trn")
 
 
@@ -38,6 +39,13 @@ def misfits(endpoint: Endpoint, image: Image, uri: ImageUri, region: str) -> lis
     if instance is None:
         return [*found, *_unknown_instance(endpoint, image)]
     return [*found, *_instance_misfits(endpoint, image, instance)]
+
+
+def some(names: Iterable[str]) -> str:
+    """A few of many names, so that a message stays one line for catalogs of thousands."""
+    listed = list(names)
+    more = len(listed) - _NAMES_SHOWN
+    return ", ".join(listed[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _image_misfits(endpoint: Endpoint, image: Image) -> Iterator[Misfit]:

@@ -1,0 +1,52 @@
+"""Can the containers fetch what they need from the network that the catalog puts them into?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from constructs_lib.fit import Misfit, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cohost.catalog import Catalog
+    from cohost.catalog_network import Network
+
+
+def network_misfits(catalog: Catalog) -> Iterator[Misfit]:
+    """What the models of a catalog need and their network does not give."""
+    network = catalog.network
+    if network is None:
+        return
+    if network.isolation:
+        yield _error(
+            "network-isolation",
+            f"network.isolation: an isolated container reaches neither the Hub nor S3, and the archives of "
+            f"{some(catalog.models)} hold settings only, so none of them could load; allowed: false; fix: "
+            "without isolation, put the containers into subnets that lead to S3 alone (network.vpc with route_tables "
+            "or s3_endpoint) and the weights into S3 (weights: s3)",
+        )
+    if network.in_vpc and not network.internet:
+        yield from _without_internet(catalog, network)
+
+
+def _without_internet(catalog: Catalog, network: Network) -> Iterator[Misfit]:
+    on_hub = [name for name, entry in catalog.models.items() if entry.from_hub]
+    if on_hub:
+        yield _error(
+            "network-hub",
+            f"network.vpc: containers in {network.vpc} cannot fetch {some(on_hub)} from the Hub, since nothing says "
+            "that the subnets lead to the internet; allowed: weights in S3, or subnets with a way out; fix: weights: "
+            "s3, or network.internet: true if the subnets' routes go to a NAT gateway",
+        )
+    if network.s3_endpoint is None and not network.route_tables:
+        yield _error(
+            "network-s3",
+            f"network.vpc: containers in {network.vpc} cannot fetch archives, since nothing says how the subnets reach "
+            "S3; allowed: an S3 gateway endpoint, or subnets with a way out; fix: network.route_tables with the "
+            "subnets' route tables to have one made, or network.s3_endpoint: given if the VPC has it",
+        )
+
+
+def _error(name: str, message: str) -> Misfit:
+    return Misfit(level="error", name=name, message=message)

@@ -1,0 +1,128 @@
+"""Weights in S3: the bucket's stack, the rights on it, and what a review sees of a new revision."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+from synthesis import FLAGS, make_catalog, make_stack, only, resources, statements, template_of
+
+from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack, needs_weights_stack
+
+if TYPE_CHECKING:
+    from cohost.catalog import Catalog
+
+OLD, NEW = "a" * 40, "b" * 40
+BUCKET = {"Fn::Join": ["", ["lmi-cohost-weights-", {"Ref": "AWS::AccountId"}, "-us-east-1"]]}
+
+
+def catalog(revision: str = OLD, *, storage: dict[str, Any] | None = None, **more: dict[str, Any]) -> Catalog:
+    """A catalog of one pushed model, and more."""
+    pushed = {"model_id": "org/nli", "revision": revision, "task": "text-classification", "weights": "s3"}
+    return make_catalog(storage=storage, models={"nli": pushed, **more})
+
+
+def weights_template(made: Catalog) -> dict[str, Any]:
+    """The template of the bucket's stack."""
+    app = cdk.App(context=FLAGS, analytics_reporting=False)
+    stack = LmiCohostWeightsStack(app, "Weights", catalog=made, env=cdk.Environment(region="us-east-1"))
+    return template_of(stack)
+
+
+def reads(template: dict[str, Any], kind: str) -> list[tuple[str, str]]:
+    """What the role of a resource may do in buckets but the stack's own, as (action, resource or prefix)."""
+    role = next(name for name in resources(template, "AWS::IAM::Role") if kind in name)
+    found = []
+    for statement in statements(template, role):
+        arns = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
+        for arn in arns:
+            if "arn:aws:s3:::" in json.dumps(arn):
+                where = statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix") or _text(arn)
+                found.append((str(statement["Action"]), where))
+    return sorted(found)
+
+
+def _text(arn: Any) -> str:
+    """An ARN with its references left out."""
+    return arn if isinstance(arn, str) else "".join(part for part in arn["Fn::Join"][1] if isinstance(part, str))
+
+
+def test_container_may_read_the_weights_and_nothing_else_of_the_bucket() -> None:
+    """Below `weights/` only, and list no other prefix; manifests are none of its business."""
+    template = template_of(make_stack(catalog()))
+    assert reads(template, "Endpoint") == [
+        ("s3:GetObject", "arn:aws:s3:::lmi-cohost-weights--us-east-1/weights/*"),
+        ("s3:ListBucket", "weights/*"),
+    ]
+
+
+def test_function_sees_what_is_whole_and_reads_no_weights() -> None:
+    """Large files never pass through the function; it has no right to read one."""
+    assert reads(template_of(make_stack(catalog())), "ModelStore") == [("s3:ListBucket", "manifests/*")]
+
+
+def test_addresses_of_the_users_own_may_be_read() -> None:
+    """`model_id: s3://…` needs no second place where the right is granted."""
+    own = {"model_id": "s3://mine/models/own/", "task": "text-classification"}
+    template = template_of(make_stack(make_catalog(models={"own": own})))
+    assert reads(template, "Endpoint") == [
+        ("s3:GetObject", "arn:aws:s3:::mine/models/own/*"),
+        ("s3:ListBucket", "models/own/*"),
+    ]
+    assert "WeightsBucket" not in template["Outputs"]
+
+
+def test_new_revision_shows_as_one_line_of_that_model() -> None:
+    """The properties hold no token, so `cdk diff` shows both addresses in plain text."""
+    before, after = (only(template_of(make_stack(catalog(one))), "Custom::LmiModelStore")[1] for one in (OLD, NEW))
+    models = [resource["Properties"].pop("Models") for resource in (before, after)]
+    assert before == after
+    assert models[0]["nli"].pop("option.model_id") == f"s3://{{WeightsBucket}}/weights/org/nli/{OLD}/"
+    assert models[1]["nli"].pop("option.model_id") == f"s3://{{WeightsBucket}}/weights/org/nli/{NEW}/"
+    assert models[0] == models[1]
+
+
+def test_bucket_is_told_to_the_function_and_to_callers() -> None:
+    """One name in the resource, in the output, and in the stack that makes it."""
+    template = template_of(make_stack(catalog()))
+    assert only(template, "Custom::LmiModelStore")[1]["Properties"]["WeightsBucket"] == BUCKET
+    assert template["Outputs"]["WeightsBucket"]["Value"] == BUCKET
+    assert only(weights_template(catalog()), "AWS::S3::Bucket")[1]["Properties"]["BucketName"] == BUCKET
+
+
+def test_bucket_that_is_there_already_is_used() -> None:
+    """Named in the catalog, no stack makes one."""
+    made = catalog(storage={"weights_bucket": "bucket-of-mine"})
+    assert not needs_weights_stack(made)
+    template = template_of(make_stack(made))
+    assert template["Outputs"]["WeightsBucket"]["Value"] == "bucket-of-mine"
+    assert ("s3:GetObject", "arn:aws:s3:::bucket-of-mine/weights/*") in reads(template, "Endpoint")
+
+
+def test_catalog_without_pushed_weights_needs_no_stack() -> None:
+    """Nothing is made that nobody uses."""
+    assert not needs_weights_stack(make_catalog())
+    assert needs_weights_stack(catalog())
+
+
+def test_bucket_is_private_and_forgets_halves_of_uploads() -> None:
+    """Encrypted, closed to the public, TLS only; parts of an upload that never ended do not bill for ever."""
+    template = weights_template(catalog())
+    bucket_id, bucket = only(template, "AWS::S3::Bucket")
+    properties = bucket["Properties"]
+    assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
+    assert "BucketEncryption" in properties
+    (rule,) = properties["LifecycleConfiguration"]["Rules"]
+    assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
+    _, policy = only(template, "AWS::S3::BucketPolicy")
+    (statement,) = policy["Properties"]["PolicyDocument"]["Statement"]
+    assert (statement["Effect"], statement["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+    assert policy["Properties"]["Bucket"] == {"Ref": bucket_id}
+    assert bucket["DeletionPolicy"] == "Delete"
+
+
+def test_kept_bucket_outlives_its_stack() -> None:
+    """The same word as for archives."""
+    _, bucket = only(weights_template(catalog(storage={"on_destroy": "keep"})), "AWS::S3::Bucket")
+    assert bucket["DeletionPolicy"] == "Retain"
