@@ -38,6 +38,7 @@ from cohost.cli_options import (
 from cohost.cli_plan import inspect, plan
 from cohost.cli_report import bench, report
 from cohost.cli_scaling import sleep, wake
+from cohost.cli_simulate import simulate
 from cohost.client import CohostClient
 from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.errors import CohostError, InvocationError
@@ -57,7 +58,7 @@ app.add_typer(models_app, name="models")
 models_app.command("inspect")(inspect)
 app.add_typer(local_app, name="local")
 app.add_typer(prices_app, name="prices")
-for command in (demo, plan, cost, diff, bench, report, wake, sleep):
+for command in (demo, plan, cost, diff, simulate, bench, report, wake, sleep):
     app.command()(command)
 
 

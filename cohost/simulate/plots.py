@@ -1,0 +1,160 @@
+"""The plots of a comparison: traffic, copies and lost calls over time; cost against calls not served at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from cohost.report.charts import Axis, Chart
+from cohost.simulate.figures import seconds, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cohost.simulate.compare import Comparison, Result
+    from cohost.simulate.fleet import Steps
+    from cohost.simulate.trace import Trace
+
+MOST_BINS: Final = 480
+_MOST_NAMES: Final = 8
+_TRAFFIC_COLOUR: Final = 7
+_NICE_HOURS: Final = (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 31 * 24, 92 * 24, 366 * 24)
+
+Plot = tuple[str, str, str]
+"""Title, what it shows in one sentence, and the SVG."""
+
+
+def plots_of(comparison: Comparison) -> list[Plot]:
+    """All plots, in the order to be read. Those over time are of the first combination of a sweep's settings."""
+    bins = _Bins(comparison.trace)
+    results = comparison.of_first_settings()
+    copies = [_copies(result, colour, bins) for colour, result in enumerate(results)]
+    plots = [_traffic(comparison.trace, bins), _lost(results, bins), *copies]
+    return [_trade(comparison), *plots] if comparison.swept else plots
+
+
+class _Bins:
+    """Equal stretches of a trace, few enough to be drawn."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.minutes = max(1, -(-len(trace.counts) // MOST_BINS))
+        self.count = -(-len(trace.counts) // self.minutes)
+        self.middles = [(index + 0.5) * self.minutes for index in range(self.count)]
+
+    def axis(self) -> Axis:
+        """The time, in minutes from the start."""
+        return Axis(0, max(1, len(self._trace.counts)), f"time, UTC, from {self._trace.start:%Y-%m-%d %H:%M}")
+
+    def names(self) -> list[tuple[float, str]]:
+        """Days or hours along the axis, as many as fit."""
+        hours = len(self._trace.counts) / 60
+        step = next((nice for nice in _NICE_HOURS if hours / nice <= _MOST_NAMES), _NICE_HOURS[-1])
+        start = self._trace.start
+        first = start.replace(minute=0) if step < 24 else start.replace(hour=0, minute=0)  # noqa: PLR2004 - a day
+        shape = "%H:%M" if step < 24 else "%a %d %b"  # noqa: PLR2004 - as above
+        moments = (first + dt.timedelta(hours=step * index) for index in range(_MOST_NAMES + 2))
+        places = [((moment - start).total_seconds() / 60, f"{moment:{shape}}") for moment in moments]
+        return [(at, name) for at, name in places if 0 <= at < len(self._trace.counts)]
+
+    def sums(self, by_minute: Mapping[int, int]) -> list[float]:
+        """Calls a minute in each stretch, on average."""
+        sums = [0.0] * self.count
+        for minute, calls in by_minute.items():
+            sums[min(minute // self.minutes, self.count - 1)] += calls / self.minutes
+        return sums
+
+    def extremes(self) -> tuple[list[float], list[float], list[float]]:
+        """The quietest minute, the mean, and the busiest minute of each stretch."""
+        counts, width = self._trace.counts, self.minutes
+        parts = [counts[index * width : (index + 1) * width] for index in range(self.count)]
+        return [float(min(p)) for p in parts], [sum(p) / len(p) for p in parts], [float(max(p)) for p in parts]
+
+    def means(self, steps: Steps) -> list[float]:
+        """The mean of a number over time in each stretch."""
+        width = self.minutes * 60.0
+        sums = _running(steps, width, self.count)
+        return [(after - before) / width for before, after in pairwise(sums)]
+
+
+def _running(steps: Steps, width: float, count: int) -> list[float]:
+    """The number over time summed up to the end of each stretch, in one pass."""
+    sums, total, index = [0.0], 0.0, 0
+    for stretch in range(count):
+        at, end = stretch * width, (stretch + 1) * width
+        while at < end:
+            while index + 1 < len(steps) and steps[index + 1][0] <= at:
+                index += 1
+            until = min(end, steps[index + 1][0]) if index + 1 < len(steps) else end
+            total += steps[index][1] * (until - at)
+            at = until
+        sums.append(total)
+    return sums
+
+
+def _traffic(trace: Trace, bins: _Bins) -> Plot:
+    low, mean, high = bins.extremes()
+    chart = Chart(bins.axis(), Axis.over([1.0, *high], "calls a minute"), "Calls a minute over time")
+    chart.area(bins.middles, low, high, _TRAFFIC_COLOUR)
+    chart.line(bins.middles, mean, _TRAFFIC_COLOUR, "mean")
+    what = f"{trace.calls:,} calls; the band: quietest to busiest minute of each {_length(bins.minutes)}."
+    return "Traffic", what, chart.svg(bins.names())
+
+
+def _copies(result: Result, colour: int, bins: _Bins) -> Plot:
+    outcome = result.outcome
+    most = [float(value) for _, value in outcome.instances]
+    chart = Chart(bins.axis(), Axis.over([1.0, *most], "copies, instances"), f"Copies over time, {result.design}")
+    bills = bins.means(outcome.instances)
+    chart.area(bins.middles, [0.0] * bins.count, bills, colour)
+    chart.line(bins.middles, bills, _TRAFFIC_COLOUR, "instances that bill", dashed=True)
+    chart.line(bins.middles, bins.means(outcome.serving), colour, "copies that answer")
+    what = f"{outcome.hours_per_day:.2f} instance hours a day. Means of each {_length(bins.minutes)}."
+    return f"Copies, {result.design}", what, chart.svg(bins.names())
+
+
+def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
+    """Calls that no copy answered, and late ones; a design that has none is left out."""
+    found: list[tuple[str, int, list[float], bool]] = []
+    for colour, result in enumerate(results):
+        tally = result.outcome.tally
+        found.append((f"{result.design}: refused or timed out", colour, bins.sums(tally.lost), False))
+        found.append((f"{result.design}: answered late", colour, bins.sums(tally.late), True))
+    most = [value for _, _, values, _ in found for value in values]
+    chart = Chart(bins.axis(), Axis.over([1.0, *most], "calls a minute"), "Refused and delayed calls over time")
+    for name, colour, values, dashed in found:
+        if any(values):
+            chart.line(bins.middles, values, colour, name, dashed=dashed)
+    what = "Refused: met no copy, gave up, or timed out. Answered late: waited for waking."
+    if not any(most):
+        what = "None: every call was answered at once."
+    return "Refused and delayed calls", what, chart.svg(bins.names())
+
+
+def _trade(comparison: Comparison) -> Plot:
+    """Cost against the share of calls that were refused or delayed, one point for each line of the sweep."""
+    price = comparison.usd_per_hour
+    unit, factor = ("instance hours a day", 1.0) if price is None else ("USD a day", price)
+    points = [(100 * r.outcome.unserved_share, r.outcome.hours_per_day * factor, r) for r in comparison.results]
+    chart = Chart(
+        Axis.over([1.0, *(x for x, _, _ in points)], "calls refused or delayed, %"),
+        Axis.over([y for _, y, _ in points], unit),
+        "Cost against calls that were not served at once",
+    )
+    best = sorted({(x, y) for x, y, result in points if result.efficient})
+    chart.line([x for x, _ in best], [y for _, y in best], _TRAFFIC_COLOUR, "what nothing beats", dashed=True)
+    for colour, design in enumerate(dict.fromkeys(result.design for _, _, result in points)):
+        own = [point for point in points if point[2].design == design]
+        tips = [f"{design}, {_settings(r, comparison.swept)}: {y:.2f} {unit}, {x:.2f} %" for x, y, r in own]
+        chart.points([x for x, _, _ in own], [y for _, y, _ in own], colour, tips, size=4.5)
+        chart.legend(design, colour)
+    return "Cost against service", "Left and low is better; under the pointer: the settings.", chart.svg()
+
+
+def _settings(result: Result, swept: Iterable[str]) -> str:
+    return ", ".join(f"{name} {setting(result.settings.get(name))}" for name in swept)
+
+
+def _length(minutes: int) -> str:
+    return "minute" if minutes == 1 else seconds(minutes * 60.0)
