@@ -21,6 +21,7 @@ def make_catalog(
     storage: dict[str, Any] | None = None,
     tags: dict[str, str] | None = None,
     models: dict[str, dict[str, Any]] | None = None,
+    scaling: dict[str, Any] | None = None,
 ) -> Catalog:
     """A catalog of two models, with the given keys changed."""
     entry = {"model_id": "org/name", "task": "text-classification"}
@@ -34,6 +35,7 @@ def make_catalog(
             },
             "storage": {"prefix": "models/", **(storage or {})},
             "tags": {"project": "test"} if tags is None else tags,
+            **({} if scaling is None else {"scaling": scaling}),
             "models": {"nli": entry, "mini": entry} if models is None else models,
         }
     )

@@ -1,0 +1,66 @@
+"""Scaling of a multi-model endpoint's instances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from synthesis import make_catalog, make_stack, only, resources, template_of, waits_for
+
+TARGET = "AWS::ApplicationAutoScaling::ScalableTarget"
+POLICY = "AWS::ApplicationAutoScaling::ScalingPolicy"
+ENDPOINT = "AWS::SageMaker::Endpoint"
+
+
+def scaled(**scaling: Any) -> dict[str, Any]:
+    """The template of a multi-model endpoint of 1 to 4 instances."""
+    return template_of(make_stack(make_catalog(scaling={"min": 1, "max": 4, **scaling})))
+
+
+def test_target_is_the_variants_number_of_instances() -> None:
+    """Registered once the endpoint is there, deregistered before it goes, with its scheduled actions."""
+    template = scaled(schedule=[{"name": "day", "cron": "cron(0 8 ? * MON-FRI *)", "min": 2}])
+    target_id, target = only(template, TARGET)
+    properties = target["Properties"]
+    assert properties["ResourceId"] == "endpoint/lmi-cohost/variant/AllTraffic"
+    assert properties["ScalableDimension"] == "sagemaker:variant:DesiredInstanceCount"
+    assert (properties["ServiceNamespace"], properties["MinCapacity"], properties["MaxCapacity"]) == ("sagemaker", 1, 4)
+    assert [action["ScheduledActionName"] for action in properties["ScheduledActions"]] == ["day"]
+    assert waits_for(template, target_id, only(template, ENDPOINT)[0])
+
+
+@pytest.mark.parametrize(
+    ("metric", "target", "predefined"),
+    [
+        ("invocations", 600, "SageMakerVariantInvocationsPerInstance"),
+        ("concurrency", 8, "SageMakerVariantConcurrentRequestsPerModelHighResolution"),
+    ],
+)
+def test_tracking_is_the_only_policy(metric: str, target: float, predefined: str) -> None:
+    """Calls a minute or at a time on each instance; nothing wakes what never sleeps."""
+    template = scaled(metric=metric, target=target)
+    _, policy = only(template, POLICY)
+    assert policy["Properties"] == {
+        "PolicyName": "tracking",
+        "PolicyType": "TargetTrackingScaling",
+        "ScalingTargetId": {"Ref": only(template, TARGET)[0]},
+        "TargetTrackingScalingPolicyConfiguration": {
+            "PredefinedMetricSpecification": {"PredefinedMetricType": predefined},
+            "TargetValue": target,
+            "ScaleInCooldown": 300,
+            "ScaleOutCooldown": 60,
+        },
+    }
+
+
+def test_update_keeps_the_number_of_instances_that_scaling_chose() -> None:
+    """A deploy under load does not throw the endpoint back to the number it started with."""
+    _, endpoint = only(scaled(), ENDPOINT)
+    assert endpoint["Properties"]["RetainAllVariantProperties"] is True
+
+
+def test_nothing_scales_unless_asked(product: dict[str, Any]) -> None:
+    """Without a scaling section there is neither target nor policy, and the number is the catalog's on every update."""
+    assert resources(product, TARGET) == {}
+    assert resources(product, POLICY) == {}
+    assert "RetainAllVariantProperties" not in only(product, ENDPOINT)[1]["Properties"]
