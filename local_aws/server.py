@@ -27,8 +27,10 @@ from local_aws.moto_services import MotoServices, moto_app, warm_up
 from local_aws.one_write import OneWriteProtocol
 from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.switches import PATH as FAULTS_PATH
-from local_aws.scaling import Clock, Scaling
 from local_aws.scaling.clock import PATH as CLOCK_PATH
+from local_aws.scaling.clock import Clock
+from local_aws.scaling.history import History
+from local_aws.scaling.service import Scaling
 from local_aws.scheduler import Scheduler
 from local_aws.settings import ACCOUNT_ID, HOST, Clients, Settings
 
@@ -66,16 +68,23 @@ class LocalAws:
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         clients = self._clients = Clients(lambda: self.url)
         moto = MotoServices(moto_app())
+        clock = Clock(settings.speed)
+        history = History(clock)
         self.sagemaker = (make_sagemaker or _sagemaker)(
             endpoint_url=lambda: self.url,
             state_dir=settings.state_dir,
             hub_roots=settings.hub_roots,
             account_id=ACCOUNT_ID,
             region=settings.region,
+            clock=clock,
+            history=history,
         )
-        self.clock = Clock(settings.speed)
         self.scaling = Scaling(
-            endpoint_url=lambda: self.url, account_id=ACCOUNT_ID, region=settings.region, clock=self.clock
+            endpoint_url=lambda: self.url,
+            account_id=ACCOUNT_ID,
+            region=settings.region,
+            clock=clock,
+            history=history,
         )
         self.functions = Functions(others=moto, clients=clients, folder=settings.state_dir / "functions")
         self.cloudformation = CloudFormation(clients=clients)
@@ -88,6 +97,7 @@ class LocalAws:
             "application-autoscaling": self.scaling.asgi,
             "cloudformation": self.cloudformation.asgi,
             "lambda": self.functions.asgi,
+            "monitoring": self.scaling.monitoring(moto),
             "sagemaker": self.sagemaker.asgi,
             "scheduler": self.scheduler.asgi,
         }
@@ -135,6 +145,7 @@ class LocalAws:
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:  # noqa: ARG002 - starlette's signature
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         await self.sagemaker.startup()
+        await self.scaling.startup()
         self.scheduler.start()
         try:
             yield

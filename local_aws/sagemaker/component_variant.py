@@ -1,7 +1,8 @@
 """A production variant made of inference components: instances that come and go, and the copies placed on them.
 
-With ManagedInstanceScaling there are as many instances as the copies need, within the bounds; without it the count is
-fixed. An instance costs nothing here but its name: what takes a process is a copy.
+With ManagedInstanceScaling there are as many instances as the copies need, within the bounds, and for a while those
+that copies have left; without it the count is fixed. An instance costs nothing here but its name: what takes a process
+is a copy.
 """
 
 from __future__ import annotations
@@ -105,9 +106,10 @@ class ComponentVariant:
         self._copies.pop(component_name, None)
 
     def report(self) -> None:
-        """Record the metrics that no call records."""
+        """Record the metrics that no call records, and give up instances that have been idle for long."""
         for copies in self._copies.values():
             copies.report()
+        self._give_up_idle()
 
     async def _add(self, plan: ComponentPlan, count: int) -> None:
         added = self._place(plan, count)
@@ -159,14 +161,19 @@ class ComponentVariant:
 
     def _vacate(self, copies: Sequence[Copy]) -> None:
         for copy in copies:
-            copy.machine.give_back(copy.plan.resources)
-        if self.plan.scaling is not None:
-            for machine in [machine for machine in self.machines if not machine.copies]:
-                if len(self.machines) > self.plan.scaling.minimum:
-                    self.machines.remove(machine)
+            copy.machine.give_back(copy.plan.resources, self._host.clock.now())
+        self._give_up_idle()
+
+    def _give_up_idle(self) -> None:
+        if self.plan.scaling is None:
+            return
+        since = self._host.clock.now() - self._host.settings.instance_idle_s
+        for machine in [machine for machine in self.machines if not machine.copies and machine.idle_since <= since]:
+            if len(self.machines) > self.plan.scaling.minimum:
+                self.machines.remove(machine)
 
     def _new_machine(self) -> Machine:
-        return Machine(free=schedulable(self.plan.instance_type))
+        return Machine(free=schedulable(self.plan.instance_type), idle_since=self._host.clock.now())
 
     def _new_replica(self, plan: ComponentPlan, machine: Machine) -> Replica:
         seat = Seat(

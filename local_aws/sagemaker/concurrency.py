@@ -7,22 +7,23 @@ value every ten seconds, and zeros too, since scaling in waits for them.
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from local_aws.sagemaker.metrics import Meter
+    from local_aws.scaling.clock import Clock
 
 
 class ConcurrencyGauge:
     """Counts calls; `report` records the most that ran at once since the last report, divided by the capacity."""
 
-    def __init__(self, meter: Meter, metric: str, interval_s: float) -> None:
+    def __init__(self, meter: Meter, metric: str, interval_s: float, clock: Clock) -> None:
         self._meter = meter
         self._metric = metric
         self._interval_s = interval_s
+        self._clock = clock
         self._running = 0
         self._peak = 0
         self._next_report = 0.0
@@ -39,7 +40,7 @@ class ConcurrencyGauge:
 
     def report(self, capacity: int) -> None:
         """Record a value if it is time; `capacity` is how many instances or copies there are, none give no value."""
-        now = time.monotonic()
+        now = self._clock.now()
         if capacity == 0 or now < self._next_report:
             return
         self._meter.count(self._metric, self._peak / capacity)

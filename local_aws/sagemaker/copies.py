@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.replica import Replica
 
 
+_MINUTE_S = 60
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComponentPlan:
     """What one copy of a component runs, and what it takes of an instance."""
@@ -46,7 +49,9 @@ class Copies:
         self.in_service: list[Copy] = []
         self.meter = host.metrics.component_meter(component_name)
         interval_s = host.settings.concurrency_interval_s
-        self._gauge = ConcurrencyGauge(self.meter, "ConcurrentRequestsPerCopy", interval_s)
+        self._gauge = ConcurrencyGauge(self.meter, "ConcurrentRequestsPerCopy", interval_s, host.clock)
+        self._clock = host.clock
+        self._called = 0.0
 
     def check_capacity(self) -> None:
         """Record a call that finds no copy, which is what wakes a component up.
@@ -65,6 +70,7 @@ class Copies:
     async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """A container's answer; raises as `invoke_one` does, and as `check_capacity`."""
         self.check_capacity()
+        self._called = self._clock.now()
         self.meter.count("InvocationsPerCopy", 1 / len(self.in_service))
         replicas = [copy.replica for copy in self.in_service]
         with self._gauge.call():
@@ -72,5 +78,13 @@ class Copies:
             return await invoke_one(replicas, whose, target=target, body=body, headers=headers)
 
     def report(self) -> None:
-        """Record the metrics that no call records."""
+        """Record the metrics that no call records.
+
+        An idle minute counts as none a copy. That the service says so too is inferred: its own recipe scales to zero by
+        this metric, which needs a value.
+        """
+        now = self._clock.now()
+        if self.in_service and now >= self._called + _MINUTE_S:
+            self._called = now
+            self.meter.count("InvocationsPerCopy", 0)
         self._gauge.report(len(self.in_service))

@@ -29,6 +29,9 @@ _BUILDING = threading.Lock()
 _THREADS = 16
 _ENDPOINT_TIMEOUTS_S = 10
 
+MARK = "lmi-cohost-part"
+"""In the User-Agent of the emulation's own parts."""
+
 
 class Front:
     """The front door as a part of the emulation sees it: one client a service, blocking calls in threads of its own.
@@ -101,6 +104,7 @@ def _session(region: str) -> boto3.Session:
 
 
 _CONFIG = Config(
+    user_agent_extra=MARK,
     connect_timeout=_ENDPOINT_TIMEOUTS_S,
     read_timeout=_ENDPOINT_TIMEOUTS_S * 6,
     retries={"total_max_attempts": 2, "mode": "standard"},

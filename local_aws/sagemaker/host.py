@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.quotas import Quotas
     from local_aws.sagemaker.settings import Settings
     from local_aws.sagemaker.switches import Switches
+    from local_aws.scaling.clock import Clock
 
 
 class StartFailed(Exception):  # noqa: N818 - says what happened
@@ -66,3 +67,4 @@ class Host:
     switches: Switches
     metrics: Metrics
     logs: LogShipper
+    clock: Clock

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.type_defs import MetricDatumTypeDef
 
     from local_aws.sagemaker.front import Front
+    from local_aws.scaling.history import History
 
     Dimensions = tuple[tuple[str, str], ...]
     Key = tuple[str, str, Dimensions]
@@ -40,10 +41,14 @@ class _Statistics:
 
 
 class Metrics:
-    """All metrics of the service; `publish` sends and forgets what was recorded since the last time."""
+    """All metrics of the service; `publish` sends and forgets what was recorded since the last time.
 
-    def __init__(self, front: Front) -> None:
+    `history`, where there is one, gets each value when it is recorded: alarms go by it.
+    """
+
+    def __init__(self, front: Front, history: History | None) -> None:
         self._front = front
+        self._history = history
         self._recorded: dict[Key, _Statistics] = {}
 
     def variant_meter(self, endpoint: str, variant: str) -> Meter:
@@ -56,6 +61,8 @@ class Metrics:
 
     def record(self, key: Key, unit: Unit, value: float) -> None:
         """Record a value; `key` is namespace, name and dimensions."""
+        if self._history is not None:
+            self._history.record(key, unit, value, fine=key[1] in _HIGH_RESOLUTION)
         if (found := self._recorded.get(key)) is None:
             self._recorded[key] = _Statistics(unit, 1, value, value, value)
             return

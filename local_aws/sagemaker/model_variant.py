@@ -31,7 +31,7 @@ class ModelVariant:
         self._host = host
         self._meter = host.metrics.variant_meter(endpoint_name, plan.name)
         interval_s = host.settings.concurrency_interval_s
-        self._gauge = ConcurrencyGauge(self._meter, "ConcurrentRequestsPerModel", interval_s)
+        self._gauge = ConcurrencyGauge(self._meter, "ConcurrentRequestsPerModel", interval_s, host.clock)
         self.replicas = [self._new_replica() for _ in range(plan.instance_count)]
 
     @property

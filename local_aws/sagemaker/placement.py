@@ -75,9 +75,13 @@ def new_instance_id() -> str:
 
 @dataclass(eq=False, kw_only=True)
 class Machine:
-    """An instance of a variant that is made of components; `free` is what no copy has taken."""
+    """An instance of a variant that is made of components.
+
+    `free` is what no copy has taken, `idle_since` the time from which on there has been none.
+    """
 
     free: Resources
+    idle_since: float
     instance_id: str = field(default_factory=new_instance_id)
     copies: int = 0
 
@@ -86,7 +90,8 @@ class Machine:
         self.free -= wanted
         self.copies += 1
 
-    def give_back(self, taken: Resources) -> None:
+    def give_back(self, taken: Resources, now: float) -> None:
         """End a reservation."""
         self.free += taken
         self.copies -= 1
+        self.idle_since = now

@@ -34,6 +34,7 @@ from local_aws.sagemaker.switches import PATH as FAULTS_PATH
 from local_aws.sagemaker.switches import Switches
 from local_aws.sagemaker.validation import service_model
 from local_aws.sagemaker.wire import request_id, runtime_fault
+from local_aws.scaling.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,8 +44,11 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from local_aws.sagemaker.container import StartContainer
+    from local_aws.scaling.history import History
 
 _logger = logging.getLogger(__name__)
+
+_SHORTEST_INTERVAL_S = 0.01
 
 
 class SageMaker:
@@ -60,6 +64,8 @@ class SageMaker:
         region: an AWS region's name.
         settings: time limits and quotas; None stands for the service's own.
         start_container: starts a server container; None stands for the LMI container of local_aws.lmi.
+        clock: what idle times and the intervals of metrics go by; None stands for the machine's.
+        history: takes in the metrics' values for alarms.
     """
 
     asgi: ASGIApp
@@ -74,6 +80,8 @@ class SageMaker:
         region: str,
         settings: Settings | None = None,
         start_container: StartContainer | None = None,
+        clock: Clock | None = None,
+        history: History | None = None,
     ) -> None:
         self._account = Account(account_id=account_id, region=region)
         self._records = Records.empty(self._account.arn_prefix)
@@ -88,28 +96,29 @@ class SageMaker:
             settings=settings,
             quotas=Quotas(self._records.endpoints, settings),
             switches=Switches(),
-            metrics=Metrics(front),
+            metrics=Metrics(front, history),
             logs=LogShipper(front),
+            clock=Clock() if clock is None else clock,
         )
         changes = Changes()
         self._deployments = Deployments(self._records.endpoints, self._host, changes)
         self._component_deployments = ComponentDeployments(self._records.components, self._host, changes)
-        self._publisher: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
         self.asgi = self._routes()
 
     async def startup(self) -> None:
         """Start what works in the background. Call it once, in the event loop that serves `asgi`."""
         await asyncio.to_thread(service_model, "sagemaker")
         await asyncio.to_thread(service_model, "sagemaker-runtime")
-        self._publisher = asyncio.create_task(self._publish_for_ever())
+        self._background = [asyncio.create_task(work()) for work in (self._publish_for_ever, self._report_for_ever)]
 
     async def shutdown(self) -> None:
         """End every container and whatever works in the background. Nothing of the service outlives it."""
         await self._deployments.shutdown()
-        if self._publisher is not None:
-            self._publisher.cancel()
+        for task in self._background:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._publisher
+                await task
         await self._host.http.aclose()
         self._host.front.close()
 
@@ -131,12 +140,19 @@ class SageMaker:
     async def _introspect(self, _request: Request) -> Response:
         return JSONResponse(snapshot(self._records.endpoints))
 
-    async def _publish_for_ever(self) -> None:
+    async def _report_for_ever(self) -> None:
+        settings, clock = self._host.settings, self._host.clock
         while True:
-            await asyncio.sleep(self._host.settings.publish_interval_s)
+            # Each look is a value of the metrics that go by the clock, so a fast clock needs more of them.
+            interval_s = min(settings.publish_interval_s, clock.real(settings.concurrency_interval_s))
+            await asyncio.sleep(max(interval_s, _SHORTEST_INTERVAL_S))
             for endpoint in self._records.endpoints:
                 if endpoint.fleet is not None:
                     endpoint.fleet.report()
+
+    async def _publish_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._host.settings.publish_interval_s)
             for publish in (self._host.metrics.publish, self._host.logs.publish):
                 try:
                     await publish()

@@ -16,7 +16,7 @@ _QUOTA_PER_TYPE = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Time limits in seconds, quotas and intervals.
+    """Time limits in seconds, quotas and intervals; `instance_idle_s` and `concurrency_interval_s` go by the clock.
 
     `load_wait_s`: a call waits so long for its model, then gets ModelNotReadyException (AWS: "Invoke a Multi-Model
     Endpoint"). `load_limit_s`: fetching and loading go on so long in the background (same page).
@@ -28,6 +28,7 @@ class Settings:
     `publish_interval_s`: how often metrics and log lines go to the embedded CloudWatch.
     `concurrency_interval_s`: how often the high-resolution metrics of concurrent calls get a value (AWS: "Amazon
     SageMaker AI metrics in Amazon CloudWatch").
+    `instance_idle_s`: a managed instance without copies is kept so long, as others have measured on the service.
     `scale_to_zero`: whether managed instance scaling may have a minimum of 0; regions differ.
     `instance_quotas`: instances for endpoint usage, by type; None gives every type of cohost.instances the same one.
     """
@@ -42,6 +43,7 @@ class Settings:
     drain_limit_s: float = 60
     publish_interval_s: float = 1
     concurrency_interval_s: float = 10
+    instance_idle_s: float = 720
     scale_to_zero: bool = True
     instance_quotas: Mapping[str, int] | None = None
 

@@ -21,20 +21,19 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.changes import Changes
     from local_aws.sagemaker.front import Front
     from local_aws.scaling.capacity import Capacity
-    from local_aws.scaling.clock import Clock
     from local_aws.scaling.records import Registry, Target
 
 _POLL_S: Final = 0.2
 
 
 class Scaler:
-    """Brings scalable targets to capacities."""
+    """Brings scalable targets to capacities; `wake` is called when a target is found outside of its bounds."""
 
-    def __init__(self, registry: Registry, clock: Clock, front: Front, changes: Changes) -> None:
+    def __init__(self, registry: Registry, front: Front, changes: Changes, wake: Callable[[], None]) -> None:
         self._registry = registry
-        self._clock = clock
         self._front = front
         self._changes = changes
+        self._wake = wake
 
     async def capacity(self, target: Target) -> Capacity | None:
         """What the target has now; None where SageMaker cannot tell, as after its deletion."""
@@ -73,6 +72,7 @@ class Scaler:
         if target.outside:
             side, bound = ("minimum", target.minimum) if wanted > found.count else ("maximum", target.maximum)
             self.begin(target, wanted, f"{target.occasion}{side} capacity was set to {bound}")
+            self._wake()
 
     async def _change(self, target: Target, activity: Activity, wanted: int, done: Callable[[], None] | None) -> None:
         noun = target.scalable.noun

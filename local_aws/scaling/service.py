@@ -3,60 +3,130 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final
 
+from botocore.exceptions import BotoCoreError
 from starlette.routing import Route, Router
 
 from local_aws.sagemaker.account import Account
 from local_aws.sagemaker.changes import Changes
 from local_aws.sagemaker.control import ControlPlane
 from local_aws.sagemaker.front import Front
+from local_aws.scaling.alarms import Alarms
 from local_aws.scaling.clock import PATH as CLOCK_PATH
+from local_aws.scaling.monitoring import Monitoring
 from local_aws.scaling.operations import AutoScaling
+from local_aws.scaling.policies import Policies
 from local_aws.scaling.queries import Queries, ScheduledActions
 from local_aws.scaling.records import Registry
 from local_aws.scaling.scaler import Scaler
+from local_aws.scaling.timetable import Timetable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from starlette.types import ASGIApp
 
     from local_aws.scaling.clock import Clock
+    from local_aws.scaling.history import History
+
+
+_logger = logging.getLogger(__name__)
+
+_SHORTEST_WAIT_S: Final = 0.02
+_PAUSE_AFTER_FAULT_S: Final = 1.0
 
 
 class Scaling:
     """Scaling of one account and region.
 
-    `asgi` answers every request that is signed for "application-autoscaling", and the page `/_cohost/clock`.
+    `asgi` answers every request that is signed for "application-autoscaling", and the page `/_cohost/clock`. Nothing
+    runs while there is neither an alarm nor a scheduled action.
 
     Args:
         endpoint_url: where the other embedded services are found; asked when first needed.
         account_id: twelve digits, for ARNs and texts.
         region: an AWS region's name.
         clock: what periods, cooldowns and schedules go by.
+        history: the metrics that alarms read.
     """
 
     asgi: ASGIApp
 
-    def __init__(self, *, endpoint_url: Callable[[], str], account_id: str, region: str, clock: Clock) -> None:
-        self.clock = clock
-        self._changed = asyncio.Event()
+    def __init__(
+        self, *, endpoint_url: Callable[[], str], account_id: str, region: str, clock: Clock, history: History
+    ) -> None:
+        account = Account(account_id=account_id, region=region)
+        self._clock = clock
+        self._history = history
+        self._woken = asyncio.Event()
         self._front = Front(endpoint_url, region)
         self._changes = Changes()
         self._registry = Registry()
-        self._scaler = Scaler(self._registry, clock, self._front, self._changes)
-        self.asgi = self._routes(Account(account_id=account_id, region=region))
+        self._scaler = Scaler(self._registry, self._front, self._changes, self._woken.set)
+        self._alarms = Alarms(history, clock, account, self._front, self._woken.set)
+        self._policies = Policies(self._registry, self._alarms, self._scaler, clock)
+        self._timetable = Timetable(self._registry, self._scaler, clock)
+        self._loop: asyncio.Task[None] | None = None
+        clock.on_change(self._woken.set)
+        self.asgi = self._routes(account)
+
+    def in_alarm(self, names: Iterable[str]) -> list[str]:
+        """Those of the named alarms that are in the state ALARM, as a deployment that rolls back on alarms asks."""
+        return self._alarms.in_alarm(names)
+
+    def monitoring(self, moto: ASGIApp) -> ASGIApp:
+        """CloudWatch's app, for requests that are signed for "monitoring"; moto answers, alarms come alive."""
+        return Monitoring(moto, self._history, self._alarms, self._clock)
+
+    async def startup(self) -> None:
+        """Start what works in the background. Call it once, in the event loop that serves `asgi`."""
+        self._loop = asyncio.create_task(self._work_for_ever())
 
     async def shutdown(self) -> None:
         """End everything that works in the background."""
+        if self._loop is not None:
+            self._loop.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._loop
         await self._changes.give_up()
         self._front.close()
+
+    async def _work_for_ever(self) -> None:
+        while True:
+            await self._wait()
+            try:
+                await self._work()
+            except BotoCoreError as fault:
+                # Mostly the front door, which closes before this ends.
+                _logger.info("scaling could not reach a service: %s", fault)
+                await asyncio.sleep(_PAUSE_AFTER_FAULT_S)
+            except Exception:
+                _logger.exception("scaling met a fault of the emulation")
+                await asyncio.sleep(_PAUSE_AFTER_FAULT_S)
+
+    async def _work(self) -> None:
+        await self._alarms.refresh()
+        triggers = await self._alarms.evaluate()
+        self._timetable.run()
+        await self._policies.act(triggers)
+
+    async def _wait(self) -> None:
+        """Wait until something is due, or until there is something else to wait for."""
+        times = [time for time in (self._alarms.next_due(), self._timetable.next_due()) if time is not None]
+        wait_s = None
+        if times:
+            wait_s = max(self._clock.real(min(times) - self._clock.now()), _SHORTEST_WAIT_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), wait_s)
+        self._woken.clear()
 
     def _routes(self, account: Account) -> ASGIApp:
         puts = AutoScaling(account, self._registry, self._scaler, self._front)
         asks = Queries(self._registry, puts)
-        actions = ScheduledActions(account, self._registry, self.clock, self._changed.set)
+        actions = ScheduledActions(account, self._registry, self._clock, self._woken.set)
         control = ControlPlane(
             {
                 "RegisterScalableTarget": puts.register,
@@ -78,7 +148,7 @@ class Scaling:
         )
         return Router(
             [
-                Route(CLOCK_PATH, self.clock.answer, methods=["GET", "PUT"]),
+                Route(CLOCK_PATH, self._clock.answer, methods=["GET", "PUT"]),
                 Route("/", control.answer, methods=["POST"]),
             ]
         )

@@ -92,7 +92,7 @@ class Aws:
 
     def __init__(self, state_dir: Path) -> None:
         settings = Settings(port=0, state_dir=state_dir, hub_roots=tuple(default_roots()))
-        limits = SageMakerSettings(publish_interval_s=0.2)
+        limits = SageMakerSettings(publish_interval_s=0.2, instance_idle_s=0)
         self._server = LocalAws(settings, functools.partial(SageMaker, settings=limits))
         ready = threading.Event()
         self._thread = threading.Thread(target=self._server.serve, args=(lambda _: ready.set(),))

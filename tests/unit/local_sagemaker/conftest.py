@@ -33,7 +33,13 @@ def make_cloud(moto_url: str, tmp_path: Path) -> Iterator[Callable[..., Cloud]]:
 
     def make(**settings: Any) -> Cloud:
         reset(moto_url)
-        whole = {"publish_interval_s": 0.05, "alive_interval_s": 0.02, "ping_interval_s": 0.05, **settings}
+        whole = {
+            "instance_idle_s": 0,
+            "publish_interval_s": 0.05,
+            "alive_interval_s": 0.02,
+            "ping_interval_s": 0.05,
+            **settings,
+        }
         clouds.append(Cloud(moto_url, tmp_path, Settings(**whole)))
         return clouds[-1]
 
