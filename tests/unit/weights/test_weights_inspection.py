@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import CONFIG, safetensors
+from weights_models import CONFIG, safetensors
 
 from cohost.weights.choice import choose, files_below
 from cohost.weights.inspection import faults_of

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import BUCKET, CONFIG, MIB, REVISION, Requests, Steps, entry_of, safetensors
+from weights_models import BUCKET, CONFIG, MIB, REVISION, Requests, Steps, entry_of, safetensors
 
 from cohost.weights.errors import WeightsError
 from cohost.weights.store import WeightsStore
