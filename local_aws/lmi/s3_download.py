@@ -23,13 +23,14 @@ def download(url: str, into: Path) -> Path:
         EngineFailure: nothing lies there, or S3 refuses.
     """
     parts = urlsplit(url)
-    prefix = parts.path.strip("/")
+    # The server's downloader asks for "<address>/*": what lies below the address, and no neighbour whose name goes on.
+    prefix = f"{parts.path.strip('/')}/"
     try:
         client = boto3.client("s3")
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=parts.netloc, Prefix=prefix)
         keys = [item["Key"] for page in pages for item in page.get("Contents", []) if not item["Key"].endswith("/")]
         for key in keys:
-            target = into / (key.removeprefix(prefix).lstrip("/") or key.rpartition("/")[2])
+            target = into / key.removeprefix(prefix)
             if not target.resolve().is_relative_to(into.resolve()):
                 raise EngineFailure(f"Failed to download {url}: the key {key} leads out of the folder")
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,48 @@
+"""Weights from S3, as the container fetches them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from local_aws.lmi.faults import EngineFailure
+from local_aws.lmi.s3_download import download
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket with two revisions of a model, whose names begin alike, and what lies beside them."""
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        s3 = boto3.client("s3")
+        s3.create_bucket(Bucket="weights")
+        for key in ("m/ab/", "m/ab/config.json", "m/ab/1_Pooling/config.json", "m/abc/config.json", "m/ab.json"):
+            s3.put_object(Bucket="weights", Key=key, Body=key.encode())
+        yield "weights"
+
+
+@pytest.mark.parametrize("address", ["s3://weights/m/ab/", "s3://weights/m/ab"])
+def test_fetches_what_lies_below_the_address_alone(bucket: str, address: str, tmp_path: Path) -> None:
+    """Folders are kept, marks of folders are none, and a neighbour whose name goes on is another model."""
+    assert bucket
+    download(address, tmp_path)
+    files = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {"config.json": "m/ab/config.json", "1_Pooling/config.json": "m/ab/1_Pooling/config.json"}
+
+
+def test_nothing_there_fails_the_load(bucket: str, tmp_path: Path) -> None:
+    """A model whose weights were removed says so."""
+    assert bucket
+    with pytest.raises(EngineFailure, match="no object has that prefix"):
+        download("s3://weights/m/none/", tmp_path)
