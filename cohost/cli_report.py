@@ -87,6 +87,9 @@ def bench(
         float | None, typer.Option("--price", min=0, help="USD an hour of all instances (default: the price list).")
     ] = None,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Generator processes.")] = 1,
+    wake: Annotated[
+        bool, typer.Option("--wake", help="First wait for a scale-to-zero endpoint that is at zero.")
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="The folder for result and report.")] = None,
 ) -> None:
     """Run the standard load test and write its report: warm-up, batch sizes with one caller, callers with one text.
@@ -101,6 +104,7 @@ def bench(
     arguments = [part for name, value in given.items() if value is not None for part in (name, str(value))]
     arguments += [part for path in hub or () for part in ("--hub", str(path))]
     arguments += ["--pad-to-max"] if pad_to_max else []
+    arguments += ["--wake"] if wake else []
     arguments += ["--processes", str(processes)] if processes > 1 else []
     _bench(_protocol(short=short) + arguments, folder)
 

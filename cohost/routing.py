@@ -64,7 +64,7 @@ class Route:
             address = {"TargetModel": target_model(self.model)}
         else:
             address = {"InferenceComponentName": self.inference_component_name}
-            own.append(f"{MODEL_NAME}={self.model}")
+            own.append(f"{MODEL_NAME}={_checked_name(self.model)}")
         attributes = ";".join(own)
         if len(attributes) > MAX_ATTRIBUTES_LENGTH:
             msg = (
@@ -161,6 +161,17 @@ def _checked(attributes: str) -> str:
             )
             raise RoutingError(msg)
     return attributes.strip(";")
+
+
+def _checked_name(model: str) -> str:
+    """A model's name, if the container reads the same name from the attributes."""
+    if not model or ";" in model or not all("!" <= character <= "~" for character in model):
+        msg = (
+            f"model {model!r} cannot be named in the custom attributes; allowed: visible US-ASCII characters except ;; "
+            "fix: give the name that the catalog has"
+        )
+        raise RoutingError(msg)
+    return model
 
 
 def _misfit(route: Route, name: str, given: str, right: str | None) -> str:

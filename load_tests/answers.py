@@ -7,12 +7,12 @@ Sources: AWS API reference, InvokeEndpoint (errors and the x-amzn-ErrorType head
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 from cohost.report.samples import Outcome
+from cohost.waking import is_no_capacity
 
 LARGE_ANSWER_BYTES = 65_536
 """Embeddings of a long text are megabytes of digits; reading one takes longer than many a call."""
@@ -25,7 +25,6 @@ _BY_ERROR_TYPE = {
     "ModelNotReadyException": Outcome.NOT_READY,
     "ModelError": Outcome.MODEL_ERROR,
 }
-_NO_CAPACITY = re.compile(r"no capacity", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,10 @@ def judge(status: int, error_type: str, body: bytes, *, items: int, container: b
 
 
 def _outcome(error_type: str, detail: str, *, container: bool) -> Outcome:
-    if _NO_CAPACITY.search(detail):
-        return Outcome.NO_CAPACITY
     # The type may be followed by a URI (AWS restJson1 protocol).
     kind = error_type.partition(":")[0]
+    if is_no_capacity(kind, detail):
+        return Outcome.NO_CAPACITY
     return _BY_ERROR_TYPE.get(kind, Outcome.MODEL_ERROR if container else Outcome.REFUSED)
 
 

@@ -14,7 +14,9 @@ from load_tests.clock import now
 if TYPE_CHECKING:
     from load_tests.session import Session
 
-_AGAIN = {Outcome.NOT_READY, Outcome.NO_CAPACITY, Outcome.THROTTLED}
+_AGAIN = {Outcome.NOT_READY, Outcome.THROTTLED}
+"""What passes by itself. An endpoint at zero is waited for with --wake: calls that are repeated there cost copies."""
+
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 
 

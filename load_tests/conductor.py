@@ -6,6 +6,7 @@ Runs where Locust is led: in the only process, or in the master, which tells the
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,13 +14,15 @@ import gevent
 from locust.runners import STATE_RUNNING, MasterRunner
 
 from cohost.report.run import ColdCall, Phase
+from cohost.report.samples import Outcome
 from load_tests.clock import now
 from load_tests.cold import first_calls
 from load_tests.plan import SPAWN_RATE
 from load_tests.stage import Cue, shares
+from load_tests.wake import wake_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from locust.runners import Runner
 
@@ -59,10 +62,15 @@ class Conductor:
         self._prepared = prepared
         self._progress = progress
 
-    def run(self, *, cold: bool) -> None:
-        """Go through all phases; nothing is measured when no model answers its first call."""
+    def run(self, *, cold: bool, wake_limit_s: float | None) -> None:
+        """Go through all phases; nothing is measured when the target does not wake up, or no model answers.
+
+        With a limit, an inference component that is at zero is waited for first.
+        """
         while not self._prepared():
             gevent.sleep(POLL_S)
+        if wake_limit_s is not None and not self._wake(wake_limit_s):
+            return
         if cold and not self._cold():
             return
         self._gather_users(max(step.concurrency for step in self._steps))
@@ -83,17 +91,25 @@ class Conductor:
         self.phases.append(self.running.model_copy(update={"ended": now()}))
         self.running = None
 
+    def _wake(self, limit_s: float) -> bool:
+        with self._alone("waking"):
+            return wake_up(self._session, len(self.phases), self._steps[0].batch, limit_s)
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """A phase in which this process makes the calls, one after the other."""
+        started, batch = now(), self._steps[0].batch
+        self._progress(phase=name, step=0, steps=len(self._steps), seconds=None)
+        yield
+        self.phases.append(Phase(name=name, kind="cold", batch=batch, concurrency=1, started=started, ended=now()))
+
     def _cold(self) -> bool:
-        started = now()
-        self._progress(phase="first calls", step=0, steps=len(self._steps), seconds=None)
-        self.cold = first_calls(self._session, 0, self._steps[0].batch)
-        batch = self._steps[0].batch
-        self.phases.append(
-            Phase(name="first calls", kind="cold", batch=batch, concurrency=1, started=started, ended=now())
-        )
+        with self._alone("first calls"):
+            self.cold = first_calls(self._session, len(self.phases), self._steps[0].batch)
         for call in self.cold:
             if call.failure:
-                _logger.error("the first call of %s failed: %s", call.model, call.failure)
+                hint = "; --wake waits for a copy" if call.failure.startswith(Outcome.NO_CAPACITY.label) else ""
+                _logger.error("the first call of %s failed: %s%s", call.model, call.failure, hint)
             else:
                 _logger.info("the first call of %s took %.2f s", call.model, call.first_s)
         return any(call.failure is None for call in self.cold)

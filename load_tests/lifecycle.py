@@ -135,7 +135,8 @@ class Lifecycle:
         self._leader = gevent.spawn(self._lead, self._conductor)
 
     def _lead(self, conductor: Conductor) -> None:
-        conductor.run(cold=not self.options.skip_cold)
+        limit_s = self.options.wake_timeout if self.options.wake else None
+        conductor.run(cold=not self.options.skip_cold, wake_limit_s=limit_s)
         # Not from this greenlet, which the end of the run stops.
         gevent.spawn(self.runner.quit if self.options.headless else self.runner.stop)
 

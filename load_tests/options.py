@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 from typing import TYPE_CHECKING, Any
 
 from cohost.deployment import DEFAULT_STACK
+from cohost.waking import WAKE_TIMEOUT_S
+from load_tests.option_values import MAX_BATCH, not_negative, parse_models, parse_sweep, positive, share, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import argparse
 
 TASKS = ("text-classification", "zero-shot-classification", "feature-extraction")
 DEFAULT_SWEEP = "1,2,4,8,16,32"
-MAX_BATCH = 1024
-MAX_CONCURRENCY = 10_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +71,13 @@ def _add_target(group: argparse._ArgumentGroup) -> None:
         "COHOST_LOAD_TARGET_MODEL",
         metavar="NAME.tar.gz",
         help="One model by its archive, such as mdeberta.tar.gz.",
+    )
+    _add(
+        group,
+        "--inference-component",
+        "COHOST_LOAD_INFERENCE_COMPONENT",
+        metavar="NAME",
+        help="The inference component that serves the models, for --endpoint; a stack names its own.",
     )
     _add(
         group,
@@ -178,6 +183,22 @@ def _add_times(group: argparse._ArgumentGroup) -> None:
     )
     _add(
         group,
+        "--wake",
+        "COHOST_LOAD_WAKE",
+        action="store_true",
+        help="First wait for an inference component that is at zero; without, such a run ends at its first calls.",
+    )
+    _add(
+        group,
+        "--wake-timeout",
+        "COHOST_LOAD_WAKE_TIMEOUT",
+        type=positive,
+        default=WAKE_TIMEOUT_S,
+        metavar="SECONDS",
+        help="How long to wait for that at most (default: %(default)s).",
+    )
+    _add(
+        group,
         "--timeout",
         "COHOST_LOAD_TIMEOUT",
         type=positive,
@@ -227,65 +248,3 @@ def _add_result(group: argparse._ArgumentGroup) -> None:
         metavar="MS",
         help="A p99 of any model in any step that is not below this ends with exit code 1.",
     )
-
-
-def whole(least: int, most: int) -> Callable[[str], int]:
-    """A type for whole numbers between two bounds, both included."""
-
-    def read(text: str) -> int:
-        return _read_whole(text, least, most)
-
-    return read
-
-
-def _read_whole(text: str, least: int, most: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if not least <= value <= most:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a whole number from {least} to {most}")
-    return value
-
-
-def _number(text: str, allowed: str, *, least: float, most: float, above: bool) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and (value > least if above else value >= least) and value <= most):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: {allowed}")
-    return value
-
-
-def positive(text: str) -> float:
-    """A number above 0."""
-    return _number(text, "a number above 0", least=0, most=math.inf, above=True)
-
-
-def not_negative(text: str) -> float:
-    """A number of 0 or more."""
-    return _number(text, "a number of 0 or more", least=0, most=math.inf, above=False)
-
-
-def share(text: str) -> float:
-    """A number from 0 to 1."""
-    return _number(text, "a share from 0 to 1, such as 0.01 for one in a hundred", least=0, most=1, above=False)
-
-
-def parse_sweep(text: str) -> tuple[int, ...]:
-    """The values of a sweep, such as 1,2,4; brackets around them are fine."""
-    parts = [part.strip() for part in text.strip().removeprefix("[").removesuffix("]").split(",")]
-    return tuple(dict.fromkeys(_read_whole(part, 1, MAX_BATCH) for part in parts))
-
-
-def parse_models(text: str) -> dict[str, float]:
-    """Weights by model from `name=weight,…`; a name alone has the weight 1."""
-    weights: dict[str, float] = {}
-    for part in text.split(","):
-        name, equals, weight = part.strip().partition("=")
-        if not name or name in weights:
-            allowed = "each name once, as name or name=weight, with commas between"
-            raise argparse.ArgumentTypeError(f"{text!r}; allowed: {allowed}")
-        weights[name] = positive(weight) if equals else 1.0
-    return weights

@@ -47,6 +47,11 @@ def check(options: argparse.Namespace) -> None:
         raise LoadError(msg)
     if options.models and options.target_model:
         raise LoadError("--models and --target-model; allowed: one of them; fix: leave one out")
+    if options.inference_component and not options.endpoint:
+        raise LoadError(
+            "--inference-component without --endpoint; allowed: both; fix: leave it out, a stack's outputs name the "
+            "component, and a container has none"
+        )
     if options.max_length is not None and not options.pad_to_max:
         raise LoadError("--max-length without --pad-to-max; allowed: both; fix: add --pad-to-max")
     if options.texts and options.pad_to_max:

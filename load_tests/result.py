@@ -88,7 +88,7 @@ def price_of(target: Target, stated: float | None) -> Price | None:
     """What the target costs an hour; None where it is not known, and for an emulation, which costs nothing."""
     if stated is not None:
         return Price(usd_per_hour=stated, source="--price", date=datetime.now(UTC).date().isoformat())
-    if target.emulated or target.region is None or target.instance_type is None or target.instance_count is None:
+    if target.emulated or target.region is None or target.instance_type is None or not target.instance_count:
         return None
     try:
         found = load_prices().find(target.region, target.instance_type)

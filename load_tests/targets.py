@@ -17,7 +17,7 @@ from botocore.session import get_session
 from cohost.catalog import Catalog, load_catalog
 from cohost.client import CohostClient
 from cohost.report.run import Model, Target
-from cohost.routing import ARCHIVE_SUFFIX, target_model
+from cohost.routing import ARCHIVE_SUFFIX, Route, target_model
 from load_tests.errors import LoadError
 from load_tests.options import TASKS
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from botocore.credentials import Credentials
+    from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_sagemaker.type_defs import DescribeEndpointOutputTypeDef
 
 LIST_TIMEOUT_S = 5
 _LOCAL = {"127.0.0.1", "localhost", "::1"}
@@ -108,10 +110,14 @@ def _stack(options: argparse.Namespace, wanted: Mapping[str, float], catalog: Ca
     weights = wanted or dict.fromkeys(client.deployment.models, 1.0)
     models, revisions = _models(options, weights, catalog)
     deployment = client.deployment
+    routes = [client.route(model.name) for model in models]
+    for route in routes:
+        given = options.target_model and target_model(route.model)
+        route.check_given(target_model=given, inference_component_name=options.inference_component)
     return Resolved(
-        target=_sagemaker(session, deployment.region, deployment.endpoint_name, deployment.topology),
+        target=_sagemaker(session, deployment.region, routes[0], deployment.topology),
         models=models,
-        destinations=tuple(_sagemaker_destination(client.route(model.name).arguments()) for model in models),
+        destinations=tuple(map(_sagemaker_destination, routes)),
         revisions=revisions,
         credentials=_credentials(session),
     )
@@ -127,15 +133,19 @@ def _endpoint(options: argparse.Namespace, wanted: Mapping[str, float], catalog:
         )
         raise LoadError(msg)
     models, revisions = _models(options, weights, catalog)
-    calls = [{"EndpointName": options.endpoint, "TargetModel": target_model(model.name)} for model in models]
     if session.region_name is None:
         raise LoadError(
             "--endpoint: no region is set; allowed: any AWS region; fix: export AWS_DEFAULT_REGION=us-east-1"
         )
+    component = options.inference_component
+    routes = [
+        Route(endpoint_name=options.endpoint, model=model.name, inference_component_name=component) for model in models
+    ]
+    target = _sagemaker(session, session.region_name, routes[0], None)
     return Resolved(
-        target=_sagemaker(session, session.region_name, options.endpoint, None),
+        target=target,
         models=models,
-        destinations=tuple(map(_sagemaker_destination, calls)),
+        destinations=tuple(map(_sagemaker_destination, routes)),
         revisions=revisions,
         credentials=_credentials(session),
     )
@@ -179,8 +189,9 @@ def _credentials(session: boto3.Session) -> Credentials:
     return found
 
 
-def _sagemaker_destination(arguments: Mapping[str, str]) -> Destination:
-    """Path and header fields of InvokeEndpoint for its arguments, by the service's own description in botocore."""
+def _sagemaker_destination(route: Route) -> Destination:
+    """Path and header fields of InvokeEndpoint for a route, by the service's own description in botocore."""
+    arguments = route.arguments()
     operation = get_session().get_service_model("sagemaker-runtime").operation_model("InvokeEndpoint")
     members: Mapping[str, Any] = getattr(operation.input_shape, "members", {})
     headers = {members[key].serialization["name"]: value for key, value in arguments.items() if key != "EndpointName"}
@@ -188,33 +199,74 @@ def _sagemaker_destination(arguments: Mapping[str, str]) -> Destination:
     return Destination(operation.http["requestUri"].replace("{EndpointName}", name), headers)
 
 
-def _sagemaker(session: boto3.Session, region: str, endpoint_name: str, topology: str | None) -> Target:
+def _sagemaker(session: boto3.Session, region: str, route: Route, topology: str | None) -> Target:
     url = session.client("sagemaker-runtime", region_name=region).meta.endpoint_url
     return Target(
         kind="sagemaker",
         url=url,
-        endpoint_name=endpoint_name,
+        endpoint_name=route.endpoint_name,
+        inference_component_name=route.inference_component_name,
         topology=topology,
         region=region,
         emulated=urllib.parse.urlsplit(url).hostname in _LOCAL,
-        **_describe(session, region, endpoint_name),
+        **_describe(session, region, route),
     )
 
 
-def _describe(session: boto3.Session, region: str, endpoint_name: str) -> dict[str, Any]:
-    """Variant, instances and image; what may not be looked up stays out, because calling needs no right to look."""
+def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, Any]:
+    """Variant, instances and image; what may not be looked up stays out, because calling needs no right to look.
+
+    Raises:
+        LoadError: the endpoint is addressed in the other way.
+    """
     sagemaker = session.client("sagemaker", region_name=region)
     found: dict[str, Any] = {}
     try:
-        endpoint = sagemaker.describe_endpoint(EndpointName=endpoint_name)
+        endpoint = sagemaker.describe_endpoint(EndpointName=route.endpoint_name)
         config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
         variant = config["ProductionVariants"][0]
-        running = endpoint.get("ProductionVariants", [])
         found["variant_name"] = variant["VariantName"]
         found["instance_type"] = variant.get("InstanceType")
-        found["instance_count"] = running[0].get("CurrentInstanceCount") if running else None
-        model: Any = sagemaker.describe_model(ModelName=variant["ModelName"]) if "ModelName" in variant else {}
+        found["instance_count"] = _instance_count(endpoint)
+        model_name = _model_name(sagemaker, route, variant)
+        model: Any = sagemaker.describe_model(ModelName=model_name) if model_name else {}
         found["image"] = (model.get("Containers") or [model.get("PrimaryContainer", {})])[0].get("Image")
     except (ClientError, BotoCoreError):
         return found
     return found
+
+
+def instances_of(sagemaker: SageMakerClient, endpoint_name: str) -> int | None:
+    """How many instances an endpoint has now; None when it may not be looked up."""
+    try:
+        return _instance_count(sagemaker.describe_endpoint(EndpointName=endpoint_name))
+    except (ClientError, BotoCoreError):
+        return None
+
+
+def _instance_count(endpoint: DescribeEndpointOutputTypeDef) -> int | None:
+    running = endpoint.get("ProductionVariants", [])
+    return running[0].get("CurrentInstanceCount") if running else None
+
+
+def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str | None:  # noqa: ANN401 - SageMaker's answer
+    """SageMaker's model behind a route: the variant's, or the inference component's."""
+    component = route.inference_component_name
+    if component is not None and "ModelName" in variant:
+        msg = (
+            f"--inference-component {component!r}: endpoint {route.endpoint_name!r} has none; allowed: an endpoint "
+            "made of inference components; fix: leave it out, the models are addressed by their archives"
+        )
+        raise LoadError(msg)
+    if component is None and "ModelName" not in variant:
+        listed = sagemaker.list_inference_components(EndpointNameEquals=route.endpoint_name)["InferenceComponents"]
+        names = ", ".join(found["InferenceComponentName"] for found in listed)
+        msg = (
+            f"endpoint {route.endpoint_name!r} is made of inference components, and none is named; allowed: "
+            f"{names or 'none yet'}; fix: name it with --inference-component, and its models with --models"
+        )
+        raise LoadError(msg)
+    if component is None:
+        return str(variant["ModelName"])
+    described = sagemaker.describe_inference_component(InferenceComponentName=component)
+    return described.get("Specification", {}).get("ModelName")

@@ -1,7 +1,8 @@
 """What SageMaker itself measured in the minutes of a run, from CloudWatch.
 
-Names, namespaces and units: AWS guides "Amazon SageMaker AI metrics in Amazon CloudWatch" and "CloudWatch metrics for
-multi-model endpoint deployments". There is none for a single model.
+Names, namespaces, dimensions and units: AWS guides "Amazon SageMaker AI metrics in Amazon CloudWatch" and "CloudWatch
+metrics for multi-model endpoint deployments". There is none for a single model. Calls of an inference component are
+counted by its name, its instances by endpoint and variant.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_cloudwatch.type_defs import DimensionTypeDef
 
-    from cohost.report.run import Run
+    from cohost.report.run import Run, Target
 
 METRICS_FILE = "metrics.json"
 PERIOD_S = 60
@@ -25,14 +27,16 @@ SETTLED_AFTER_S = 180
 """CloudWatch has a minute's values some minutes later; what was read sooner is asked for again the next time."""
 
 _INVOCATION, _INSTANCE = "AWS/SageMaker", "/aws/sagemaker/Endpoints"
-_ASKED = (
+_OF_ALL = (
     (_INVOCATION, "ModelLatency", "ms", 1e-3),
     (_INVOCATION, "OverheadLatency", "ms", 1e-3),
+    (_INSTANCE, "GPUUtilization", "%", 1.0),
+    (_INSTANCE, "GPUMemoryUtilization", "%", 1.0),
+)
+_OF_MULTI_MODEL_ENDPOINTS = (
     (_INVOCATION, "ModelLoadingWaitTime", "ms", 1e-3),
     (_INVOCATION, "ModelCacheHit", "share", 1.0),
     (_INSTANCE, "LoadedModelCount", "models", 1.0),
-    (_INSTANCE, "GPUUtilization", "%", 1.0),
-    (_INSTANCE, "GPUMemoryUtilization", "%", 1.0),
 )
 
 
@@ -95,7 +99,7 @@ def metrics_of(run: Run, session: Any | None) -> EndpointMetrics | None:  # noqa
         return kept
     try:
         client = session.client("cloudwatch", region_name=target.region)
-        found = _ask(client, target.endpoint_name, target.variant_name, run)
+        found = _ask(client, target, run)
     except (ClientError, BotoCoreError):
         return kept
     if not found.metrics:
@@ -111,15 +115,25 @@ def _kept(file: Path) -> EndpointMetrics | None:
         return None
 
 
-def _ask(client: CloudWatchClient, endpoint: str, variant: str, run: Run) -> EndpointMetrics:
+def _dimensions(namespace: str, target: Target) -> list[DimensionTypeDef]:
+    if namespace == _INVOCATION and target.inference_component_name is not None:
+        return [{"Name": "InferenceComponentName", "Value": target.inference_component_name}]
+    return [
+        {"Name": "EndpointName", "Value": target.endpoint_name or ""},
+        {"Name": "VariantName", "Value": target.variant_name or ""},
+    ]
+
+
+def _ask(client: CloudWatchClient, target: Target, run: Run) -> EndpointMetrics:
     start = datetime.fromtimestamp(run.record.started // PERIOD_S * PERIOD_S, UTC)
     end = datetime.fromtimestamp(run.record.ended, UTC) + timedelta(seconds=PERIOD_S)
     found = []
-    for namespace, name, unit, factor in _ASKED:
+    own = _OF_MULTI_MODEL_ENDPOINTS if target.inference_component_name is None else ()
+    for namespace, name, unit, factor in (*_OF_ALL, *own):
         answer = client.get_metric_statistics(
             Namespace=namespace,
             MetricName=name,
-            Dimensions=[{"Name": "EndpointName", "Value": endpoint}, {"Name": "VariantName", "Value": variant}],
+            Dimensions=_dimensions(namespace, target),
             StartTime=start,
             EndTime=end,
             Period=PERIOD_S,

@@ -89,7 +89,9 @@ def _target(record: RunRecord) -> str:
     if target.kind == "container":
         return f"container {target.url}"
     where = f" in {target.region}" if target.region else ""
-    return f"SageMaker endpoint {target.endpoint_name}{where} ({target.topology or 'topology unknown'}), {target.url}"
+    component = target.inference_component_name
+    what = f"SageMaker endpoint {target.endpoint_name}{f', inference component {component}' if component else ''}"
+    return f"{what}{where} ({target.topology or 'topology unknown'}), {target.url}"
 
 
 def _machine(record: RunRecord) -> str:

@@ -72,6 +72,7 @@ class Target(Record):
     url: str
     endpoint_name: str | None = None
     variant_name: str | None = None
+    inference_component_name: str | None = None
     topology: str | None = None
     region: str | None = None
     image: str | None = None

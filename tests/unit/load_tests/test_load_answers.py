@@ -84,6 +84,12 @@ def test_large_embeddings_are_counted_without_being_read() -> None:
             {"message": "Inference Component has no capacity to process this request."},
             (Outcome.NO_CAPACITY, "no capacity"),
         ),
+        (
+            424,
+            "ModelError",
+            {"OriginalStatusCode": 400, "Message": "no capacity to process this request"},
+            (Outcome.MODEL_ERROR, "model error (400)"),
+        ),
         (403, "AccessDeniedException", {"Message": "no"}, (Outcome.REFUSED, "refused by the service (403)")),
         (500, "", b"<html>", (Outcome.REFUSED, "refused by the service (500)")),
     ],

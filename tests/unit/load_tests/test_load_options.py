@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from load_tests import options, plan
+from load_tests import option_values, plan
 from load_tests.errors import LoadError
 
 
@@ -21,6 +21,8 @@ def given(**changes: object) -> argparse.Namespace:
         "warmup": 10.0,
         "models": None,
         "target_model": None,
+        "inference_component": None,
+        "endpoint": None,
         "pad_to_max": False,
         "max_length": None,
         "texts": None,
@@ -30,40 +32,44 @@ def given(**changes: object) -> argparse.Namespace:
 
 def test_models_take_weights() -> None:
     """A name alone counts once; blanks do not matter."""
-    assert options.parse_models("mdeberta=3, minilm,xlmr-large=0.5") == {"mdeberta": 3, "minilm": 1, "xlmr-large": 0.5}
+    assert option_values.parse_models("mdeberta=3, minilm,xlmr-large=0.5") == {
+        "mdeberta": 3,
+        "minilm": 1,
+        "xlmr-large": 0.5,
+    }
 
 
 @pytest.mark.parametrize("text", ["", "a,", "a,a", "=2", "a=0", "a=-1", "a=nan", "a=x"])
 def test_wrong_models_are_told(text: str) -> None:
     """The value and what is allowed are in the message."""
     with pytest.raises(argparse.ArgumentTypeError, match="allowed"):
-        options.parse_models(text)
+        option_values.parse_models(text)
 
 
 def test_sweeps_may_have_brackets_and_repeats() -> None:
     """[1, 2, 2] and 1,2 are the same sweep."""
-    assert options.parse_sweep("[1, 2,2]") == options.parse_sweep("1,2") == (1, 2)
+    assert option_values.parse_sweep("[1, 2,2]") == option_values.parse_sweep("1,2") == (1, 2)
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,", "1025", "1.5", "a"])
 def test_wrong_sweeps_are_told(text: str) -> None:
     """Each value must be a whole number in range."""
     with pytest.raises(argparse.ArgumentTypeError, match="a whole number from 1 to 1024"):
-        options.parse_sweep(text)
+        option_values.parse_sweep(text)
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "x", "inf", "nan"])
 def test_wrong_rates_are_told(text: str) -> None:
     """A rate is above 0 and finite."""
     with pytest.raises(argparse.ArgumentTypeError, match="a number above 0"):
-        options.positive(text)
+        option_values.positive(text)
 
 
 def test_shares_and_waits() -> None:
     """0 is a share and a wait; 1.1 is no share."""
-    assert options.share("0") == options.not_negative("0") == 0
+    assert option_values.share("0") == option_values.not_negative("0") == 0
     with pytest.raises(argparse.ArgumentTypeError, match="a share from 0 to 1"):
-        options.share("1.1")
+        option_values.share("1.1")
 
 
 def test_a_plain_run_is_one_step_without_an_end() -> None:
@@ -102,6 +108,7 @@ def test_an_open_load_has_users_for_four_seconds() -> None:
     [
         ({"rate": 5.0, "sweep_batch": (1,)}, "--rate and a sweep"),
         ({"models": {"a": 1}, "target_model": "a.tar.gz"}, "--models and --target-model"),
+        ({"inference_component": "c"}, "--inference-component without --endpoint"),
         ({"max_length": 128}, "--max-length without --pad-to-max"),
         ({"texts": "x", "pad_to_max": True}, "--texts and --pad-to-max"),
     ],

@@ -15,6 +15,7 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from scaling_session import Session
 
 from cohost.errors import CohostError
 from cohost.report.run import Model, Target
@@ -37,6 +38,7 @@ def given(**changes: Any) -> argparse.Namespace:
         "catalog": str(ROOT / "model_configs" / "encoders.yaml"),
         "models": None,
         "target_model": None,
+        "inference_component": None,
         "task": None,
     }
     return argparse.Namespace(**{**facts, **changes})
@@ -113,6 +115,73 @@ def test_an_endpoint_by_name_needs_no_stack() -> None:
     assert found.target.emulated
     assert found.target.instance_type is None
     assert found.models[0].model_id == "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"
+
+
+@pytest.fixture
+def stack(monkeypatch: pytest.MonkeyPatch) -> Session:
+    """A scale-to-zero stack that all look-ups see."""
+    playing = Session()
+    playing.outputs["Models"] = '{"mdeberta": "mdeberta", "minilm": "minilm"}'
+    monkeypatch.setattr(boto3, "Session", lambda: playing)
+    return playing
+
+
+COMPONENT_CALL = Destination(
+    "/endpoints/lmi-cohost/invocations",
+    {
+        "X-Amzn-SageMaker-Inference-Component": "lmi-cohost-models",
+        "X-Amzn-SageMaker-Custom-Attributes": "model_name=mdeberta",
+    },
+)
+
+
+@pytest.mark.usefixtures("stack")
+def test_a_scale_to_zero_stack_is_called_by_its_component() -> None:
+    """Nothing is to be said: the outputs say component and models, and the report learns image and instances."""
+    found = resolve(given())
+
+    assert found.destinations[0] == COMPONENT_CALL
+    assert [model.name for model in found.models] == ["mdeberta", "minilm"]
+    assert found.target.inference_component_name == "lmi-cohost-models"
+    assert (found.target.topology, found.target.image) == ("scale-to-zero", "the image")
+    assert (found.target.instance_type, found.target.instance_count) == ("ml.g5.xlarge", 1)
+
+
+@pytest.mark.usefixtures("stack")
+def test_a_component_can_be_named_beside_its_endpoint() -> None:
+    """An endpoint that no stack describes is called in the same way."""
+    found = resolve(given(endpoint="lmi-cohost", inference_component="lmi-cohost-models", models={"mdeberta": 1.0}))
+
+    assert found.destinations == (COMPONENT_CALL,)
+    assert found.target.image == "the image"
+
+
+@pytest.mark.usefixtures("stack")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target_model": "mdeberta.tar.gz"}, "refuses target_model; allowed: inference_component_name"),
+        ({"endpoint": "lmi-cohost"}, "none is named; allowed: lmi-cohost-models; fix: name it with --inference-compon"),
+        ({"models": {"NLI": 1.0}, "task": "text-classification"}, "allowed: mdeberta, minilm"),
+        (
+            {"endpoint": "e", "inference_component": "c", "models": {"a;model_name=b": 1.0}, "task": "x"},
+            "cannot be named in the custom attributes",
+        ),
+    ],
+)
+def test_a_component_that_is_addressed_wrongly_is_told(changes: dict[str, Any], message: str) -> None:
+    """Before any call, with the right argument."""
+    with pytest.raises(CohostError, match=message) as caught:
+        resolve(given(**changes))
+    assert "fix: " in str(caught.value)
+
+
+def test_a_multi_model_endpoint_has_no_component(stack: Session) -> None:
+    """Naming one is told before any call."""
+    del stack.outputs["InferenceComponentName"]
+
+    with pytest.raises(CohostError, match="--inference-component 'c': endpoint 'e' has none"):
+        resolve(given(endpoint="e", inference_component="c", models={"mdeberta": 1.0}))
 
 
 @pytest.mark.parametrize(

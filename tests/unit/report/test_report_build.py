@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -173,6 +174,22 @@ def test_the_endpoints_metrics_stand_beside_the_callers(tmp_path: Path) -> None:
     assert "Caller and endpoint" in done.page.read_text()
     assert {a["MetricName"] for a in watch.asked} >= {"ModelLatency", "GPUUtilization", "LoadedModelCount"}
     assert "| ModelLatency |" in write_report([run.folder], tmp_path / "again").markdown.read_text()
+
+
+def test_a_component_s_metrics_are_asked_by_its_name(tmp_path: Path) -> None:
+    """Its calls are counted by the component, its instances by endpoint and variant; it loads no models by call."""
+    run, watch = table_run(tmp_path / "a"), Watch()
+    target = run.record.target.model_copy(update={"inference_component_name": "e-models"})
+    run = dataclasses.replace(run, record=run.record.model_copy(update={"target": target}))
+    save_run(run)
+
+    done = write_report([run.folder], tmp_path / "report", watch)
+
+    dimensions = {a["MetricName"]: {d["Name"]: d["Value"] for d in a["Dimensions"]} for a in watch.asked}
+    assert dimensions["ModelLatency"] == dimensions["OverheadLatency"] == {"InferenceComponentName": "e-models"}
+    assert set(dimensions["GPUUtilization"]) == {"EndpointName", "VariantName"}
+    assert "LoadedModelCount" not in dimensions
+    assert "inference component e-models" in done.markdown.read_text()
 
 
 def test_without_the_right_to_ask_a_report_is_made(tmp_path: Path) -> None:

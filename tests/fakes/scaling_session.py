@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -60,9 +61,14 @@ class Session:
         self.starts_after = 2
         self.status = "InService"
 
-    def client(self, _: str, **__: object) -> Any:
+    def client(self, service: str, **_: object) -> Any:
         """A client of any of the services."""
+        self.meta = SimpleNamespace(endpoint_url=f"https://{service}.us-east-1.amazonaws.com")
         return self
+
+    def get_credentials(self) -> object:
+        """Some."""
+        return object()
 
     def _check(self, operation: str) -> None:
         if operation in self.refused:
@@ -93,6 +99,7 @@ class Session:
         """SageMaker."""
         managed = {} if self.managed is None else {"ManagedInstanceScaling": self.managed}
         variant = {"VariantName": "AllTraffic", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1, **managed}
+        variant |= {"ModelName": "model"} if "InferenceComponentName" not in self.outputs else {}
         return {"ProductionVariants": [variant]}
 
     def describe_inference_component(self, **_: str) -> dict[str, Any]:
@@ -104,7 +111,21 @@ class Session:
                 self.current = self.desired
         reason = {"FailureReason": "no machine was to be had"} if self.status == "Failed" else {}
         counts = {"DesiredCopyCount": self.desired, "CurrentCopyCount": self.current}
-        return {"InferenceComponentStatus": self.status, "RuntimeConfig": counts, **reason}
+        specification = {"ModelName": "model"}
+        return {
+            "InferenceComponentStatus": self.status,
+            "RuntimeConfig": counts,
+            "Specification": specification,
+            **reason,
+        }
+
+    def list_inference_components(self, **_: str) -> dict[str, Any]:
+        """SageMaker."""
+        return {"InferenceComponents": [{"InferenceComponentName": "lmi-cohost-models"}]}
+
+    def describe_model(self, **_: str) -> dict[str, Any]:
+        """SageMaker."""
+        return {"PrimaryContainer": {"Image": "the image"}}
 
     def update_inference_component_runtime_config(self, **given: Any) -> dict[str, Any]:
         """SageMaker."""
