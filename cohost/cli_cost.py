@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
@@ -14,10 +12,12 @@ import typer
 from rich.text import Text
 
 from cohost import console
+from cohost.cdk_command import cdk_command
 from cohost.cli_options import DEFAULT_CATALOG, CatalogOption, JsonOption, StackOption, load_with_warnings
 from cohost.cli_plan import DEFAULT_REGION, RegionOption
 from cohost.deployment import DEFAULT_STACK
-from cohost.errors import LocalError, StackError
+from cohost.errors import StackError
+from cohost.instance_bounds import instance_bounds
 from cohost.instances import INSTANCES
 from cohost.pricing import bill_for, load_prices, money, price_note, prices_path, today, write_prices
 from cohost.pricing_changes import cost_changes, deployed_costs, markdown_table, planned_costs
@@ -62,7 +62,8 @@ def cost(
     loaded = load_with_warnings(catalog)
     prices = load_prices()
     endpoint = loaded.endpoint
-    bill = bill_for(prices, region, endpoint.instance_type, least=endpoint.initial_instance_count)
+    least, most = instance_bounds(loaded)
+    bill = bill_for(prices, region, endpoint.instance_type, least=least, most=most)
     costs = compare(loaded, prices, region, busy_hours=busy_hours, reports=report or ())
     if note := price_note(bill.price, region, endpoint.instance_type, today()):
         console.print_warning(note)
@@ -93,7 +94,7 @@ def diff(
     after = planned_costs(loaded, load_prices(), region)
     before = deployed_costs(boto3.client("cloudformation", region_name=region), stack)
     ended = subprocess.run(  # noqa: S603 - the cdk command of this project
-        [_cdk(), "diff", stack, "--context", f"catalog={catalog}"], check=False
+        cdk_command("diff", stack, catalog=catalog), check=False
     ).returncode
     rows = cost_changes(before, after)
     columns = ("cost", "now", "after", "change")
@@ -140,13 +141,6 @@ def _hold_to_budget(bill: Bill, max_monthly: float | None) -> None:
         f"allowed: {money(max_monthly)}; fix: a cheaper instance_type, fewer instances, or a larger budget"
     )
     raise typer.Exit(_EXIT_OVER_BUDGET)
-
-
-def _cdk() -> str:
-    found = shutil.which("cdk") or shutil.which("cdk", path=str(Path.cwd() / "node_modules" / ".bin"))
-    if found is None:
-        raise LocalError("cdk is not on the PATH; fix: make setup, and run this in the project's folder")
-    return os.path.realpath(found)
 
 
 def _row(one: DesignCost) -> Sequence[object]:

@@ -122,7 +122,9 @@ class Rollback:
                 policy = "Retain" if resource.definition.deletion_policy == "Retain" else "Delete"
                 doomed.append((Obsolete(definition=resource.definition, live=resource.live), policy))
         worker = Worker(self._context, self._stack, self._journal, target.tags)
-        return delete_in_order(self._context, self._stack, worker, doomed, target)
+        # After a failed create the stack itself is at its end.
+        ended = self._stack.ended if self._journal.previous is None else None
+        return delete_in_order(self._context, self._stack, worker, doomed, target, ended=ended)
 
 
 def needs_replacement(
@@ -171,13 +173,20 @@ def delete_all(context: Context, stack: Stack, journal: Journal, *, retain: set[
             known.add(_identity(obsolete))
             doomed.append((obsolete, _replace_policy(obsolete)))
     tags = stack.target.tags if stack.target is not None else {}
-    return delete_in_order(context, stack, Worker(context, stack, journal, tags), doomed, stack.target)
+    worker = Worker(context, stack, journal, tags)
+    return delete_in_order(context, stack, worker, doomed, stack.target, ended=stack.ended)
 
 
 def delete_in_order(
-    context: Context, stack: Stack, worker: Worker, doomed: list[tuple[Obsolete, str]], order: Target | None
+    context: Context,
+    stack: Stack,
+    worker: Worker,
+    doomed: list[tuple[Obsolete, str]],
+    order: Target | None,
+    *,
+    ended: dict[str, StackResource] | None = None,
 ) -> Failures:
-    """Remove physical resources so that what depends on another goes first; records of the stack go with them."""
+    """Remove physical resources so that what depends on another goes first; records of the stack go to `ended`."""
     by_id: dict[str, list[tuple[Obsolete, str]]] = {}
     for obsolete, policy in doomed:
         by_id.setdefault(obsolete.definition.logical_id, []).append((obsolete, policy))
@@ -189,6 +198,8 @@ def delete_in_order(
             resource = stack.resources.get(logical_id)
             if resource is not None and resource.physical_id == obsolete.live.physical_id:
                 del stack.resources[logical_id]
+                if ended is not None:
+                    ended[logical_id] = resource
 
     return run(restricted(graph, by_id), remove)
 

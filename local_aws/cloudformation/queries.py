@@ -45,9 +45,10 @@ def describe_stack_events(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def list_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """ListStackResources."""
+    """ListStackResources; of a deleted stack, what it had, with what it left marked DELETE_SKIPPED."""
     stack = get_stack(engine.context, str(request["StackName"]))
-    return {"StackResourceSummaries": [describe.resource_summary(one) for one in list(stack.resources.values())]}
+    resources = [*stack.resources.values(), *(stack.ended.values() if stack.deleted is not None else ())]
+    return {"StackResourceSummaries": [describe.resource_summary(one) for one in resources]}
 
 
 def describe_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answer:

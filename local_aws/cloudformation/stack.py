@@ -128,7 +128,10 @@ class ChangeSet:
 
 @dataclass(kw_only=True)
 class Stack:
-    """One stack. Its operations run one at a time; `settled` is set while none is under way."""
+    """One stack. Its operations run one at a time; `settled` is set while none is under way.
+
+    `ended` holds the resources that went, or were left, when the stack was deleted: CloudFormation lists them on.
+    """
 
     arn: str
     name: str
@@ -137,6 +140,7 @@ class Stack:
     reason: str | None = None
     target: Target | None = None
     resources: dict[str, StackResource] = field(default_factory=dict)
+    ended: dict[str, StackResource] = field(default_factory=dict)
     outputs: list[dict[str, str]] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)

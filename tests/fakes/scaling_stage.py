@@ -1,0 +1,210 @@
+"""The parts of the embedded scaling on a clock that stands still until a test moves it, with make-believe services."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from local_aws.sagemaker.account import Account
+from local_aws.sagemaker.changes import Changes
+from local_aws.scaling.alarms import Alarms
+from local_aws.scaling.clock import Clock
+from local_aws.scaling.history import History, Metric
+from local_aws.scaling.operations import AutoScaling
+from local_aws.scaling.policies import Policies
+from local_aws.scaling.queries import Queries, ScheduledActions
+from local_aws.scaling.records import Registry
+from local_aws.scaling.scaler import Scaler
+from local_aws.scaling.timetable import Timetable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# A full minute, so that periods begin when a test does.
+START = 1_800_000_000.0
+COMPONENT = {
+    "ServiceNamespace": "sagemaker",
+    "ResourceId": "inference-component/c",
+    "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
+}
+VARIANT = {
+    "ServiceNamespace": "sagemaker",
+    "ResourceId": "endpoint/e/variant/v",
+    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+}
+OF_COMPONENT = (("InferenceComponentName", "c"),)
+OF_VARIANT = (("EndpointName", "e"), ("VariantName", "v"))
+
+
+def refusal(message: str) -> ClientError:
+    """A service's refusal."""
+    answer: Any = {"Error": {"Code": "ValidationException", "Message": message}}
+    return ClientError(answer, "x")
+
+
+@dataclass
+class Services:
+    """CloudWatch, SNS and SageMaker; and the front that leads to them, whose work is done at once.
+
+    `count` is the capacity of the one resource, `asked` what was asked for; while `busy` SageMaker refuses changes,
+    while `slow` they do not come to an end, and `stuck` is why none comes to its goal.
+    """
+
+    count: int = 1
+    asked: list[int] = field(default_factory=list)
+    busy: bool = False
+    slow: bool = False
+    stuck: str | None = None
+    alarms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    states: list[tuple[str, str]] = field(default_factory=list)
+    published: list[dict[str, Any]] = field(default_factory=list)
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """As the front's."""
+        return function(*arguments)
+
+    def cloudwatch(self) -> Any:
+        """The services play their own clients."""
+        return self
+
+    sagemaker = sns = cloudwatch
+
+    def get_paginator(self, _: str) -> Any:
+        """Of DescribeAlarms."""
+        return self
+
+    def paginate(self, **_: Any) -> Iterator[dict[str, Any]]:
+        """One page of all alarms."""
+        yield {"MetricAlarms": [dict(alarm) for alarm in self.alarms.values()]}
+
+    def put_metric_alarm(self, **alarm: Any) -> None:
+        """Keep an alarm as moto does: its state is OK."""
+        fresh = {"StateValue": "OK", "StateReason": "Unchecked: Initial alarm creation", "AlarmArn": "arn"}
+        self.alarms[alarm["AlarmName"]] = {**alarm, **fresh}
+
+    def delete_alarms(self, *, AlarmNames: list[str]) -> None:  # noqa: N803 - boto3's name
+        """Forget alarms."""
+        for name in AlarmNames:
+            self.alarms.pop(name, None)
+
+    def set_alarm_state(self, **state: str) -> None:
+        """Set a state."""
+        if state["AlarmName"] not in self.alarms:
+            raise refusal("no alarm")
+        self.alarms[state["AlarmName"]].update(StateValue=state["StateValue"], StateReason=state["StateReason"])
+        self.states.append((state["AlarmName"], state["StateValue"]))
+
+    def publish(self, **message: Any) -> None:
+        """Keep a message."""
+        self.published.append(message)
+
+    def describe_inference_component(self, **_: str) -> dict[str, Any]:
+        """The component."""
+        status = "Updating" if self.slow and self.asked else "InService"
+        failure = {} if self.stuck is None else {"FailureReason": self.stuck}
+        copies = {"DesiredCopyCount": self.count, "CurrentCopyCount": self.count}
+        return {"InferenceComponentStatus": status, "RuntimeConfig": copies, **failure}
+
+    def describe_endpoint(self, **_: str) -> dict[str, Any]:
+        """The endpoint of the variant."""
+        variant = {"VariantName": "v", "CurrentInstanceCount": self.count}
+        return {"EndpointStatus": "InService", "ProductionVariants": [variant]}
+
+    def update_inference_component_runtime_config(self, **request: Any) -> None:
+        """Change the copies."""
+        self._change(request["DesiredRuntimeConfig"]["CopyCount"])
+
+    def update_endpoint_weights_and_capacities(self, **request: Any) -> None:
+        """Change the instances."""
+        self._change(request["DesiredWeightsAndCapacities"][0]["DesiredInstanceCount"])
+
+    def _change(self, count: int) -> None:
+        if self.busy:
+            raise refusal("Cannot update it while it is in state UPDATE_IN_PROGRESS.")
+        self.asked.append(count)
+        if self.stuck is None:
+            self.count = count
+
+
+class Stage:
+    """Everything on one clock. `put` is Application Auto Scaling, `services` what it works with."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.services: Any = Services(count=count)
+        self.machine = START
+        self.clock = Clock(machine=lambda: self.machine)
+        self.history = History(self.clock)
+        account = Account(account_id="123456789012", region="us-east-1")
+        self.registry = Registry()
+        self._changes = Changes()
+        scaler = Scaler(self.registry, self.services, self._changes, lambda: None)
+        self.alarms = Alarms(self.history, self.clock, account, self.services, lambda: None)
+        self._policies = Policies(self.registry, self.alarms, scaler, self.clock)
+        self._timetable = Timetable(self.registry, scaler, self.clock)
+        self.put = AutoScaling(account, self.registry, scaler, self.services)
+        self.ask = Queries(self.registry, self.put)
+        self.schedule = ScheduledActions(account, self.registry, self.clock, lambda: None)
+
+    def record(self, name: str, value: float, dimensions: tuple[tuple[str, str], ...] = OF_COMPONENT) -> None:
+        """A value of AWS/SageMaker, of high resolution."""
+        self.history.record(("AWS/SageMaker", name, dimensions), "Count", value, fine=True)
+
+    def read(self, name: str, seconds: float) -> float | None:
+        """The sum of a metric of the component over the last so many seconds."""
+        metric = Metric.of("AWS/SageMaker", name, OF_COMPONENT)
+        sample = self.history.between(metric, None, self.machine - seconds, self.machine)
+        return None if sample is None else sample.total
+
+    async def alarm(self, **alarm: Any) -> None:
+        """Put an alarm on CPU-like values of metric `m`, of one period of a minute unless said otherwise."""
+        plain = {
+            "AlarmName": "a",
+            "Namespace": "AWS/SageMaker",
+            "MetricName": "m",
+            "Dimensions": [{"Name": name, "Value": value} for name, value in OF_COMPONENT],
+            "Statistic": "Maximum",
+            "Period": 60,
+            "EvaluationPeriods": 1,
+            "Threshold": 1.0,
+            "ComparisonOperator": "GreaterThanOrEqualToThreshold",
+        }
+        self.services.put_metric_alarm(**{**plain, **alarm})
+        self.alarms.mark_changed()
+        await self.alarms.refresh()
+
+    async def work(self) -> None:
+        """What the service does each time."""
+        await self.alarms.refresh()
+        triggers = await self.alarms.evaluate()
+        self._timetable.run()
+        await self._policies.act(triggers)
+        # What goes on in the background needs a few turns, since nothing here takes time.
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def pass_time(self, seconds: int, every: Callable[[], None] = lambda: None) -> None:
+        """Let time pass in steps of ten seconds; `every` is called in the middle of each."""
+        for _ in range(0, seconds, 10):
+            self.machine += 5
+            every()
+            self.machine += 5
+            await self.work()
+
+    async def close(self) -> None:
+        """End what goes on in the background."""
+        await self._changes.give_up()
+
+
+def played(scene: Callable[[Stage], Any], count: int = 1) -> Stage:
+    """Play a scene, which is a coroutine function, on a stage with that capacity; returns the stage."""
+
+    async def whole() -> Stage:
+        stage = Stage(count)
+        await scene(stage)
+        await stage.close()
+        return stage
+
+    return asyncio.run(whole())

@@ -1,0 +1,333 @@
+"""`cohost cleanup` against the embedded AWS, from states that deploys and destroys were left in."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import httpx
+import pytest
+from botocore.exceptions import ClientError
+from fake_lmi import FakeFactory
+from typer.testing import CliRunner
+
+from cohost import cli
+from cohost.cleanup.kinds import ENDPOINT, KINDS
+from cohost.cleanup.leftovers import STACK_TAG
+from cohost.cleanup.waiting import Patience
+from cohost.cleanup.work import clean_up, take_inventory
+from local_aws.demo.leftovers import find_leftovers
+from local_aws.sagemaker import SageMaker
+from local_aws.sagemaker import Settings as SageMakerSettings
+from local_aws.server import LocalAws
+from local_aws.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
+PATIENCE = Patience(poll_s=0.05, limit_s=60)
+
+
+class World:
+    """An embedded AWS whose containers are fakes, and what was done to it before the clean-up."""
+
+    def __init__(self, state_dir: Path, transition_s: float) -> None:
+        self.factory = FakeFactory()
+        limits = SageMakerSettings(publish_interval_s=0.2, transition_delay_s=transition_s)
+        make = functools.partial(SageMaker, settings=limits, start_container=self.factory)
+        self._server = LocalAws(Settings(port=0, state_dir=state_dir), make)
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._server.serve, args=(lambda _: ready.set(),))
+        self._thread.start()
+        assert ready.wait(30)
+        httpx.post(f"{self.url}/moto-api/reset", trust_env=False, timeout=60).raise_for_status()
+        self.session = boto3.Session()
+        self.stack = ""
+        self._count = 0
+
+    def next_stack(self) -> None:
+        """Choose a name that no stack has had: CloudFormation remembers deleted ones."""
+        self._count += 1
+        self.stack = f"s{self._count}"
+
+    def clear(self) -> None:
+        """Remove what a test left, whoever made it."""
+        cloudformation = self.session.client("cloudformation")
+        if not self.status().startswith("DELETE"):
+            cloudformation.update_termination_protection(StackName=self.stack, EnableTerminationProtection=False)
+            self.delete_by_hand()
+        clean_up(self.session, self.stack, PATIENCE, everything=True)
+        sagemaker = self.session.client("sagemaker")
+        for endpoint in sagemaker.list_endpoints()["Endpoints"]:
+            sagemaker.delete_endpoint(EndpointName=endpoint["EndpointName"])
+        wait_for(lambda: not sagemaker.list_endpoints()["Endpoints"])
+        logs = self.session.client("logs")
+        for group in logs.describe_log_groups()["logGroups"]:
+            logs.delete_log_group(logGroupName=group["logGroupName"])
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self._server.url
+
+    def create(self, *, keep: bool = False, broken: bool = False, wait: bool = True, protected: bool = False) -> None:
+        """Deploy the stack; with `broken`, something that cannot be made comes after the endpoint."""
+        self.session.client("cloudformation").create_stack(
+            StackName=self.stack,
+            TemplateBody=template(keep=keep, broken=broken),
+            Capabilities=["CAPABILITY_IAM"],
+            EnableTerminationProtection=protected,
+        )
+        if wait:
+            self.settle()
+
+    def settle(self) -> str:
+        """Wait until the stack has come to rest; its status."""
+        wait_for(lambda: not self.status().endswith("IN_PROGRESS"))
+        return self.status()
+
+    def status(self) -> str:
+        """The status of the newest stack, deleted or not."""
+        return str(self.session.client("cloudformation").list_stacks()["StackSummaries"][0]["StackStatus"])
+
+    def bucket(self) -> str:
+        """The one bucket."""
+        return str(self.session.client("s3").list_buckets()["Buckets"][0]["Name"])
+
+    def delete_by_hand(self) -> None:
+        """What `cdk destroy` does."""
+        self.session.client("cloudformation").delete_stack(StackName=self.stack)
+        self.settle()
+
+    def close(self) -> None:
+        """End it."""
+        self._server.stop()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def template(*, keep: bool, broken: bool) -> str:
+    """A stack of the shape of ours: a bucket, a role, and an endpoint with what it needs."""
+    trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    role = {"Fn::GetAtt": ["Role", "Arn"]}
+    data = {"Fn::Sub": "s3://${Bucket}/models/"}
+    variant = {
+        "VariantName": "AllTraffic",
+        "ModelName": {"Fn::GetAtt": ["Model", "ModelName"]},
+        "InstanceType": "ml.g5.xlarge",
+        "InitialInstanceCount": 1,
+    }
+    container = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": data}
+    resources: dict[str, Any] = {
+        "Bucket": {"Type": "AWS::S3::Bucket", **({"DeletionPolicy": "Retain"} if keep else {})},
+        "Role": of("IAM::Role", AssumeRolePolicyDocument={"Version": "2012-10-17", "Statement": [trust]}),
+        "Logs": of("Logs::LogGroup", LogGroupName="/aws/sagemaker/Endpoints/e"),
+        "Model": of("SageMaker::Model", PrimaryContainer=container, ExecutionRoleArn=role),
+        "Config": of("SageMaker::EndpointConfig", ProductionVariants=[variant]),
+        "Endpoint": of(
+            "SageMaker::Endpoint", EndpointName="e", EndpointConfigName={"Fn::GetAtt": ["Config", "EndpointConfigName"]}
+        ),
+    }
+    if broken:
+        resources["Late"] = of("SageMaker::EndpointConfig", ProductionVariants=[{**variant, "ModelName": "nobody"}])
+        resources["Late"]["DependsOn"] = "Endpoint"
+    return json.dumps({"Description": "lmi-cohost: a test", "Resources": resources})
+
+
+def of(kind: str, **properties: Any) -> dict[str, Any]:
+    """A resource of a template."""
+    return {"Type": f"AWS::{kind}", "Properties": properties}
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    """Wait until a condition holds; fails the test if it does not in time."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One embedded AWS for this file; boto3 and the command find it by the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("AWS_PROFILE", raising=False)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "test")
+        for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
+            patch.setenv(name, "us-east-1")
+        made = World(tmp_path_factory.mktemp("state"), transition_s=0.3)
+        patch.setenv("AWS_ENDPOINT_URL", made.url)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def world(aws: World) -> Iterator[World]:
+    """The embedded AWS for one test, which leaves nothing in it; stacks get a name of their own."""
+    aws.next_stack()
+    yield aws
+    aws.clear()
+    assert find_leftovers(aws.session) == {}
+
+
+def nothing_is_left(world: World, *, everything: bool = False) -> None:
+    """Clean up twice; the second time has nothing to do, and no service knows anything."""
+    first = clean_up(world.session, world.stack, PATIENCE, everything=everything)
+    assert (first.faults, first.after.stacks, first.after.resources) == ((), (), ())
+    second = clean_up(world.session, world.stack, PATIENCE, everything=everything)
+    assert (second.removed, second.faults) == ((), ())
+    assert find_leftovers(world.session) == {}
+
+
+def test_a_whole_stack_goes(world: World) -> None:
+    """The plain case, which `cdk destroy` does too."""
+    world.create()
+    nothing_is_left(world)
+
+
+def test_a_stack_that_is_being_made_is_waited_for(world: World) -> None:
+    """While the endpoint is in Creating nothing can be deleted; the clean-up outlasts that."""
+    world.create(wait=False)
+    wait_for(lambda: world.session.client("sagemaker").list_endpoints()["Endpoints"])
+    nothing_is_left(world)
+
+
+def test_a_stack_that_rolled_back_goes(world: World) -> None:
+    """A failed first deploy leaves a stack that can only be deleted."""
+    world.create(broken=True)
+    assert world.status() == "ROLLBACK_COMPLETE"
+    nothing_is_left(world)
+
+
+def test_an_endpoint_that_is_gone_already_is_no_obstacle(world: World) -> None:
+    """Somebody deleted it by hand, or it expired."""
+    world.create()
+    sagemaker = world.session.client("sagemaker")
+    sagemaker.delete_endpoint(EndpointName="e")
+    wait_for(lambda: not sagemaker.list_endpoints()["Endpoints"])
+    nothing_is_left(world)
+
+
+def test_objects_of_others_keep_the_bucket_unless_all_shall_go(world: World) -> None:
+    """What somebody else put there is not deleted by the plain command, and is named as the reason."""
+    world.create()
+    bucket = world.bucket()
+    world.session.client("s3").put_object(Bucket=bucket, Key="theirs", Body=b"x")
+    outcome = clean_up(world.session, world.stack, PATIENCE, everything=False)
+    assert [(one.type, one.name) for one in outcome.after.resources] == [("AWS::S3::Bucket", bucket)]
+    assert world.session.client("sagemaker").list_endpoints()["Endpoints"] == []
+    assert outcome.faults[0].startswith(f"bucket {bucket} is left: it holds objects that lmi-cohost did not write")
+    nothing_is_left(world, everything=True)
+
+
+def test_a_kept_bucket_is_told_and_goes_with_all(world: World) -> None:
+    """`on_destroy: keep` is respected by the plain command, which says that the bucket still bills."""
+    world.create(keep=True)
+    world.session.client("s3").put_object(Bucket=world.bucket(), Key="models/a.tar.gz", Body=b"x")
+    world.delete_by_hand()
+    outcome = clean_up(world.session, world.stack, PATIENCE, everything=False)
+    assert (outcome.removed, outcome.faults) == ((), ())
+    (kept,) = outcome.after.kept()
+    assert (kept.name, kept.bills) == (world.bucket(), "0.023 USD a GB and month")
+    nothing_is_left(world, everything=True)
+
+
+def test_what_a_stack_forgot_is_found_by_its_tags(world: World) -> None:
+    """What an update replaced and could not delete stands in no list of the stack, but carries its name, and bills."""
+    world.create()
+    sagemaker = world.session.client("sagemaker")
+    config = sagemaker.describe_endpoint(EndpointName="e")["EndpointConfigName"]
+    for name, stack in (("forgotten", world.stack), ("theirs", "other")):
+        tags = [{"Key": STACK_TAG, "Value": stack}]
+        sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=config, Tags=tags)
+    wait_for(lambda: not any_under_way(world))
+    inventory = take_inventory(world.session, world.stack)
+    assert {one.name for one in inventory.resources if one.type == ENDPOINT} == {"e", "forgotten"}
+    clean_up(world.session, world.stack, PATIENCE, everything=False)
+    assert [one["EndpointName"] for one in sagemaker.list_endpoints()["Endpoints"]] == ["theirs"]
+
+
+def any_under_way(world: World) -> bool:
+    """Whether an endpoint is changing."""
+    endpoints = world.session.client("sagemaker").list_endpoints()["Endpoints"]
+    return any(one["EndpointStatus"].endswith("ing") for one in endpoints)
+
+
+def test_a_protected_stack_is_refused_with_the_way_out(world: World) -> None:
+    """Termination protection is there to be respected: nothing of the stack is touched."""
+    world.create(protected=True)
+    outcome = clean_up(world.session, world.stack, PATIENCE, everything=False)
+    assert outcome.removed == ()
+    assert "--no-enable-termination-protection" in outcome.faults[0]
+    assert world.status() == "CREATE_COMPLETE"
+    assert [one["EndpointStatus"] for one in world.session.client("sagemaker").list_endpoints()["Endpoints"]] == [
+        "InService"
+    ]
+
+
+def test_other_stacks_are_never_touched(world: World) -> None:
+    """Only stacks whose description is ours count, even when one of that name is asked for."""
+    foreign = json.dumps({"Description": "theirs", "Resources": {"Logs": of("Logs::LogGroup")}})
+    world.session.client("cloudformation").create_stack(StackName=world.stack, TemplateBody=foreign)
+    world.settle()
+    for name in (world.stack, None):
+        assert clean_up(world.session, name, PATIENCE, everything=True).removed == ()
+    assert world.status() == "CREATE_COMPLETE"
+
+
+def test_the_command_asks_tells_and_proves(world: World) -> None:
+    """A dry run changes nothing; without a terminal --yes is asked for; the end is a proof and an exit code."""
+    world.create()
+    runner = CliRunner()
+    dry = runner.invoke(cli.app, ["cleanup", "--stack", world.stack, "--dry-run", "--json"])
+    assert dry.exit_code == 0
+    left = json.loads(dry.stdout)["left"]
+    assert [one["name"] for one in left["stacks"]] == [world.stack]
+    assert {"type": "AWS::SageMaker::Endpoint", "name": "e"}.items() <= next(
+        one for one in left["resources"] if one["bills"] == "every hour, called or not"
+    ).items()
+    refused = runner.invoke(cli.app, ["cleanup", "--stack", world.stack])
+    assert refused.exit_code == 1
+    assert "--yes" in str(refused.exception)
+    assert world.status() == "CREATE_COMPLETE"
+    done = runner.invoke(cli.app, ["cleanup", "--stack", world.stack, "--yes", "--poll", "0.1"])
+    assert done.exit_code == 0, done.output
+    assert "Still there: nothing of ours, so nothing of ours bills." in done.stdout
+    assert find_leftovers(world.session) == {}
+
+
+def test_orphans_lists_every_endpoint_with_its_price(world: World) -> None:
+    """Endpoints of others are in the list too: they bill the same."""
+    world.create()
+    (found,) = json.loads(CliRunner().invoke(cli.app, ["orphans", "--json"]).stdout)["us-east-1"]
+    assert (found["name"], found["stack"], found["instances"]) == ("e", world.stack, {"ml.g5.xlarge": 1})
+    assert found["usd_per_month"] == pytest.approx(1.408 * 730)
+    shown = CliRunner().invoke(cli.app, ["orphans"], env={"COLUMNS": "200"}).stdout
+    assert "1027.84" in shown
+
+
+def test_a_refused_delete_is_told_and_does_not_stop_the_rest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thing that cannot go is named with the service's reason; everything else goes."""
+    world.create()
+    sagemaker = world.session.client("sagemaker")
+    config = sagemaker.describe_endpoint(EndpointName="e")["EndpointConfigName"]
+    tags = [{"Key": STACK_TAG, "Value": world.stack}]
+    sagemaker.create_endpoint(EndpointName="forgotten", EndpointConfigName=config, Tags=tags)
+
+    def refuse(*_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "not yours"}}, "DeleteEndpoint")
+
+    monkeypatch.setitem(KINDS, ENDPOINT, dataclasses.replace(KINDS[ENDPOINT], remove=refuse))
+    outcome = clean_up(world.session, world.stack, PATIENCE, everything=False)
+    (fault,) = outcome.faults
+    assert "forgotten" in fault
+    assert "not yours" in fault
+    assert [one.name for one in outcome.after.left(everything=False)] == ["forgotten"]
