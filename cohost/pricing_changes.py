@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final
 from botocore.exceptions import ClientError
 
 from cohost.errors import StackError
+from cohost.instance_bounds import instance_bounds, instances_for
 from cohost.pricing import UNKNOWN, bill_for, money
-from cohost.pricing_designs import cost_of, design_of
+from cohost.pricing_designs import cost_of, design_of, idle_tail_hours
+from cohost.simulate.service import ALARM_PERIOD_S, MEASURED_WAKE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +19,16 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
 
     from cohost.catalog import Catalog
-    from cohost.pricing import PriceList
+    from cohost.pricing import Price, PriceList
 
 PER_HOUR: Final = "CostPerHourUsd"
 PER_MONTH: Final = "CostPerMonthUsd"
 PER_MILLION: Final = "CostPerMillionUsd"
-NAMES: Final = (PER_HOUR, PER_MONTH, PER_MILLION)
+FIRST_DEPLOY: Final = "CostFirstDeployUsd"
+NAMES: Final = (PER_HOUR, PER_MONTH, PER_MILLION, FIRST_DEPLOY)
+
+START_HOURS: Final = (MEASURED_WAKE_S - ALARM_PERIOD_S) / 3600
+"""From the decision for a copy to its first answer."""
 
 _NOT_THERE: Final = frozenset({"ValidationError"})
 
@@ -36,21 +42,38 @@ class CostLine:
 
 
 def planned_costs(catalog: Catalog, prices: PriceList, region: str) -> dict[str, CostLine]:
-    """The cost outputs of a catalog's stack by name; what is not known says "unknown" and why."""
+    """The cost outputs of a catalog's stack by name; what is not known says "unknown" and why.
+
+    An endpoint that goes down to no instance has one more: what making it costs, since that always starts a copy.
+    """
     endpoint = catalog.endpoint
-    bill = bill_for(prices, region, endpoint.instance_type, least=endpoint.initial_instance_count)
+    least, most = instance_bounds(catalog)
+    bill = bill_for(prices, region, endpoint.instance_type, least=least, most=most)
     design = design_of(catalog)
     cost = cost_of(design, prices, region)
     origin = f"{endpoint.instance_type} in {region}: {bill.price or 'no price known'}"
     count = f"{bill.least}" if bill.least == bill.most else f"{bill.least} to {bill.most}"
     per_second = "" if design.items_per_second is None else f"{design.items_per_second:g} items/s, "
-    return {
+    used = "730 hours, called or not" if least else "730 hours, from never called to all the time"
+    lines = {
         PER_HOUR: CostLine(value=money(bill.per_hour, 3), description=f"{count} x {origin}"),
-        PER_MONTH: CostLine(value=money(bill.per_month), description=f"730 hours, called or not; {count} x {origin}"),
+        PER_MONTH: CostLine(value=money(bill.per_month), description=f"{used}; {count} x {origin}"),
         PER_MILLION: CostLine(
             value=money(cost.per_million), description=f"at full load, {per_second}{design.source}; {origin}"
         ),
     }
+    return lines if least else {**lines, FIRST_DEPLOY: _first_deploy(catalog, bill.price, origin)}
+
+
+def _first_deploy(catalog: Catalog, price: Price | None, origin: str) -> CostLine:
+    """Starting the first copies and, uncalled, waiting for them to go."""
+    endpoint = catalog.endpoint
+    instances = instances_for(endpoint.copy_count, endpoint.instance_type)
+    hours = START_HOURS + idle_tail_hours(catalog.scaling)
+    return CostLine(
+        value=money(None if price is None else instances * price.usd_per_hour * hours),
+        description=f"creating or changing the models runs {instances} for {hours * 60:.0f} minutes, uncalled; {origin}",
+    )
 
 
 def deployed_costs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:

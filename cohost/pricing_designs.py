@@ -13,20 +13,25 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from cohost.instance_bounds import instance_bounds
 from cohost.pricing import DAYS_PER_MONTH, HOURS_PER_MONTH, Price, PriceError, usd_per_million
+from cohost.routing import MULTI_MODEL
+from cohost.simulate.service import MEASURED_IDLE_TAIL_S, MEASURED_INSTANCE_TAIL_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from cohost.catalog import Catalog
+    from cohost.catalog_scaling import Scaling
     from cohost.pricing import PriceList
 
 MEASURED: Final = "2026-08"
 HOURS_PER_DAY: Final = 24.0
 
-SCALE_IN_TAIL_HOURS: Final = 23 / 60
-"""Measured by others on ml.g5.xlarge: 11 and 12 minutes of idling until the last instance is gone."""
+INSTANCE_TAIL_HOURS: Final = MEASURED_INSTANCE_TAIL_S / 3600
+SCALE_IN_TAIL_HOURS: Final = MEASURED_IDLE_TAIL_S / 3600 + INSTANCE_TAIL_HOURS
+"""Idling until the last copy is given up, and from then until its instance is gone."""
 
 CPU_PRICE: Final = Price(usd_per_hour=0.408, date=dt.date(2026, 8, 1), source="solved from the measured cost and rate")
 
@@ -35,7 +40,8 @@ CPU_PRICE: Final = Price(usd_per_hour=0.408, date=dt.date(2026, 8, 1), source="s
 class Design:
     """A way to serve: instances of one type and the items per second that one of them does; None is not measured.
 
-    `price` stands in where the instance type is not known. `scales_to_zero` bills busy hours and the idling after them.
+    `price` stands in where the instance type is not known. `scales_to_zero` bills busy hours and `idle_tail_hours` of
+    idling after those of each day.
     """
 
     name: str
@@ -45,6 +51,7 @@ class Design:
     instances: int = 1
     price: Price | None = None
     scales_to_zero: bool = False
+    idle_tail_hours: float = SCALE_IN_TAIL_HOURS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,20 +107,34 @@ MEASURED_MODELS: Final = frozenset(
 
 
 def design_of(catalog: Catalog) -> Design:
-    """The catalog's own design; its rate is known only for what was measured: models, instance type, topology."""
+    """The catalog's own design; its rate is known only for what was measured: models and instance type.
+
+    With scaling it has the fewest instances, of which one at least serves while there is something to do.
+    """
     endpoint = catalog.endpoint
+    least, _ = instance_bounds(catalog)
     measured = (
         endpoint.instance_type == ONE_ENDPOINT.instance_type
-        and endpoint.topology == "multi-model"
         and {entry.model_id for entry in catalog.models.values()} <= MEASURED_MODELS
     )
+    # The same container on the same GPU, whether SageMaker loads its models or it does so itself.
+    like = ONE_ENDPOINT if endpoint.topology == MULTI_MODEL else SCALE_TO_ZERO
     return Design(
         name="this catalog",
         instance_type=endpoint.instance_type,
-        instances=endpoint.initial_instance_count,
-        items_per_second=ONE_ENDPOINT.items_per_second if measured else None,
-        source=ONE_ENDPOINT.source if measured else "not measured",
+        instances=max(least, 1),
+        items_per_second=like.items_per_second if measured else None,
+        source=like.source if measured else "not measured",
+        scales_to_zero=least == 0,
+        idle_tail_hours=idle_tail_hours(catalog.scaling),
     )
+
+
+def idle_tail_hours(scaling: Scaling | None) -> float:
+    """How long the last instance is paid for after the last call: until its copy is given up, and until it is gone."""
+    if scaling is None or scaling.idle_minutes is None:
+        return SCALE_IN_TAIL_HOURS
+    return scaling.idle_minutes / 60 + INSTANCE_TAIL_HOURS
 
 
 def read_reports(path: Path) -> list[Design]:
@@ -219,7 +240,7 @@ def _billed_hours(design: Design, busy_hours: float) -> float:
     """The hours of a month that one instance bills. Scaled to zero, each day's work is followed by one idle tail."""
     if not design.scales_to_zero:
         return HOURS_PER_MONTH
-    return min(busy_hours + SCALE_IN_TAIL_HOURS, HOURS_PER_DAY) * DAYS_PER_MONTH
+    return min(busy_hours + design.idle_tail_hours, HOURS_PER_DAY) * DAYS_PER_MONTH
 
 
 def _per_million(usd_per_hour: float, items_per_second: float | None) -> float | None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import boto3
 import pytest
+import yaml
 from botocore.stub import Stubber
 
-from cohost.catalog import load_catalog
+from cohost.catalog import Catalog, load_catalog
 from cohost.errors import StackError
 from cohost.pricing import load_prices
 from cohost.pricing_changes import CostLine, cost_changes, deployed_costs, markdown_table, planned_costs
@@ -45,6 +46,53 @@ def test_cost_lines_of_the_product() -> None:
         "CostPerMillionUsd": "3.76",
     }
     assert lines["CostPerHourUsd"].description == "1 x ml.g5.xlarge in us-east-1: AWS Pricing API, 2026-08-07"
+
+
+def scaled(scaling: dict[str, Any], **endpoint: Any) -> Catalog:
+    """The product's catalog with other scaling."""
+    data = yaml.safe_load(ENCODERS.read_text())
+    del data["endpoint"]["initial_instance_count"]
+    data["endpoint"] |= endpoint
+    return Catalog.model_validate(data | {"scaling": scaling})
+
+
+def test_cost_lines_of_a_catalog_that_scales_to_zero() -> None:
+    """Nothing while nobody calls; what a deployment costs nevertheless stands beside it."""
+    lines = planned_costs(scaled({}, topology="scale-to-zero"), load_prices(), "us-east-1")
+
+    assert {name: found.value for name, found in lines.items()} == {
+        "CostPerHourUsd": "0.000..1.408",
+        "CostPerMonthUsd": "0.00..1027.84",
+        "CostPerMillionUsd": "3.76",
+        # 1.408 USD an hour for 8.4 minutes of starting and 23 of idling.
+        "CostFirstDeployUsd": "0.74",
+    }
+    assert lines["CostPerHourUsd"].description.startswith("0 to 1 x ml.g5.xlarge in us-east-1")
+    assert lines["CostPerMonthUsd"].description.startswith("730 hours, from never called to all the time; 0 to 1 x")
+    assert "runs 1 for 31 minutes, uncalled; ml.g5.xlarge in" in lines["CostFirstDeployUsd"].description
+
+
+def test_first_deploy_counts_the_copies_and_the_idle_time() -> None:
+    """Two copies of 8.4 minutes of starting, 10 of waiting for calls, 12 of going; and one that waits for an hour."""
+    catalog = scaled({"max": 2, "idle_minutes": 10}, topology="scale-to-zero", copy_count=2)
+    assert planned_costs(catalog, load_prices(), "us-east-1")["CostFirstDeployUsd"].value == "1.43"
+    catalog = scaled({"max": 1, "idle_minutes": 60}, topology="scale-to-zero")
+    assert planned_costs(catalog, load_prices(), "us-east-1")["CostFirstDeployUsd"].value == "1.89"
+
+
+def test_bounds_of_scaling_are_bounds_of_the_bill() -> None:
+    """From the fewest to the most instances; copies that share a large instance share its price."""
+    multi = planned_costs(scaled({"min": 1, "max": 3}), load_prices(), "us-east-1")
+    assert multi["CostPerHourUsd"].value == "1.408..4.224"
+    assert "CostFirstDeployUsd" not in multi
+    shared = scaled({"min": 1, "max": 8}, topology="scale-to-zero", instance_type="ml.g6.12xlarge")
+    assert planned_costs(shared, load_prices(), "us-east-1")["CostPerHourUsd"].value == "5.752..11.504"
+
+
+def test_unknown_price_makes_the_first_deploy_unknown_too() -> None:
+    """No amount is made up for a region without a price."""
+    lines = planned_costs(scaled({}, topology="scale-to-zero"), load_prices(), "eu-central-1")
+    assert {line.value for line in lines.values()} == {"unknown"}
 
 
 def test_changes_carry_their_sign() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cohost.catalog import load_catalog
+from cohost.catalog_scaling import Scaling
 from cohost.pricing import PriceError, load_prices
 from cohost.pricing_designs import (
     COMPONENTS,
@@ -172,3 +173,25 @@ def test_invalid_run_is_not_priced(tmp_path: Path) -> None:
     path.write_text(run_report(marks=("the generator was too slow",)))
     with pytest.raises(PriceError, match="the generator was too slow"):
         read_reports(path)
+
+
+def test_catalog_that_scales_to_zero_bills_busy_hours_and_its_idle_time() -> None:
+    """Eight busy hours and the tail; an idle time of the catalog's own replaces target tracking's."""
+    catalog = load_catalog(ENCODERS)
+    endpoint = catalog.endpoint.model_copy(update={"topology": "scale-to-zero"})
+    tracked = catalog.model_copy(update={"endpoint": endpoint, "scaling": Scaling(min=0, max=1)})
+    waiting = tracked.model_copy(update={"scaling": Scaling(min=0, max=1, idle_minutes=60)})
+
+    hours = [cost_of(design_of(one), load_prices(), "us-east-1", busy_hours=8).per_month for one in (tracked, waiting)]
+
+    days = 730 / 24
+    assert hours == [pytest.approx(1.408 * (8 + 23 / 60) * days), pytest.approx(1.408 * (8 + 72 / 60) * days)]
+
+
+def test_catalog_that_keeps_a_copy_bills_all_hours() -> None:
+    """Scaling from one instance up never reaches zero; the fewest instances are what is compared."""
+    catalog = load_catalog(ENCODERS).model_copy(update={"scaling": Scaling(min=2, max=4)})
+
+    design = design_of(catalog)
+
+    assert (design.instances, design.scales_to_zero, design.items_per_second) == (2, False, 104)
