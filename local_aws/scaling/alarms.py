@@ -63,6 +63,7 @@ class Alarms:
         self._wake = wake
         self._alarms: dict[str, Alarm] = {}
         self._values: dict[str, Sequence[float]] = {}
+        self._stale: set[str] = set()
         self._set_by_hand: list[tuple[Alarm, State, str]] = []
         self._changed = False
         self._lock = asyncio.Lock()
@@ -133,8 +134,12 @@ class Alarms:
                 self._set_by_hand.append((alarm, old.state, str(described["StateReason"])))
 
     async def _evaluate(self, alarm: Alarm, end: float, now: float) -> list[Trigger]:
-        verdict = judge(alarm.rule, alarm.data(self._history, end))
+        data = alarm.data(self._history, end)
+        verdict = judge(alarm.rule, data)
         self._values[alarm.name] = verdict.values
+        # A state that only older data hold up is not told again: on the service what the first telling began would
+        # still go on, and here a capacity that came up within seconds would be raised twice for one call.
+        (self._stale.add if verdict.values and data[-1] is None else self._stale.discard)(alarm.name)
         if verdict.state is None or verdict.state == alarm.state or alarm.has_few_samples(self._history, end):
             return self._again(alarm, now)
         return await self._change(alarm, verdict, verdict.state)
@@ -169,7 +174,7 @@ class Alarms:
         return self._again(alarm, self._clock.now(), first=True)
 
     def _again(self, alarm: Alarm, now: float, *, first: bool = False) -> list[Trigger]:
-        if not first and now < alarm.acted + _REPEAT_S:
+        if not first and (now < alarm.acted + _REPEAT_S or alarm.name in self._stale):
             return []
         actions: Collection[str] = [action for action in alarm.actions(alarm.state) if _POLICY in action]
         if actions:

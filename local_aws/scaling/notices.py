@@ -40,7 +40,7 @@ def reason_of(alarm: Alarm, verdict: Verdict, state: State) -> str:
         )
     breaching = [value for value in verdict.values if rule.breaches(value) == (state == "ALARM")]
     values, verb = breaching or verdict.values, "was" if len(breaching) == 1 else "were"
-    shown = ", ".join(str(value) for value in values[-_SHOWN:])
+    shown = ", ".join(str(float(value)) for value in values[-_SHOWN:])
     return (
         f"Threshold Crossed: {len(values)} out of the last {rule.periods} datapoints [{shown}] {verb} "
         f"{'' if state == 'ALARM' else 'not '}{_WORDS[rule.comparison]} the threshold ({rule.threshold})."

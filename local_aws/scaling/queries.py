@@ -86,15 +86,16 @@ class ScheduledActions:
     async def put(self, request: Request) -> Answer:
         """PutScheduledAction; what an update leaves out stays as it was, but for the two times."""
         target = self._registry.get(_resource(request))
-        name, old = request["ScheduledActionName"], None
+        name = request["ScheduledActionName"]
         old = target.actions.get(name)
         kept = {key: value for key, value in (old.definition if old else {}).items() if not key.endswith("Time")}
         definition = {**kept, **{key: request[key] for key in _KEPT if request.get(key) is not None}}
         if definition.get("Schedule") is None or definition.get("ScalableTargetAction") is None:
             raise ValidationException("Schedule and ScalableTargetAction must be specified for a new scheduled action")
         check_schedule(definition["Schedule"], definition.get("Timezone", "UTC"))
-        action = ScheduledAction(name=name, arn=self._arn(target, name), definition=definition, due=None)
-        action.due = next_due(action, self._clock.now())
+        now = self._clock.now()
+        action = ScheduledAction(name=name, arn=self._arn(target, name), definition=definition, began=now)
+        action.due = next_due(action, now)
         target.actions[name] = action
         self._changed()
         return {}
@@ -119,7 +120,7 @@ class ScheduledActions:
 def next_due(action: ScheduledAction, now: float) -> float | None:
     """When an action is due next, by the clock; None if never more."""
     definition = action.definition
-    start = float(definition.get("StartTime", action.created.timestamp()))
+    start = float(definition.get("StartTime", action.began))
     after = max(now, start - 1) if "StartTime" in definition else now
     due = next_time(definition["Schedule"], definition.get("Timezone", "UTC"), after, start=start)
     return None if due is None or due > float(definition.get("EndTime", due)) else due

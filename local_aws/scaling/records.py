@@ -58,13 +58,15 @@ class Policy:
 class ScheduledAction:
     """New bounds at certain times.
 
-    `definition` is the request that made it, `due` the clock's time at which it is due next, None for never.
+    `definition` is the request that made it, `began` the clock's time then, `due` the clock's time at which it is due
+    next, None for never.
     """
 
     name: str
     arn: str
     definition: Mapping[str, Any]
-    due: float | None
+    began: float
+    due: float | None = None
     created: datetime = field(default_factory=_now)
 
 

@@ -1,0 +1,95 @@
+"""Metrics over time."""
+
+from __future__ import annotations
+
+import pytest
+
+from local_aws.scaling.clock import Clock
+from local_aws.scaling.history import History, Metric, Sample
+
+KEY = ("N", "m", (("b", "2"), ("a", "1")))
+METRIC = Metric.of("N", "m", [("a", "1"), ("b", "2")])
+
+
+class Machine:
+    """A clock's source that a test moves, and a history on it."""
+
+    def __init__(self) -> None:
+        self.time = 6000.0
+        self.history = History(Clock(machine=lambda: self.time))
+
+    def record(self, value: float, *, fine: bool = True, unit: str = "Count") -> None:
+        """A value now."""
+        self.history.record(KEY, unit, value, fine=fine)
+
+    def total(self, start: float, end: float, unit: str | None = None) -> float | None:
+        """The sum over a span."""
+        found = self.history.between(METRIC, unit, start, end)
+        return None if found is None else found.total
+
+
+def test_values_are_found_by_time_and_unit_in_any_order_of_dimensions() -> None:
+    """A span takes in its start and not its end; other units and metrics are apart."""
+    machine = Machine()
+    for time, value in ((6000, 1), (6009, 2), (6010, 4), (6020, 8)):
+        machine.time = time
+        machine.record(value)
+    machine.record(16, unit="None")
+    assert machine.total(6000, 6020, "Count") == 7
+    assert machine.total(6010, 6030) == 28
+    assert machine.total(6010, 6030, "Count") == 12
+    assert machine.total(6100, 6200) is None
+    assert machine.history.between(Metric.of("N", "other", []), None, 0, 9e9) is None
+
+
+def test_a_metric_of_standard_resolution_has_a_value_a_minute() -> None:
+    """All of a minute lies at its beginning, so that an alarm of ten seconds sees it there only (CloudWatch)."""
+    machine = Machine()
+    machine.time = 6045
+    machine.record(1, fine=False)
+    assert machine.total(6000, 6010) == 1
+    assert machine.total(6040, 6050) is None
+
+
+def test_old_values_become_minutes_and_then_go() -> None:
+    """After three hours the seconds are gone, after a week everything; nothing is counted twice."""
+    machine = Machine()
+    for time in (6010, 6050):
+        machine.time = time
+        machine.record(1)
+    machine.time = 6000 + 4 * 3600
+    machine.record(1)
+    assert machine.total(6000, 6010) == 2
+    assert machine.total(6000, 7000) == 2
+    machine.time = 6000 + 8 * 86400
+    machine.record(1, fine=False)
+    assert machine.total(0, 7000) is None
+
+
+def test_statistics() -> None:
+    """The five statistics, and percentiles of the values themselves."""
+    sample = Sample()
+    for value in range(1, 101):
+        sample.add(value)
+    names = ("SampleCount", "Sum", "Minimum", "Maximum", "Average", "p50", "p99", "p99.5", "p100", "p0")
+    assert [sample.statistic(name) for name in names] == [100, 5050, 1, 100, 50.5, 50, 99, 100, 100, 1]
+
+
+def test_percentiles_hold_to_half_a_hundredth() -> None:
+    """Values are kept with three digits, which bounds what a long test takes of memory."""
+    sample = Sample()
+    for value in range(100_000, 200_000, 7):
+        sample.add(value)
+    assert sample.statistic("p50") == pytest.approx(150_000, rel=0.005)
+    assert len(sample.values) <= 101
+
+
+def test_a_statistic_set_has_no_percentiles_unless_all_its_values_are_equal() -> None:
+    """CloudWatch cannot tell them either (PutMetricData)."""
+    mixed, equal = Sample(), Sample()
+    mixed.add_set(count=2, total=3, least=1, most=2)
+    equal.add_set(count=2, total=4, least=2, most=2)
+    assert (mixed.statistic("Average"), mixed.statistic("p50")) == (1.5, None)
+    assert equal.statistic("p50") == 2
+    mixed.merge(equal)
+    assert (mixed.count, mixed.statistic("p50"), Sample().statistic("Average")) == (4, None, None)
