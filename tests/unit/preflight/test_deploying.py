@@ -1,0 +1,93 @@
+"""`cohost deploy`: what is shown while cdk works, and what is said when it fails."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from cohost import deploying
+from cohost.errors import StackError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOON = timedelta(minutes=1)
+
+
+class Stacks:
+    """CloudFormation with events that are there from the start; none until the stack exists."""
+
+    def __init__(self, *events: dict[str, Any]) -> None:
+        self._events = [{"EventId": str(number), **event} for number, event in enumerate(events)]
+
+    def describe_stack_events(self, **_: object) -> dict[str, Any]:
+        """The newest first, as the service has it."""
+        if not self._events:
+            raise ClientError({"Error": {"Code": "ValidationError", "Message": "no stack"}}, "DescribeStackEvents")
+        return {"StackEvents": list(reversed(self._events))}
+
+
+def event(name: str, status: str, reason: str | None = None, *, age: timedelta = -SOON) -> dict[str, Any]:
+    """An event of a resource; it is of this deploy unless it is older than now."""
+    text = {} if reason is None else {"ResourceStatusReason": reason}
+    kind = "AWS::SageMaker::Endpoint"
+    return {
+        "LogicalResourceId": name,
+        "ResourceType": kind,
+        "ResourceStatus": status,
+        "Timestamp": datetime.now(UTC) - age,
+        **text,
+    }
+
+
+def run(stacks: Stacks, log: Path, code: str) -> list[deploying.Progress]:
+    """Deploy with a program in cdk's place; the progress as it was shown."""
+    shown: list[deploying.Progress] = []
+    client: Any = stacks
+    deploying.deploy([sys.executable, "-c", code], "s", client, log=log, show=shown.append)
+    return shown
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deploying, "POLL_S", 0.01)
+
+
+def test_each_resource_is_shown_with_its_last_status(tmp_path: Path) -> None:
+    """In the order in which they were begun; what an earlier deploy did is not shown."""
+    stacks = Stacks(
+        event("Old", "CREATE_COMPLETE", age=timedelta(hours=1)),
+        event("Bucket", "CREATE_IN_PROGRESS"),
+        event("Endpoint", "CREATE_IN_PROGRESS"),
+        event("Bucket", "CREATE_COMPLETE"),
+    )
+    last = run(stacks, tmp_path / "logs" / "deploy.log", "print('published')")[-1]
+    assert {name: status for name, (_, status) in last.resources.items()} == {
+        "Bucket": "CREATE_COMPLETE",
+        "Endpoint": "CREATE_IN_PROGRESS",
+    }
+    assert (tmp_path / "logs" / "deploy.log").read_text() == "published\n"
+
+
+def test_a_failed_deploy_names_the_cause_and_not_what_it_cancelled(tmp_path: Path) -> None:
+    """One resource failed; others were cancelled for it, which explains nothing."""
+    stacks = Stacks(
+        event("Endpoint", "CREATE_FAILED", "no machine to be had"),
+        event("Alarm", "CREATE_FAILED", "Resource creation cancelled"),
+    )
+    with pytest.raises(StackError) as caught:
+        run(stacks, tmp_path / "deploy.log", "raise SystemExit(3)")
+    assert "Endpoint (AWS::SageMaker::Endpoint): no machine to be had" in str(caught.value)
+    assert "Alarm" not in str(caught.value)
+
+
+def test_a_failure_before_cloudformation_ends_with_what_cdk_said(tmp_path: Path) -> None:
+    """A fault of the catalog, say: there is no stack yet, and cdk's last lines are the explanation."""
+    with pytest.raises(StackError, match="cdk ended with 1") as caught:
+        run(Stacks(), tmp_path / "deploy.log", "import sys; sys.exit('catalog.yaml:3: bad key')")
+    assert "catalog.yaml:3: bad key" in str(caught.value)
+    assert str(tmp_path / "deploy.log") in str(caught.value)
