@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STOCK_ENTRY_POINT = "djl_python.huggingface"
+ONNX_ENGINE = "OnnxRuntime"
+ONNX_FILE = "model.onnx"
+ONNX_ENTRY_POINT = "local_aws.lmi.onnx_engine"
 PROPERTIES_FILE = "serving.properties"
 # More would not speed anything up on one machine; the real server starts as many as it is told until memory is gone.
 MOST_WORKERS = 64
@@ -83,7 +86,7 @@ def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSetting
         raise EngineFailure(f"cpu.minWorkers={min_workers}: this container starts at most {MOST_WORKERS} at once")
     return ModelSettings(
         properties={"handler": "handle"} | arguments | options | ({"batchifier": "stack"} if batch_size > 1 else {}),
-        entry_point=_entry_point(model_dir, options),
+        entry_point=ONNX_ENTRY_POINT if _is_onnx(model_dir, properties) else _entry_point(model_dir, options),
         environment=_environment(options.get("env", "")),
         async_mode=options.get("async_mode", "").lower() == "true",
         batch_size=batch_size,
@@ -152,13 +155,21 @@ def _environment_options() -> dict[str, str]:
 
 def _check_engine(model_dir: Path, properties: Mapping[str, str]) -> None:
     engine = properties.get("engine")
-    if engine is None and not _looks_like_python(model_dir, properties):
+    if engine is None and not _is_onnx(model_dir, properties) and not _looks_like_python(model_dir, properties):
         raise ModelNotFound(f"Failed to detect engine of the model: {model_dir}")
     if engine == "MPI":
         # The real server divides by its number of GPUs here and says "/ by zero".
         raise EngineFailure("engine=MPI needs a GPU, this machine is served on CPU; write engine=Python")
-    if engine not in {None, "Python"}:
+    if engine == ONNX_ENGINE and not (model_dir / ONNX_FILE).is_file():
+        # The real server would convert the weights with a program that its cpu-full image lacks.
+        raise EngineFailure(f"{ONNX_FILE} not found in: {model_dir}")
+    if engine not in {None, "Python", ONNX_ENGINE}:
         raise IllegalArgument(f"Deep learning engine not found: {engine}")
+
+
+def _is_onnx(model_dir: Path, properties: Mapping[str, str]) -> bool:
+    """Without an engine, a file of ONNX tells it before anything of Python does."""
+    return properties.get("engine", ONNX_ENGINE) == ONNX_ENGINE and (model_dir / ONNX_FILE).is_file()
 
 
 def _looks_like_python(model_dir: Path, properties: Mapping[str, str]) -> bool:

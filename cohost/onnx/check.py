@@ -1,0 +1,149 @@
+"""Does an export answer as torch does? Asked with fixed texts in eight languages, short and as long as the model takes.
+
+An fp32 export must agree to FP32_TOLERANCE in every output number, relative to the largest where that is above 1. An
+int8 export must give the same top label for each text and pair, with probabilities within INT8_TOLERANCE; a model
+without labels must keep the direction of each text's mean vector, to a cosine of INT8_COSINE.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from cohost.onnx.errors import OnnxError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from cohost.onnx.torch_model import Arrays, TorchModel
+
+    Floats = npt.NDArray[np.float32]
+
+FP32_TOLERANCE: Final = 1e-4
+INT8_TOLERANCE: Final = 0.1
+INT8_COSINE: Final = 0.95
+
+TEXTS: Final = (
+    "The delivery came two days early, and nothing was broken.",
+    "택배가 이틀이나 늦게 왔는데 상자까지 찢어져 있었다.",
+    "Der Zug nach Hamburg fährt heute von Gleis neun.",
+    "Le café du coin ferme plus tôt pendant l'hiver.",
+    "La reunión se aplazó porque faltaban documentos.",
+    "図書館は駅の向かいにあり、夜八時まで開いている。",
+    "山上的茶馆可以看见大海和火车。",
+    "وصلت الحافلة متأخرة بسبب المطر الغزير.",
+)
+
+_LONGEST_REPEAT: Final = 200
+
+
+class Runs(Protocol):
+    """What gives an output for inputs by name."""
+
+    def run(self, arrays: Arrays) -> Floats:
+        """The first output: sequences by labels, or by tokens by hidden."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How far an export is from torch over all sequences.
+
+    `output` is the largest difference of an output number relative to the largest of its kind, but at least 1;
+    `probability` that of a label's probability and `flipped` how many top labels differ (None without labels);
+    `cosine` the least cosine of two mean vectors (None with labels).
+    """
+
+    sequences: int
+    output: float
+    probability: float | None
+    flipped: int | None
+    cosine: float | None
+
+    def as_data(self) -> dict[str, Any]:
+        """The figures with two digits."""
+        figures = asdict(self)
+        return {key: float(f"{value:.1e}") if isinstance(value, float) else value for key, value in figures.items()}
+
+
+def compare(reference: TorchModel, export: Runs) -> Agreement:
+    """Run both on all fixed sequences."""
+    differences, probabilities, cosines, flipped, sequences = [0.0], [0.0], [1.0], 0, 0
+    for arrays in _batches(reference):
+        expected, found = reference.run(arrays), export.run(arrays)
+        real = arrays["attention_mask"].astype(bool)
+        sequences += len(real)
+        if not reference.labels:
+            # What stands at places that hold no text is nobody's answer.
+            expected, found = expected * real[..., None], found * real[..., None]
+            cosines.append(_least_cosine(expected.sum(1), found.sum(1)))
+        else:
+            probabilities.append(float(np.abs(_shares(expected) - _shares(found)).max()))
+            flipped += int((expected.argmax(-1) != found.argmax(-1)).sum())
+        differences.append(float(np.abs(expected - found).max() / max(1.0, float(np.abs(expected).max()))))
+    return Agreement(
+        sequences=sequences,
+        output=max(differences),
+        probability=max(probabilities) if reference.labels else None,
+        flipped=flipped if reference.labels else None,
+        cosine=None if reference.labels else min(cosines),
+    )
+
+
+def require(name: str, precision: str, agreement: Agreement) -> None:
+    """Refuse an export that is not good enough.
+
+    Raises:
+        OnnxError: it is beyond the tolerance of its precision; says by how much, and what to do.
+    """
+    if precision == "fp32":
+        if not agreement.output <= FP32_TOLERANCE:
+            raise OnnxError(
+                f"{name}: the fp32 export differs from torch by {agreement.output:.1e}; allowed: {FP32_TOLERANCE:.0e}; "
+                "fix: leave the model out of the CPU design, since this architecture is not exported as it is"
+            )
+        return
+    fault = _int8_fault(agreement)
+    if fault:
+        raise OnnxError(f"{name}: {fault}; fix: designs.cpu-onnx.models.{name}.precision: fp32")
+
+
+def _int8_fault(agreement: Agreement) -> str | None:
+    if agreement.flipped:
+        return f"in int8 {agreement.flipped} of {agreement.sequences} fixed texts get another top label; allowed: none"
+    if agreement.probability is not None and not agreement.probability <= INT8_TOLERANCE:
+        return f"in int8 a probability differs by {agreement.probability:.3f}; allowed: {INT8_TOLERANCE}"
+    if agreement.cosine is not None and not agreement.cosine >= INT8_COSINE:
+        return f"in int8 a text's vector turns to a cosine of {agreement.cosine:.3f}; allowed: {INT8_COSINE} or more"
+    return None
+
+
+def _batches(reference: TorchModel) -> Iterator[Arrays]:
+    """Each text alone, all as one padded batch, neighbours as pairs, and a text that is cut at the model's limit."""
+    for text in TEXTS:
+        yield reference.encode([text])
+    yield reference.encode(TEXTS)
+    if reference.labels:
+        yield reference.encode(TEXTS, _neighbours(TEXTS))
+    yield reference.encode([" ".join(TEXTS * _LONGEST_REPEAT)])
+
+
+def _neighbours(texts: Sequence[str]) -> list[str]:
+    return [*texts[1:], texts[0]]
+
+
+def _shares(logits: Floats) -> Floats:
+    """Softmax; of one label the sigmoid."""
+    if logits.shape[-1] == 1:
+        return (1 / (1 + np.exp(-logits))).astype(np.float32)
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    shares: Floats = powers / powers.sum(-1, keepdims=True)
+    return shares
+
+
+def _least_cosine(first: Floats, second: Floats) -> float:
+    lengths = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
+    return float(((first * second).sum(-1) / lengths).min())

@@ -1,0 +1,36 @@
+"""The entry point of an ONNX archive with a Python handler: DJL Serving imports this file and awaits `handle`.
+
+Needs `option.async_mode=true` and `option.entryPoint=model.py` (DJL Serving 0.36.0).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from djl_python import Output  # type: ignore[import-not-found] # there is one inside the server only
+
+_PACKAGES = ("cohost", "cohost.handler", "cohost.onnx", "cohost.onnx.handler")
+
+
+def _declare_packages() -> None:
+    """Makes this file's folder the packages that its neighbours name in their imports.
+
+    In the project they lie in two folders, in an archive in one without folders.
+    """
+    for name in _PACKAGES:
+        package = ModuleType(name)
+        package.__path__ = [str(Path(__file__).parent)]
+        sys.modules[name] = package
+
+
+_declare_packages()
+_service = importlib.import_module("cohost.onnx.handler.onnx_service").OnnxService(Output)
+
+
+async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist inside the server only
+    """Answers one request; the first call, which has no content, loads the model."""
+    return await _service.handle(inputs)

@@ -1,0 +1,134 @@
+"""What an archive is made from: how a model is served as ONNX, and all of the catalog that its archive depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cohost.artifacts.archive import content_digest
+from cohost.catalog_designs import CpuOnnx, OnnxModel
+from cohost.onnx.errors import OnnxError
+from cohost.onnx.handler_files import handler_files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cohost.catalog import Catalog, ModelEntry
+    from cohost.catalog_designs import Precision, Serving
+
+TRANSLATOR: Final = "translator"
+HANDLER: Final = "handler"
+
+DIGEST_CHARACTERS: Final = 12
+
+
+_ZERO_SHOT: Final = "zero-shot-classification"
+_ENTAILMENT: Final = "entail"
+_READ: Final = ("cpu", "batched", "max_idle_time", "job_queue_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One model of the CPU design; `wanted` None leaves the way of serving to the model."""
+
+    name: str
+    entry: ModelEntry
+    precision: Precision
+    wanted: Serving | None
+
+    def serving(self, labels: Sequence[str]) -> Serving:
+        """How the model is served, by its labels (none for embeddings).
+
+        DJL's translator reads single texts only. So what is called with pairs, which natural language inference is for,
+        or with labels of the caller's, gets the handler (DJL 0.36.0: TextPrompt, ZeroShotClassificationInput).
+        """
+        if self.wanted is not None:
+            return self.wanted
+        reads_pairs = any(label.lower().startswith(_ENTAILMENT) for label in labels)
+        return "handler" if reads_pairs or self.entry.task == _ZERO_SHOT else "translator"
+
+    def settings(self, serving: Serving) -> dict[str, str]:
+        """The lines of serving.properties that the catalog decides."""
+        return _settings(self.entry, serving)
+
+    def as_data(self, serving: Serving) -> dict[str, Any]:
+        """All of the catalog and of this version that the archive depends on, to be kept beside it."""
+        handler = content_digest(handler_files())[:DIGEST_CHARACTERS] if serving == HANDLER else None
+        return {
+            "model_id": self.entry.model_id,
+            "revision": self.entry.revision,
+            "task": self.entry.task,
+            "precision": self.precision,
+            "serving": self.wanted,
+            "handler": handler,
+            "entry": self.entry.model_dump(mode="json", include=set(_READ), exclude_none=True),
+        }
+
+
+def cpu_design(catalog: Catalog) -> CpuOnnx:
+    """The catalog's CPU design; that of the defaults where the catalog names none."""
+    named = None if catalog.designs is None else catalog.designs.cpu_onnx
+    return CpuOnnx() if named is None else named
+
+
+def recipe_for(name: str, catalog: Catalog) -> Recipe:
+    """How a model of the catalog is exported and served.
+
+    Raises:
+        OnnxError: the translator is asked for with a task that it cannot do as our callers call it.
+    """
+    entry = catalog.models[name]
+    design = cpu_design(catalog)
+    own = design.models.get(name, OnnxModel())
+    wanted = own.serving or design.serving
+    if wanted == TRANSLATOR and entry.task == _ZERO_SHOT:
+        raise OnnxError(
+            f"designs.cpu-onnx: {name}: serving translator cannot answer {_ZERO_SHOT}, because DJL's translator wants "
+            "another body; allowed: handler; fix: serving: handler"
+        )
+    return Recipe(name=name, entry=entry, precision=own.precision or design.precision, wanted=wanted)
+
+
+def _settings(entry: ModelEntry, serving: Serving) -> dict[str, str]:
+    """Workers are threads over one session for the engine and processes for the handler, so one is the default."""
+    cpu = entry.cpu
+    given: dict[str, str | int | None] = {
+        "cpu.minWorkers": 1 if cpu is None else cpu.min_workers,
+        "cpu.maxWorkers": 1 if cpu is None else cpu.max_workers,
+        "max_idle_time": entry.max_idle_time,
+        "job_queue_size": entry.job_queue_size,
+        **(_handler_settings(entry) if serving == HANDLER else _translator_settings(entry)),
+    }
+    return {key: str(value) for key, value in sorted(given.items()) if value is not None}
+
+
+def _handler_settings(entry: ModelEntry) -> dict[str, str | int | None]:
+    """What of `batched` holds for a handler without a GPU; the rest is about batches that it does not form."""
+    batched = entry.batched
+    if batched is None:
+        return {}
+    return {
+        "option.truncation": _flag(batched.truncation),
+        "option.pooling": batched.pooling,
+        "option.normalize": _flag(batched.normalize),
+        "option.max_texts_per_request": batched.max_texts_per_request,
+        "option.max_sequences_per_request": batched.max_sequences_per_request,
+        "option.max_characters_per_text": batched.max_characters_per_text,
+    }
+
+
+def _translator_settings(entry: ModelEntry) -> dict[str, str | int | None]:
+    if entry.task != "feature-extraction":
+        return {}
+    batched = entry.batched
+    pooling = None if batched is None else batched.pooling
+    normalize = None if batched is None else batched.normalize
+    # Both are DJL's own defaults, written so that the archive says what it answers.
+    return {
+        "pooling": "mean" if pooling in {None, "none"} else pooling,
+        "normalize": "true" if normalize is None else _flag(normalize),
+    }
+
+
+def _flag(value: bool | None) -> str | None:  # noqa: FBT001 - a setting's value
+    return None if value is None else str(value).lower()

@@ -1,0 +1,91 @@
+"""The check of an export against torch: what it measures and what it refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from onnx_exports import HUB
+
+from cohost.onnx.check import Agreement, compare, require
+from cohost.onnx.errors import OnnxError
+from cohost.onnx.torch_model import TorchModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOOD = {"sequences": 25, "output": 0.0, "probability": 0.0, "flipped": 0, "cosine": None}
+
+
+class Changed:
+    """Torch's own answers, changed."""
+
+    def __init__(self, model: TorchModel, change: Callable[[Any], Any]) -> None:
+        self._model, self._change = model, change
+
+    def run(self, arrays: Any) -> Any:
+        """The changed output."""
+        return self._change(self._model.run(arrays))
+
+
+@pytest.fixture(scope="module")
+def classifier() -> TorchModel:
+    """A tiny classifier."""
+    return TorchModel(HUB / "lmi-cohost/tiny-xlmr-nli", "text-classification")
+
+
+def test_an_equal_export_agrees_on_short_and_full_texts_and_pairs(classifier: TorchModel) -> None:
+    """All fixed sequences are run: eight alone, eight in a batch, eight pairs, and one that is cut at the limit."""
+    lengths: list[int] = []
+
+    def noting(output: Any) -> Any:
+        return output
+
+    class Noting(Changed):
+        def run(self, arrays: Any) -> Any:
+            lengths.append(arrays["input_ids"].shape[1])
+            return super().run(arrays)
+
+    agreement = compare(classifier, Noting(classifier, noting))
+    assert agreement == Agreement(sequences=25, output=0.0, probability=0.0, flipped=0, cosine=None)
+    assert max(lengths) == classifier.limit == 512
+    assert min(lengths) < 64
+
+
+def test_a_reversed_export_shows_in_labels_and_probabilities(classifier: TorchModel) -> None:
+    """Labels in another order are what a wrong export of a head would give."""
+    agreement = compare(classifier, Changed(classifier, lambda logits: logits[:, ::-1]))
+    assert agreement.flipped
+    assert agreement.probability
+
+
+def test_vectors_are_compared_where_there_is_text() -> None:
+    """What a model gives for padding is nobody's answer, and a turned vector is seen."""
+    model = TorchModel(HUB / "lmi-cohost/tiny-embed", "feature-extraction")
+    turned = compare(model, Changed(model, lambda hidden: np.roll(hidden, 1, axis=-1)))
+    assert turned.cosine is not None
+    assert turned.cosine < 0.9
+    assert turned.flipped is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "change", "fault"),
+    [
+        ("fp32", {"output": 2e-4}, r"m: the fp32 export differs from torch by 2\.0e-04; allowed: 1e-04"),
+        ("fp32", {"output": float("nan")}, "differs from torch by nan"),
+        ("int8", {"flipped": 2}, "in int8 2 of 25 fixed texts get another top label; allowed: none"),
+        ("int8", {"probability": 0.2}, r"a probability differs by 0\.200; allowed: 0\.1"),
+        ("int8", {"probability": None, "flipped": None, "cosine": 0.9}, r"cosine of 0\.900; allowed: 0\.95 or more"),
+    ],
+)
+def test_what_is_beyond_the_tolerance_is_refused(precision: str, change: dict[str, Any], fault: str) -> None:
+    """The message says by how much, what is allowed, and the way out."""
+    with pytest.raises(OnnxError, match=fault):
+        require("m", precision, Agreement(**{**GOOD, **change}))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_what_is_within_passes(precision: str) -> None:
+    """The tolerance of int8 is its own."""
+    require("m", precision, Agreement(**GOOD))

@@ -1,0 +1,122 @@
+"""Exports: what is in an archive, that it is the same each time, and that a bad one is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import onnx
+import pytest
+from onnx_exports import export
+
+from cohost.artifacts.properties import loads
+from cohost.artifacts.verify import verify
+from cohost.onnx import export as exporting
+from cohost.onnx.errors import OnnxError
+from cohost.onnx.graph import quantize
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cohost.onnx.export import Exported
+
+TOKENS = {"config.json", "model.onnx", "serving.properties", "tokenizer.json", "tokenizer_config.json"}
+
+
+def test_translator_archive_has_the_settings_that_djl_documents(folders: dict[str, Path]) -> None:
+    """The engine, the translator, what the tokenizer cuts at, and as many inputs as the file has."""
+    assert {file.name for file in folders["embed"].iterdir()} == TOKENS
+    assert loads((folders["embed"] / "serving.properties").read_text()) == {
+        "engine": "OnnxRuntime",
+        "translatorFactory": "ai.djl.huggingface.translator.TextEmbeddingTranslatorFactory",
+        "includeTokenTypes": "true",
+        "padding": "true",
+        "truncation": "true",
+        "maxLength": "512",
+        "modelMaxLength": "512",
+        "pooling": "mean",
+        "normalize": "true",
+        "cpu.minWorkers": "1",
+        "cpu.maxWorkers": "1",
+    }
+    properties = loads((folders["xlmr"] / "serving.properties").read_text())
+    assert properties["translatorFactory"].endswith(".TextClassificationTranslatorFactory")
+    assert properties["includeTokenTypes"] == "false"
+    assert set(json.loads((folders["xlmr"] / "config.json").read_text())["id2label"]) == {"0", "1", "2"}
+
+
+def test_handler_archive_brings_its_code_and_what_the_image_lacks(folders: dict[str, Path]) -> None:
+    """Pairs and labels of the caller's need the handler, and cpu-full has no Python packages."""
+    files = {file.name for file in folders["deberta"].iterdir()}
+    assert {"model.py", "onnx_service.py", "cohost_request.py", "requirements.txt"} | TOKENS <= files
+    properties = loads((folders["deberta"] / "serving.properties").read_text())
+    assert properties["engine"] == "Python"
+    assert properties["option.async_mode"] == "true"
+    assert properties["option.max_length"] == "512"
+    assert "torch" not in (folders["deberta"] / "requirements.txt").read_text()
+
+
+def test_files_run_on_the_onnxruntime_of_the_image(folders: dict[str, Path]) -> None:
+    """cpu-full 0.36.0 has onnxruntime 1.20, which reads files of version 10 and operators of 21 (its release notes)."""
+    for folder in (folders["deberta"], folders["xlmr"]):
+        model = onnx.load(str(folder / "model.onnx"))
+        versions = {one.domain: one.version for one in model.opset_import}
+        assert model.ir_version <= 10
+        assert versions[""] <= 21
+        # None of the newest operators of Microsoft's own, which come without a version of theirs.
+        assert set(versions) <= {"", "com.microsoft", "ai.onnx.ml"}
+
+
+def test_nothing_of_this_machine_is_in_an_export(folders: dict[str, Path]) -> None:
+    """The exporter notes paths and versions of the machine it runs on, by which equal models would differ."""
+    for folder in (folders["deberta"], folders["xlmr"]):
+        content = (folder / "model.onnx").read_bytes()
+        assert b"site-packages" not in content
+        assert b"/cohost/" not in content
+
+
+def test_second_export_gives_the_same_bytes(exports: dict[str, Exported], tmp_path: Path) -> None:
+    """What is exported and quantized twice is the same to the last byte, so a name stands for a content."""
+    again = export("embed", tmp_path)
+    assert again.sha256 == exports["embed"].sha256
+    assert hashlib.sha256(again.file.read_bytes()).hexdigest() == again.sha256
+
+
+def test_exports_agree_with_torch(exports: dict[str, Exported]) -> None:
+    """fp32 to rounding; int8 with the same top labels and the same directions."""
+    for name in ("bert", "xlmr"):
+        assert exports[name].agreement.output < 1e-5
+        assert exports[name].agreement.flipped == 0
+    assert exports["deberta"].agreement.flipped == 0
+    assert 0 < (exports["deberta"].agreement.probability or 0) < 0.01
+    assert (exports["embed"].agreement.cosine or 0) > 0.99
+
+
+def test_archive_passes_the_check_of_archives(exports: dict[str, Exported]) -> None:
+    """What `cohost verify` says of any archive holds for these."""
+    for one in (exports["deberta"], exports["embed"]):
+        assert [fault for fault in verify(one.file) if fault.severity == "error"] == []
+
+
+def test_export_beyond_the_tolerance_is_refused(
+    exports: dict[str, Exported], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quantized file that answers otherwise is not packed, the former archive stays, and the fix is named."""
+
+    def broken(source: Path, target: Path) -> None:
+        quantize(source, target)
+        model = onnx.load(str(target))
+        scales = [one for one in model.graph.initializer if one.name.endswith("_scale") and one.float_data]
+        for scale in scales:
+            scale.float_data[:] = [-value for value in scale.float_data]
+        assert scales
+        onnx.save(model, str(target))
+
+    former = tmp_path / "embed.tar.gz"
+    former.write_bytes(exports["embed"].file.read_bytes())
+    monkeypatch.setattr(exporting, "quantize", broken)
+    with pytest.raises(OnnxError, match=r"embed: in int8 .*; fix: designs\.cpu-onnx\.models\.embed\.precision: fp32"):
+        export("embed", tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["embed.tar.gz"]
+    assert former.read_bytes() == exports["embed"].file.read_bytes()

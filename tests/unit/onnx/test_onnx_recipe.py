@@ -1,0 +1,100 @@
+"""Which model is served by which part, and what makes an archive out of date."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from onnx_exports import DESIGN, MODELS, make_catalog
+
+from cohost.onnx.archive import find_archive
+from cohost.onnx.errors import OnnxError
+from cohost.onnx.recipe import recipe_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cohost.onnx.export import Exported
+
+NLI = ["entailment", "neutral", "contradiction"]
+MOODS = ["good", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "serving"),
+    [
+        ("text-classification", MOODS, "translator"),
+        ("text-classification", NLI, "handler"),
+        ("zero-shot-classification", NLI, "handler"),
+        ("feature-extraction", [], "translator"),
+    ],
+)
+def test_what_is_called_with_pairs_or_labels_gets_the_handler(task: str, labels: list[str], serving: str) -> None:
+    """DJL's translators read single texts; NLI is asked about pairs."""
+    catalog = make_catalog(models={"m": {"model_id": "org/name", "task": task}}, design={})
+    assert recipe_for("m", catalog).serving(labels) == serving
+
+
+def test_the_catalog_has_the_last_word() -> None:
+    """A model's own setting goes before the design's."""
+    design = {"serving": "handler", "precision": "fp32", "models": {"embed": {"serving": "translator"}}}
+    catalog = make_catalog(design=design)
+    assert recipe_for("embed", catalog).serving([]) == "translator"
+    assert recipe_for("xlmr", catalog).serving(MOODS) == "handler"
+    assert recipe_for("embed", catalog).precision == "fp32"
+
+
+def test_a_translator_for_zero_shot_is_refused() -> None:
+    """Its body is another one, so no caller of ours would be understood."""
+    with pytest.raises(OnnxError, match=r"bert: serving translator cannot answer .*; fix: serving: handler"):
+        recipe_for("bert", make_catalog(design={"serving": "translator"}))
+
+
+def test_archive_of_the_catalog_as_it_is_is_found(exports: dict[str, Exported]) -> None:
+    """Name, checksum and the way of serving come from the note beside it."""
+    folder = exports["embed"].file.parent
+    found = find_archive(folder, recipe_for("embed", make_catalog()))
+    assert (found.sha256, found.serving, found.file) == (
+        exports["embed"].sha256,
+        "translator",
+        folder / "embed.tar.gz",
+    )
+
+
+@pytest.mark.parametrize(
+    ("models", "design", "key"),
+    [
+        ({"embed": {**MODELS["embed"], "cpu": {"minWorkers": 2, "maxWorkers": 2}}}, {}, "entry"),
+        ({"embed": {**MODELS["embed"], "revision": "0" * 40}}, {}, "revision"),
+        ({"embed": MODELS["embed"]}, {"precision": "fp32"}, "precision"),
+        ({"embed": MODELS["embed"]}, {"serving": "handler"}, "serving"),
+    ],
+)
+def test_archive_of_other_settings_is_refused(
+    exports: dict[str, Exported], models: dict[str, Any], design: dict[str, Any], key: str
+) -> None:
+    """A changed catalog never deploys what was exported before the change."""
+    recipe = recipe_for("embed", make_catalog(models=models, design=design))
+    with pytest.raises(OnnxError, match=f"exported with another {key} .*fix: cohost export-onnx embed --out"):
+        find_archive(exports["embed"].file.parent, recipe)
+
+
+def test_missing_changed_and_foreign_files_are_told(exports: dict[str, Exported], tmp_path: Path) -> None:
+    """Nothing is deployed whose checksum is not that of the note."""
+    recipe = recipe_for("embed", make_catalog(design=DESIGN))
+    with pytest.raises(OnnxError, match="embed is not exported yet; fix: cohost export-onnx embed"):
+        find_archive(tmp_path, recipe)
+    note = tmp_path / "embed.json"
+    note.write_text(exports["embed"].file.with_name("embed.json").read_text())
+    with pytest.raises(OnnxError, match=r"embed\.tar\.gz: is not the archive that embed\.json tells of"):
+        find_archive(tmp_path, recipe)
+    (tmp_path / "embed.tar.gz").write_bytes(exports["embed"].file.read_bytes() + b"x")
+    with pytest.raises(OnnxError, match="is not the archive"):
+        find_archive(tmp_path, recipe)
+    note.write_text(json.dumps({"model": "embed"}))
+    with pytest.raises(OnnxError, match="tells neither recipe nor checksum"):
+        find_archive(tmp_path, recipe)
+    note.write_text("no json")
+    with pytest.raises(OnnxError, match="is no JSON"):
+        find_archive(tmp_path, recipe)
