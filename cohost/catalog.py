@@ -22,6 +22,7 @@ from cohost.catalog_scaling import Scaling, with_default_bounds
 from cohost.catalog_scaling_rules import scaling_faults
 from cohost.catalog_weights import BUCKET_NAME, BucketName, ModelSource, WeightsSettings
 from cohost.errors import CatalogError
+from cohost.packages import PACKAGES, Packages, package_faults
 from cohost.plan.errors import PlanError
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.plan.required import with_derived_memory
@@ -141,6 +142,7 @@ class ModelEntry(ModelSource, Settings):
         default=None, description="fp32, fp16, bf16, or with handler batched auto"
     )
     trust_remote_code: bool | None = Field(default=None, description="true or false")
+    packages: Packages = Field(default_factory=list, description=PACKAGES)
     tensor_parallel_degree: int = Field(default=1, ge=1, le=16, description="1 to 16 GPUs for one worker")
     properties: Annotated[dict[str, str], AfterValidator(rules.check_properties)] = Field(
         default_factory=dict, description="text values by DJL Serving key, for keys that the catalog has no field for"
@@ -198,7 +200,12 @@ class Catalog(WeightsSettings, Settings):
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> Catalog:
-        if faults := [*scaling_faults(self), *design_faults(self.designs, self.models)]:
+        faults = [
+            *scaling_faults(self),
+            *design_faults(self.designs, self.models),
+            *package_faults({name: entry.packages for name, entry in self.models.items()}),
+        ]
+        if faults:
             raise PlacedFaultsError(faults)
         return self
 
@@ -238,7 +245,7 @@ def load_catalog(path: Path) -> Catalog:
         ]
     catalog: Catalog | None = None
     try:
-        catalog = Catalog.model_validate(source.data)
+        catalog = Catalog.model_validate(source.data, context={"folder": path.parent})
     except ValidationError as error:
         faults += faults_of(error, Catalog, source)
     if faults or catalog is None:

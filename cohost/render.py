@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cohost.artifacts.archive import in_file_order, model_files
 from cohost.artifacts.handlers import BATCHED, ENTRY_POINT, handler_files
 from cohost.artifacts.weights import Revision, with_bucket
+from cohost.packages import requirement_lines, wheels_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,15 +68,18 @@ def pushed_revision(entry: ModelEntry) -> Revision | None:
 
 
 def requirements_for(entry: ModelEntry, image: Image) -> tuple[str, ...]:
-    """The lines of the archive's requirements.txt; none where the image brings what the entry's handler imports."""
-    if image.flavour != "cpu-full":
-        return ()
-    return CPU_FULL_REQUIREMENTS if entry.handler == BATCHED else CPU_FULL_REQUIREMENTS + STOCK_REQUIREMENTS
+    """The lines of the archive's requirements.txt: what the entry's handler imports and the image lacks, and
+    its packages; none where there is nothing of either kind.
+    """
+    needed: tuple[str, ...] = ()
+    if image.flavour == "cpu-full":
+        needed = CPU_FULL_REQUIREMENTS if entry.handler == BATCHED else CPU_FULL_REQUIREMENTS + STOCK_REQUIREMENTS
+    return requirement_lines(entry.packages, needed)
 
 
 def code_of(entry: ModelEntry) -> Mapping[str, bytes]:
-    """The files of the entry's handler by name; none where the server's own handler serves it."""
-    return handler_files(entry.handler) if entry.handler == BATCHED else {}
+    """The files of the entry's handler by name, none where the server's own handler serves it, and its wheels."""
+    return {**(handler_files(entry.handler) if entry.handler == BATCHED else {}), **wheels_of(entry.packages)}
 
 
 def files_of(entry: ModelEntry, image: Image, weights_bucket: str | None = None) -> dict[str, bytes]:

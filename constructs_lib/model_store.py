@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from itertools import starmap
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import aws_cdk as cdk
@@ -11,9 +12,10 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-import cohost.artifacts
 from cohost.artifacts.request import BUNDLE
+from cohost.artifacts.wheels import wheel_reference
 from constructs_lib.acknowledgements import acknowledge, arn_finding
+from constructs_lib.publisher_code import publisher_code
 from constructs_lib.store_event import event_fault
 
 if TYPE_CHECKING:
@@ -27,10 +29,6 @@ RESOURCE_TYPE: Final = "Custom::LmiModelStore"
 FUNCTION_TIMEOUT: Final = cdk.Duration.minutes(15)
 # A function that dies cannot answer; without this, CloudFormation would wait for an hour.
 SERVICE_TIMEOUT: Final = cdk.Duration.minutes(16)
-
-# The folders `artifacts` and `handler`, and of them the sources alone, so that compiled files never change the asset.
-_ASSET_ROOT: Final = Path(cohost.artifacts.__file__).parent.parent
-_ASSET_EXCLUDES: Final = ("*", "!artifacts", "!artifacts/*.py", "!handler", "!handler/*.py")
 
 
 class ModelStore(Construct):
@@ -47,6 +45,7 @@ class ModelStore(Construct):
         models: the properties of each model's serving.properties, by model name.
         requirements: the lines of a requirements.txt beside them, by model name. A model left out has none.
         handlers: the handler whose code goes into the archive, as "name@version", by model name.
+        wheels: the wheels that travel in the archive, contents by file name, by model name. A model left out has none.
         weights: the weights that the archives name and that lie in S3. None where all come from the Hub.
         keep_on_destroy: True leaves the published archives in the bucket when the stack goes, False removes them.
         bundle: True publishes all models as one archive with a folder for each, for a container that loads them all
@@ -63,6 +62,7 @@ class ModelStore(Construct):
         models: Mapping[str, Mapping[str, str]],
         requirements: Mapping[str, tuple[str, ...]],
         handlers: Mapping[str, str],
+        wheels: Mapping[str, Mapping[str, bytes]] = MappingProxyType({}),
         weights: ModelWeights | None = None,
         keep_on_destroy: bool,
         bundle: bool = False,
@@ -74,7 +74,11 @@ class ModelStore(Construct):
         required = {name: "\n".join(lines) for name, lines in requirements.items() if lines}
         if fault := event_fault(models, required):
             cdk.Annotations.of(self).add_error(fault)
-        function = self._function()
+        with publisher_code({name: file for files in wheels.values() for name, file in files.items()}) as code:
+            function = self._function(code)
+        packed = {
+            name: " ".join(starmap(wheel_reference, sorted(files.items()))) for name, files in wheels.items() if files
+        }
         self._resource = cdk.CustomResource(
             self,
             "Archives",
@@ -87,6 +91,7 @@ class ModelStore(Construct):
                 "Models": {name: dict(properties) for name, properties in models.items()},
                 **({"Requirements": required} if required else {}),
                 **({"Handlers": dict(handlers)} if handlers else {}),
+                **({"Wheels": packed} if packed else {}),
                 **({"Layout": BUNDLE} if bundle else {}),
                 **({"WeightsBucket": weights.bucket_name} if weights and weights.bucket_name else {}),
             },
@@ -128,7 +133,7 @@ class ModelStore(Construct):
     def _objects_arn(self) -> str:
         return f"{self._bucket.bucket_arn}/{self._prefix}*"
 
-    def _function(self) -> lambda_.Function:
+    def _function(self, code: lambda_.Code) -> lambda_.Function:
         log_group = logs.LogGroup(
             self, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY
         )
@@ -136,9 +141,7 @@ class ModelStore(Construct):
             self,
             "Function",
             description="Publishes model archives below a prefix and removes those that it published",
-            code=lambda_.Code.from_asset(
-                str(_ASSET_ROOT), exclude=list(_ASSET_EXCLUDES), ignore_mode=cdk.IgnoreMode.GIT
-            ),
+            code=code,
             handler="artifacts.index.on_event",
             runtime=lambda_.Runtime.PYTHON_3_13,
             architecture=lambda_.Architecture.ARM_64,

@@ -11,6 +11,7 @@ import aws_cdk as cdk
 from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.images import locate_image, parse_image, parse_image_uri
 from cohost.instances import INSTANCES
+from cohost.packages import wheels_of
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
 from cohost.pricing_changes import PER_HOUR, planned_costs
@@ -73,6 +74,7 @@ class LmiCohostStack(cdk.Stack):
                 for name, entry in catalog.models.items()
                 if entry.handler == BATCHED
             },
+            wheels={name: wheels_of(entry.packages) for name, entry in catalog.models.items() if entry.packages},
             keep_on_destroy=keep,
             bundle=catalog.endpoint.topology == SCALE_TO_ZERO,
         )

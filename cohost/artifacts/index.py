@@ -1,8 +1,8 @@
 """The Lambda function behind `Custom::LmiModelStore`; its handler is `artifacts.index.on_event`.
 
 Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
-models that need some, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, and `WeightsBucket`, the
-bucket of weights that were pushed to S3. `Layout` is "archives" (one a model; the default) or "bundle" (one of all
+models that need some, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, `Wheels`, {name:
+"file.whl@sha256 …"}, and `WeightsBucket`, the bucket of weights that were pushed to S3. `Layout` is "archives" (one a model; the default) or "bundle" (one of all
 models). Its physical id is the S3 URI of the generation that holds the models, its attributes are `Generation` and
 `ModelDataUrl`, which is the same URI, or that of the bundle's archive.
 """

@@ -13,6 +13,7 @@ from .handlers import handler_files, handler_version
 from .layout import BUNDLE_NAME
 from .verify import startup_faults
 from .weights import Revision, revision_in, with_bucket
+from .wheels import wheel_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,7 +80,10 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
         name: model_files(
             with_bucket(settings, properties.get("WeightsBucket")),
             requirements.get(name, "").splitlines(),
-            _code(name, handlers[name]) if name in handlers else {},
+            {
+                **(_code(name, handlers[name]) if name in handlers else {}),
+                **wheel_files(name, properties.get("Wheels", {}).get(name, "")),
+            },
         )
         for name, settings in properties["Models"].items()
     }
@@ -137,6 +141,7 @@ def _model_faults(properties: Mapping[str, Any]) -> Iterator[str]:
         yield from _settings_faults(name, settings)
     yield from _text_faults("Requirements", properties.get("Requirements", {}), models)
     yield from _text_faults("Handlers", properties.get("Handlers", {}), models)
+    yield from _text_faults("Wheels", properties.get("Wheels", {}), models)
 
 
 def _text_faults(field: str, texts: object, models: Mapping[str, Any]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
@@ -11,8 +12,9 @@ import pytest
 from synthesis import FLAGS, ROOT, make_catalog, make_stack, only, resources, statements, template_of, waits_for
 
 from cohost.artifacts.handlers import handler_version
+from cohost.artifacts.wheels import wheel_reference
 from cohost.render import properties_of
-from constructs_lib import model_store
+from constructs_lib import publisher_code
 from constructs_lib.model_bucket import ModelBucket
 from constructs_lib.model_store import ModelStore
 
@@ -186,6 +188,29 @@ def test_asset_is_the_artifacts_and_handler_folders_alone(product_catalog: Catal
     }
 
 
+def test_wheels_of_a_model_travel_with_the_functions_code(tmp_path: Path) -> None:
+    """The asset holds each wheel beside the two folders, and the resource names its content."""
+    # GIVEN
+    wheel = tmp_path / "kernel-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("kernel.py", "")
+    entry = {"model_id": "org/name", "task": "text-classification", "packages": [str(wheel)]}
+    catalog = make_catalog(models={"fast": {**entry, "handler": "batched"}, "plain": {**entry, "packages": []}})
+    # WHEN
+    stack = make_stack(catalog, outdir=tmp_path / "out")
+    stack.node.root.synth()  # type: ignore[attr-defined]
+    # THEN
+    _, store = only(template_of(stack), STORE)
+    assert store["Properties"]["Wheels"] == {"fast": wheel_reference(wheel.name, wheel.read_bytes())}
+    assert store["Properties"]["Requirements"] == {"fast": "--no-index\n--find-links .\nkernel==1.0"}
+    assets = [folder for folder in (tmp_path / "out").glob("asset.*") if (folder / "wheels").is_dir()]
+    (asset,) = assets
+    assert (asset / "wheels" / wheel.name).read_bytes() == wheel.read_bytes()
+    assert {file.name for file in asset.iterdir()} == {"artifacts", "handler", "wheels"}
+    index = (ROOT / "cohost/artifacts/index.py").read_bytes()
+    assert (asset / "artifacts" / "index.py").read_bytes() == index
+
+
 def test_asset_changes_with_its_sources_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, product_catalog: Catalog
 ) -> None:
@@ -194,7 +219,7 @@ def test_asset_changes_with_its_sources_only(
     shutil.copytree(
         ROOT / "cohost/artifacts", tmp_path / "cohost/artifacts", ignore=shutil.ignore_patterns("__pycache__")
     )
-    monkeypatch.setattr(model_store, "_ASSET_ROOT", tmp_path / "cohost")
+    monkeypatch.setattr(publisher_code, "_ROOT", tmp_path / "cohost")
     index = tmp_path / "cohost/artifacts/index.py"
 
     def code() -> dict[str, Any]:

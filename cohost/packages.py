@@ -1,0 +1,180 @@
+"""What a model's handler needs and the image lacks: pinned requirements, or wheels that travel inside the archive.
+
+DJL Serving runs `pip install -r` on an archive's requirements.txt before it starts a worker, and only warns when pip
+fails (`PyEnv.installDependency` of its Python engine). pip reads a relative `--find-links` from the folder of the
+requirements file if it is there (pip's `req_file.py`), so wheels beside that file are found wherever the server unpacks
+the archive.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import AfterValidator, ValidationInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+PACKAGES = (
+    "requirements with one version such as disentangled-flash==1.1.1, or .whl files by their path from the catalog's "
+    "folder"
+)
+WHEEL_MIB: Final = 20
+"""A wheel of more is refused: it would be unpacked for each model, and the function that publishes has 512 MB."""
+WHEELS_MIB: Final = 60
+"""All wheels of a catalog together; a Lambda function's code may have 250 MB."""
+
+_MIB: Final = 1024 * 1024
+_PINNED = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9.!+_-]+)")
+_WHEEL = re.compile(
+    r"([A-Za-z0-9_.]+)-([A-Za-z0-9_.!]+)(?:-\d[A-Za-z0-9_.]*)?-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+\.whl"
+)
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """One package at one version; `wheel` is its file, None for one from an index."""
+
+    name: str
+    version: str
+    wheel: Path | None = None
+
+    @property
+    def line(self) -> str:
+        """Its line in a requirements.txt."""
+        return f"{self.name}=={self.version}"
+
+
+def package_of(text: str, folder: Path | None = None) -> Package:
+    """An entry of `packages`; a wheel's path starts at `folder`.
+
+    Raises:
+        ValueError: neither a requirement with one version nor a wheel's path.
+    """
+    if text.endswith(".whl"):
+        path = Path(text) if folder is None else folder / text
+        if not (match := _WHEEL.fullmatch(path.name)) or len(path.name) > _LONGEST_NAME:
+            raise _fault(f"{text!r} is not named as a wheel", "use the name that the wheel was built with")
+        return Package(name=_normal(match[1]), version=match[2], wheel=path)
+    if not (match := _PINNED.fullmatch(text)):
+        raise _fault(f"{text!r}", "write name==version, so that the same catalog gives the same container")
+    return Package(name=_normal(match[1]), version=match[2])
+
+
+def check_packages(texts: Sequence[str], folder: Path | None) -> list[str]:
+    """The entries of `packages` with wheels by their whole path.
+
+    Raises:
+        ValueError: all that is wrong with them.
+    """
+    faults: list[str] = []
+    packages: list[Package] = []
+    for text in texts:
+        try:
+            package = package_of(text, folder)
+            _check_wheel(package)
+        except ValueError as error:
+            faults.append(str(error))
+            continue
+        if package.name in {other.name for other in packages}:
+            faults.append(str(_fault(f"{package.name} a second time", "keep one of its entries")))
+        packages.append(package)
+    if faults:
+        raise ValueError(" | ".join(faults))
+    return [package.line if package.wheel is None else str(package.wheel) for package in packages]
+
+
+def requirement_lines(texts: Iterable[str], others: Sequence[str] = ()) -> tuple[str, ...]:
+    """The lines of a requirements.txt for the entries of `packages`, behind the lines that an image needs anyway.
+
+    An entry takes the place of an image's line about the same package. Where all are wheels, pip asks no network.
+    """
+    packages = [package_of(text) for text in texts]
+    names = {package.name for package in packages}
+    kept = [line for line in others if _normal(line.partition("==")[0]) not in names]
+    wheels = [package for package in packages if package.wheel is not None]
+    if not wheels:
+        options: tuple[str, ...] = ()
+    else:
+        options = ("--find-links .",) if kept or len(wheels) < len(packages) else ("--no-index", "--find-links .")
+    return (*options, *kept, *(package.line for package in packages))
+
+
+def wheels_of(texts: Iterable[str]) -> dict[str, bytes]:
+    """The wheels among the entries of `packages`, by file name."""
+    wheels = [package.wheel for package in map(package_of, texts) if package.wheel is not None]
+    return {wheel.name: wheel.read_bytes() for wheel in wheels}
+
+
+def package_faults(models: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What cannot be together on one server: the path of the value to change, and why.
+
+    All models of a server share one Python, so that the last version installed is everybody's.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    for model, texts in models.items():
+        for package in map(package_of, texts):
+            first, version = seen.setdefault(package.name, (model, package.version))
+            if version != package.version:
+                text = (
+                    f"{package.line} is not allowed beside {package.name}=={version} of the model {first!r}, since all "
+                    "models share one Python; allowed: one version of a package in a catalog; fix: write the same"
+                )
+                yield ("models", model, "packages"), text
+    yield from _wheel_faults(models)
+
+
+def _wheel_faults(models: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, ...], str]]:
+    files = {package.wheel for package in map(package_of, chain.from_iterable(models.values())) if package.wheel}
+    by_name = {file.name: file for file in files}
+    for file in sorted(files - set(by_name.values())):
+        text = (
+            f"{str(file)!r} is not allowed beside {str(by_name[file.name])!r}; allowed: one file of a name in a "
+            "catalog; fix: name the same file"
+        )
+        yield ("models",), text
+    size = sum(file.stat().st_size for file in files)
+    if size > WHEELS_MIB * _MIB:
+        text = (
+            f"wheels of {size / _MIB:.0f} MiB are too many; allowed: {WHEELS_MIB} MiB in all; "
+            "fix: name what can come from the package index as name==version"
+        )
+        yield ("models",), text
+
+
+def _checked(texts: list[str], info: ValidationInfo) -> list[str]:
+    return check_packages(texts, (info.context or {}).get("folder"))
+
+
+Packages = Annotated[list[str], AfterValidator(_checked)]
+"""The field of a catalog that is validated with the context {"folder": the folder that wheels' paths start at}."""
+
+
+def _check_wheel(package: Package) -> None:
+    path = package.wheel
+    if path is None:
+        return
+    if not path.is_file():
+        raise _fault(f"{str(path)!r}, which is not there,", "put the file there, or correct the path")
+    if path.stat().st_size > WHEEL_MIB * _MIB:
+        raise _fault(
+            f"{path.name} of {path.stat().st_size / _MIB:.0f} MiB",
+            f"stay at {WHEEL_MIB} MiB, or write {package.line} for the package index",
+        )
+    if not zipfile.is_zipfile(path):
+        raise _fault(f"{path.name}, which is no zip file and so no wheel,", "copy or build it again")
+
+
+def _normal(name: str) -> str:
+    """A package's name as indexes and pip compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _fault(what: str, fix: str) -> ValueError:
+    return ValueError(f"{what} is not allowed; allowed: {PACKAGES}; fix: {fix}")

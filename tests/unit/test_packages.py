@@ -1,0 +1,196 @@
+"""Packages of a model: pinned, or wheels that travel in the archive and are installed from there without a network."""
+
+from __future__ import annotations
+
+import ensurepip
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cohost.artifacts import wheels
+from cohost.artifacts.archive import content_digest, pack
+from cohost.artifacts.errors import ArtifactError
+from cohost.artifacts.request import models_of
+from cohost.artifacts.wheels import wheel_reference
+from cohost.catalog import ModelEntry, load_catalog
+from cohost.errors import CatalogError
+from cohost.images import parse_image
+from cohost.packages import WHEEL_MIB, package_faults, package_of, requirement_lines, wheels_of
+from cohost.render import CPU_FULL_REQUIREMENTS, code_of, files_of, requirements_for
+
+LMI = parse_image("djl-inference:0.36.0-lmi26.0.0-cu130")
+CPU_FULL = parse_image("djl-inference:0.36.0-cpu-full")
+CATALOG = """
+endpoint:
+  name: encoders
+  instance_type: ml.g5.xlarge
+  image: djl-inference:0.36.0-lmi26.0.0-cu130
+models:
+  nli:
+    model_id: org/nli
+    task: text-classification
+    handler: batched
+    packages: [{packages}]
+"""
+
+
+def write_wheel(folder: Path, name: str = "tiny_kernel-1.2-py3-none-any.whl", code: str = "ANSWER = 42\n") -> Path:
+    """A wheel of one module, as small as pip takes it."""
+    package, version = name.split("-")[:2]
+    files = {
+        f"{package}.py": code,
+        f"{package}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n",
+        f"{package}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{package}-{version}.dist-info/RECORD"] = "".join(f"{file},,\n" for file in files)
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        for file, text in files.items():
+            archive.writestr(zipfile.ZipInfo(file), text)
+    return folder / name
+
+
+def entry(*packages: str) -> ModelEntry:
+    """A model with these packages; wheels by their whole path."""
+    given = {"model_id": "org/nli", "task": "text-classification", "handler": "batched", "packages": list(packages)}
+    return ModelEntry.model_validate(given)
+
+
+def fault(tmp_path: Path, packages: str) -> str:
+    """What a catalog with these packages is refused for."""
+    path = tmp_path / "catalog.yaml"
+    path.write_text(CATALOG.format(packages=packages))
+    with pytest.raises(CatalogError) as caught:
+        load_catalog(path)
+    (only,) = caught.value.faults
+    return only
+
+
+@pytest.mark.parametrize(
+    ("packages", "part"),
+    [
+        ("disentangled-flash", "write name==version"),
+        ("disentangled-flash>=1.1", "write name==version"),
+        ("disentangled-flash==1.*", "write name==version"),
+        ("'einops==0.8.1 --pre'", "write name==version"),
+        ("'git+https://example.com/x'", "write name==version"),
+        ("'--index-url=x'", "write name==version"),
+        ("missing-1.0-py3-none-any.whl", "put the file there"),
+        ("../kernel.whl", "is not named as a wheel"),
+        ("'kernel-1.0+cu130-py3-none-any.whl'", "is not named as a wheel"),
+        ("tiny-kernel==1.2, tiny_kernel==1.3", "tiny-kernel a second time"),
+    ],
+)
+def test_what_would_not_give_the_same_container_is_refused(tmp_path: Path, packages: str, part: str) -> None:
+    """Only one version, and no way to say anything else to pip; the message names the field."""
+    text = fault(tmp_path, packages)
+    assert part in text
+    assert "models.nli.packages" in text
+
+
+def test_files_that_are_no_wheels_or_too_large_are_refused(tmp_path: Path) -> None:
+    """Before anything is deployed, by name and size."""
+    (tmp_path / "text-1.0-py3-none-any.whl").write_text("no zip")
+    assert "is no zip file" in fault(tmp_path, "text-1.0-py3-none-any.whl")
+    with (tmp_path / "large-1.0-py3-none-any.whl").open("wb") as file:
+        file.truncate((WHEEL_MIB + 1) * 1024 * 1024)
+    assert f"stay at {WHEEL_MIB} MiB, or write large==1.0" in fault(tmp_path, "large-1.0-py3-none-any.whl")
+
+
+def test_wheels_are_found_from_the_catalogs_folder(tmp_path: Path) -> None:
+    """Wherever the command is run."""
+    wheel = write_wheel(tmp_path / "wheels")
+    path = tmp_path / "catalog.yaml"
+    path.write_text(CATALOG.format(packages="wheels/tiny_kernel-1.2-py3-none-any.whl, Einops==0.8.1"))
+    packages = load_catalog(path).models["nli"].packages
+    assert packages == [str(wheel), "einops==0.8.1"]
+    assert wheels_of(packages) == {wheel.name: wheel.read_bytes()}
+
+
+def test_requirements_name_packages_behind_the_images_own(tmp_path: Path) -> None:
+    """Wheels alone keep pip off the network; an entry replaces what the image would get of the same package."""
+    wheel = str(write_wheel(tmp_path))
+    assert requirements_for(entry(), LMI) == ()
+    assert requirements_for(entry("einops==0.8.1"), LMI) == ("einops==0.8.1",)
+    assert requirements_for(entry(wheel), LMI) == ("--no-index", "--find-links .", "tiny-kernel==1.2")
+    assert requirements_for(entry(wheel, "einops==0.8.1"), LMI) == (
+        "--find-links .",
+        "tiny-kernel==1.2",
+        "einops==0.8.1",
+    )
+    replaced = requirements_for(entry("transformers==4.56.2"), CPU_FULL)
+    assert replaced == (*CPU_FULL_REQUIREMENTS[1:], "transformers==4.56.2")
+    assert requirement_lines([wheel], ("torch==2.11.0",))[0] == "--find-links ."
+
+
+def test_one_server_has_one_version_of_a_package(tmp_path: Path) -> None:
+    """All models share a Python; the message names the other model. Files of one name must be one file."""
+    ((place, text),) = package_faults({"a": ["einops==0.8.1"], "b": ["einops==0.8.1"], "c": ["einops==0.8.0"]})
+    assert (place, "of the model 'a'" in text) == (("models", "c", "packages"), True)
+    first, second = (str(write_wheel(tmp_path / name)) for name in "ab")
+    assert "one file of a name" in next(iter(package_faults({"a": [first], "b": [second]})))[1]
+
+
+def test_same_wheel_same_archive(tmp_path: Path) -> None:
+    """The archive's content follows from the wheel's: another file under the same name is another generation."""
+    wheel = write_wheel(tmp_path)
+    first = files_of(entry(str(wheel)), LMI)
+    again = files_of(entry(str(write_wheel(tmp_path / "elsewhere"))), LMI)
+    assert pack(first) == pack(again)
+    write_wheel(tmp_path, code="ANSWER = 43\n")
+    assert content_digest(files_of(entry(str(wheel)), LMI)) != content_digest(first)
+
+
+def test_pip_installs_from_the_unpacked_archive_without_a_network(tmp_path: Path) -> None:
+    """As the server calls it: `pip install -r` with the file's whole path, from another folder."""
+    archive = tmp_path / "model.tar.gz"
+    archive.write_bytes(pack(files_of(entry(str(write_wheel(tmp_path / "wheels"))), LMI)))
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "model", filter="data")
+    (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
+    command = [sys.executable, str(pip / "pip"), "install", "-q", "--target", str(tmp_path / "installed")]
+    done = subprocess.run(
+        [*command, "-r", str(tmp_path / "model" / "requirements.txt")],
+        cwd=tmp_path,
+        env={**os.environ, "PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "installed" / "tiny_kernel.py").read_text() == "ANSWER = 42\n"
+
+
+def test_the_publishing_function_packs_the_wheels_that_the_stack_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it writes is what the catalog's own archive holds; another content under the name is refused."""
+    wheel = write_wheel(tmp_path)
+    monkeypatch.setattr(wheels, "FOLDER", tmp_path)
+    properties = {
+        "Models": {"nli": {"engine": "Python"}},
+        "Requirements": {"nli": "\n".join(requirements_for(entry(str(wheel)), LMI))},
+        "Wheels": {"nli": wheel_reference(wheel.name, wheel.read_bytes())},
+    }
+    files = models_of(properties)["nli"]
+    assert files[wheel.name] == code_of(entry(str(wheel)))[wheel.name]
+    assert files["requirements.txt"] == b"--no-index\n--find-links .\ntiny-kernel==1.2\n"
+    wheel.write_bytes(b"something else")
+    with pytest.raises(ArtifactError, match=r"Wheels\.nli: .* is not in the function's code with this content"):
+        models_of(properties)
+    for wrong in ("kernel.whl", f"../x.whl@{hashlib.sha256().hexdigest()}"):
+        with pytest.raises(ArtifactError, match=r"Wheels\.nli: is .*; allowed is file\.whl@sha256"):
+            models_of(properties | {"Wheels": {"nli": wrong}})
+
+
+def test_wheels_with_a_build_number_keep_their_version() -> None:
+    """The version is the second part of a wheel's name, whatever follows (binary distribution format)."""
+    package = package_of("a_b-1.0-1-cp312-cp312-manylinux_2_28_x86_64.whl")
+    assert (package.name, package.version) == ("a-b", "1.0")
