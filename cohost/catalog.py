@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from cohost import catalog_rules as rules
 from cohost.catalog_designs import Designs, design_faults
+from cohost.catalog_expiry import ALLOWED_EXPIRES, Expires, expiry_faults
 from cohost.catalog_faults import Fault, PlacedFaultsError, faults_of
 from cohost.catalog_handlers import BatchedSettings
 from cohost.catalog_monitoring import DEFAULT_MONITORING, Monitoring
@@ -183,6 +184,7 @@ class Catalog(WeightsSettings, Settings):
     )
     budget: Budget | None = Field(default=None, description="monthly_usd, email")
     monitoring: Monitoring = Field(default=DEFAULT_MONITORING, description="email, dashboard, kms_key, alarms")
+    expires: Expires | None = Field(default=None, description=ALLOWED_EXPIRES)
     scaling: Scaling | None = Field(
         default=None,
         description="min, max, metric, target, scale_in_cooldown, scale_out_cooldown, idle_minutes, schedule",
@@ -203,6 +205,7 @@ class Catalog(WeightsSettings, Settings):
         faults = [
             *scaling_faults(self),
             *design_faults(self.designs, self.models),
+            *expiry_faults(self),
             *package_faults({name: entry.packages for name, entry in self.models.items()}),
         ]
         if faults:

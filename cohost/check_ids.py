@@ -12,6 +12,7 @@ ERRORS: Final = (
     "instance-cuda",
     "model-memory",
     "hub-offline",
+    "expires-past",
     "component-accelerators",
     "startup-environment",
     "startup-memory",

@@ -25,6 +25,7 @@ from cohost.artifacts.store import ModelStore
 from cohost.artifacts.verify import verify as verify_archive
 from cohost.catalog import ModelEntry
 from cohost.cli_cost import cost, diff, prices_app
+from cohost.cli_expiry import expire
 from cohost.cli_local import demo, local_app
 from cohost.cli_onnx import export_onnx
 from cohost.cli_options import (
@@ -59,7 +60,7 @@ app.add_typer(models_app, name="models")
 models_app.command("inspect")(inspect)
 app.add_typer(local_app, name="local")
 app.add_typer(prices_app, name="prices")
-for command in (demo, plan, cost, diff, simulate, bench, report, wake, sleep, export_onnx):
+for command in (demo, plan, cost, diff, simulate, bench, report, wake, sleep, expire, export_onnx):
     app.command()(command)
 
 

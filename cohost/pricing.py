@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cohost.clock import now
 from cohost.errors import CohostError
 
 if TYPE_CHECKING:
@@ -167,9 +168,7 @@ def money(amounts: tuple[float, float] | float | None, digits: int = 2) -> str:
 
 def today() -> dt.date:
     """The day by which prices are called old: that of SOURCE_DATE_EPOCH where it is set, so that a build can repeat."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    now = dt.datetime.fromtimestamp(int(epoch), dt.UTC) if epoch.isdecimal() else dt.datetime.now(dt.UTC)
-    return now.date()
+    return now().date()
 
 
 def price_note(price: Price | None, region: str, instance_type: str, day: dt.date) -> str | None:

@@ -47,6 +47,7 @@ class HostedEndpoint(EndpointMetrics, Construct):
         self.log_group = self._add_log_group("Logs", f"/aws/sagemaker/Endpoints/{endpoint_name}")
         self.execution_role = ExecutionRole(self, "ExecutionRole", image=image, log_group=self.log_group)
         store.grant_read(self.execution_role.role)
+        self.endpoint_config_name: str
         self._endpoint: sagemaker.CfnEndpoint
 
     @property
@@ -94,6 +95,7 @@ class HostedEndpoint(EndpointMetrics, Construct):
             self, "Config", production_variants=[variant], execution_role_arn=execution_role_arn
         )
         config.node.add_dependency(*config_waits_for)
+        self.endpoint_config_name = config.attr_endpoint_config_name
         self._endpoint = sagemaker.CfnEndpoint(
             self,
             "Endpoint",

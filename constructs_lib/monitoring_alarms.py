@@ -161,6 +161,6 @@ def _idle(endpoint: EndpointMetrics, alarms: Alarms) -> Iterator[_Watch]:
             of=alarms.idle_hours,
             datapoints=alarms.idle_hours,
             text=f"nobody called it for {alarms.idle_hours} h, and it bills; remove it with `cdk destroy`, or let it "
-            "end by itself with `cohost expire`",
+            "end by itself with `expires` in the catalog",
             below=True,
         )

@@ -10,21 +10,19 @@ import aws_cdk as cdk
 
 from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.images import locate_image, parse_image, parse_image_uri
-from cohost.instances import INSTANCES
 from cohost.packages import wheels_of
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
-from cohost.pricing_changes import PER_HOUR, planned_costs
+from cohost.pricing_changes import planned_costs
 from cohost.render import properties_of, requirements_for
 from cohost.routing import SCALE_TO_ZERO, addresses, component_name, find_route
 from constructs_lib.fit import misfits
 from constructs_lib.fit_catalog import catalog_misfits
 from constructs_lib.model_bucket import ModelBucket
 from constructs_lib.model_store import ModelStore
-from constructs_lib.monitoring import Monitoring
-from constructs_lib.monitoring_dashboard import Dashboard
 from constructs_lib.spend_guard import SpendGuard
 from stacks.endpoints import add_endpoint
+from stacks.watching import add_expiry, add_monitoring
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -80,40 +78,12 @@ class LmiCohostStack(cdk.Stack):
         )
         self._prices = load_prices()
         self.endpoint = add_endpoint(self, catalog, store=store, image=image, uri=uri)
-        self._watch(catalog)
+        self.monitoring = add_monitoring(self, catalog, endpoint=self.endpoint, prices=self._prices)
+        add_expiry(self, catalog, endpoint=self.endpoint, topic=self.monitoring.topic)
         if (budget := catalog.budget) is not None:
             SpendGuard(self, "Budget", monthly_usd=budget.monthly_usd, email=budget.email, tags=catalog.tags)
         self._annotate(catalog, image, uri)
         self._add_outputs(catalog, bucket, store)
-
-    def _watch(self, catalog: Catalog) -> None:
-        """Alarms, the topic that they tell, and the dashboard."""
-        settings = catalog.monitoring
-        instance = INSTANCES.get(catalog.endpoint.instance_type)
-        self.monitoring = Monitoring(
-            self,
-            "Monitoring",
-            endpoint=self.endpoint,
-            alarms=settings.alarms,
-            gpus=1 if instance is None else instance.gpus,
-            email=settings.email,
-            kms_key=settings.kms_key,
-        )
-        topic_arn = self.monitoring.topic.topic_arn
-        cdk.CfnOutput(self, "AlarmTopicArn", value=topic_arn, description="Alarms are published to this topic")
-        if settings.email is None:
-            cdk.CfnOutput(self, "AlarmSubscribe", value=_subscribe_command(topic_arn, self.region))
-        if settings.dashboard:
-            cost = planned_costs(catalog, self._prices, self.region)[PER_HOUR]
-            dashboard = Dashboard(
-                self,
-                "Dashboard",
-                endpoint=self.endpoint,
-                alarms=list(self.monitoring.alarms.values()),
-                usd_per_hour=cost.value,
-                price_source=cost.description,
-            )
-            cdk.CfnOutput(self, "DashboardUrl", value=dashboard.url)
 
     def _annotate(self, catalog: Catalog, image: Image, uri: ImageUri) -> None:
         annotations = cdk.Annotations.of(self)
@@ -156,11 +126,6 @@ def _image_uri(endpoint: Endpoint, region: str) -> ImageUri:
     if endpoint.image_uri is not None:
         return parse_image_uri(endpoint.image_uri)
     return locate_image(endpoint.image, region)
-
-
-def _subscribe_command(topic_arn: str, region: str) -> str:
-    """What to type to be told of alarms. The topic is a token, so nothing here is quoted."""
-    return f"aws sns subscribe --region {region} --topic-arn {topic_arn} --protocol email --notification-endpoint YOU@…"
 
 
 def _component_name(catalog: Catalog) -> str | None:

@@ -1,0 +1,81 @@
+"""The Lambda function behind `Custom::LmiEndOfLife`; its handler is `artifacts.end_of_life.on_event`.
+
+It turns a length of time into the moment that it ends at, counted from the deploy that made the resource or changed the
+length. CloudFormation asks again only when `Minutes` changes, so the moment stays over all other deploys. The physical
+id holds the moment, and nothing else is kept anywhere.
+
+Properties: `Minutes`, how long; `Expires`, the same as the catalog has it, for whoever reads a diff. Attributes: `At`
+and `ThenAt`, a minute later, both as `yyyy-mm-ddThh:mm:ss` in UTC.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+from .errors import ArtifactError
+from .reply import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Event = Mapping[str, Any]
+
+_log = logging.getLogger(__package__)
+# Lambda's root logger lets warnings and worse through.
+_log.setLevel(logging.INFO)
+
+_PHYSICAL_ID = re.compile(r"ends-(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
+_ONE_MINUTE = dt.timedelta(minutes=1)
+
+
+def on_event(event: Event, context: object) -> None:
+    """Answers CloudFormation exactly once.
+
+    Raises:
+        OSError: the answer could not be delivered; Lambda then repeats the event, which counts anew.
+    """
+    del context
+    reply = Reply(event)
+    try:
+        physical_id, data = _handle(event, reply, dt.datetime.now(dt.UTC))
+    except Exception as error:  # noqa: BLE001 - whatever it is: without an answer CloudFormation waits for an hour
+        _log.exception("%s failed", event.get("RequestType"))
+        reply.fail(str(error))
+    else:
+        reply.succeed(physical_id, data)
+
+
+def _handle(event: Event, reply: Reply, now: dt.datetime) -> tuple[str, dict[str, str]]:
+    match event.get("RequestType"):
+        case "Create":
+            return _outcome(now + _length(event.get("ResourceProperties", {})))
+        case "Update":
+            return _outcome(_kept(event) or now + _length(event.get("ResourceProperties", {})))
+        case "Delete":
+            return reply.physical_id, {}
+        case other:
+            raise ArtifactError(f"RequestType: is {other!a}; allowed are Create, Update, Delete; send one of these")
+
+
+def _kept(event: Event) -> dt.datetime | None:
+    """The moment that the resource has, if the update leaves its length alone."""
+    old, new = event.get("OldResourceProperties") or {}, event.get("ResourceProperties") or {}
+    found = _PHYSICAL_ID.fullmatch(event.get("PhysicalResourceId", ""))
+    if found is None or old.get("Minutes") != new.get("Minutes"):
+        return None
+    return dt.datetime.fromisoformat(found[1]).replace(tzinfo=dt.UTC)
+
+
+def _length(properties: Mapping[str, Any]) -> dt.timedelta:
+    minutes = str(properties.get("Minutes", ""))
+    if not minutes.isdecimal() or int(minutes) == 0:
+        raise ArtifactError(f"Minutes: is {minutes!a}; allowed is a whole number above 0; mend the template")
+    return dt.timedelta(minutes=int(minutes))
+
+
+def _outcome(moment: dt.datetime) -> tuple[str, dict[str, str]]:
+    at = f"{moment:%Y-%m-%dT%H:%M:%S}"
+    return f"ends-{at}", {"At": at, "ThenAt": f"{moment + _ONE_MINUTE:%Y-%m-%dT%H:%M:%S}"}

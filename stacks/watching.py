@@ -1,0 +1,79 @@
+"""What watches the endpoint of a catalog, and what ends it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import aws_cdk as cdk
+
+from cohost.catalog_expiry import is_past, read_expiry
+from cohost.clock import now
+from cohost.instances import INSTANCES
+from cohost.pricing_changes import PER_HOUR, planned_costs
+from constructs_lib.expiry import EndpointExpiry
+from constructs_lib.monitoring import Monitoring
+from constructs_lib.monitoring_dashboard import Dashboard
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_sns as sns
+
+    from cohost.catalog import Catalog
+    from cohost.pricing import PriceList
+    from constructs_lib.hosted_endpoint import HostedEndpoint
+
+# Of a type that no table has; GPU types are the rule.
+_UNKNOWN_GPUS: Final = 1
+
+
+def add_monitoring(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoint, prices: PriceList) -> Monitoring:
+    """Add alarms, the topic that they tell, and the dashboard; outputs say where they are."""
+    settings = catalog.monitoring
+    instance = INSTANCES.get(catalog.endpoint.instance_type)
+    monitoring = Monitoring(
+        stack,
+        "Monitoring",
+        endpoint=endpoint,
+        alarms=settings.alarms,
+        gpus=_UNKNOWN_GPUS if instance is None else instance.gpus,
+        email=settings.email,
+        kms_key=settings.kms_key,
+    )
+    topic_arn = monitoring.topic.topic_arn
+    cdk.CfnOutput(stack, "AlarmTopicArn", value=topic_arn, description="Alarms are published to this topic")
+    if settings.email is None:
+        # The topic is a token, so nothing is quoted; an ARN needs no quotes.
+        command = f"aws sns subscribe --region {stack.region} --topic-arn {topic_arn} --protocol email"
+        cdk.CfnOutput(stack, "AlarmSubscribe", value=f"{command} --notification-endpoint YOUR@ADDRESS")
+    if settings.dashboard:
+        cost = planned_costs(catalog, prices, stack.region)[PER_HOUR]
+        dashboard = Dashboard(
+            stack,
+            "Dashboard",
+            endpoint=endpoint,
+            alarms=list(monitoring.alarms.values()),
+            usd_per_hour=cost.value,
+            price_source=cost.description,
+        )
+        cdk.CfnOutput(stack, "DashboardUrl", value=dashboard.url)
+    return monitoring
+
+
+def add_expiry(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoint, topic: sns.ITopic) -> None:
+    """Add the end of the endpoint's life, where the catalog states one, and the output that `cohost expire` reads."""
+    if (stated := catalog.expires) is None:
+        return
+    if is_past(stated, now()):
+        cdk.Annotations.of(stack).add_error(
+            f"expires: {stated} is past; allowed: a moment to come; fix: write a later one, or take expires out "
+            "[lmi-cohost:expires-past]"
+        )
+    expiry = EndpointExpiry(
+        stack,
+        "Expiry",
+        endpoint=endpoint,
+        expiry=read_expiry(stated),
+        stated=stated,
+        topic=topic,
+        scaling=catalog.scaling,
+    )
+    cdk.CfnOutput(stack, "EndOfLife", value=expiry.facts, description="What `cohost expire` needs to know")
