@@ -70,9 +70,9 @@ bench: setup ## Time bundling and fleet planning; hold the estimate of activatio
 load: setup ## Deploy on this machine, run the short load test, write its report
 	python -m load_tests.on_this_machine
 
-bench-handler: setup ## Time both handlers on one server in one run, and the batching handler's memory
-	python benchmarks/handler.py
-	ONEDNN_PRIMITIVE_CACHE_CAPACITY=1 python benchmarks/handler_memory.py
+bench-handler: setup ## Time both handlers on one server in one run and hold the goals, memory too
+	@python benchmarks/handler.py; code=$$?; \
+	  ONEDNN_PRIMITIVE_CACHE_CAPACITY=1 python benchmarks/handler_memory.py && exit $$code
 
 bench-load: setup ## Compare the load generator's calls a second with boto3's and wrk's
 	python benchmarks/load.py

@@ -1,4 +1,8 @@
-"""Closed-loop load on one model: each client sends its next request when it has the answer to the last."""
+"""Closed-loop load on one model: each client sends its next request when it has the answer to the last.
+
+A load ends after so many seconds or so many calls. Calls that are under way then are waited for and counted in full, so
+no wait is left out of the percentiles.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 PERCENT = 100
 OK = 200
+MOST_SECONDS = 60.0
+"""Of a turn that is a number of calls, on a machine that is too busy for them."""
 
 
 @dataclass
@@ -26,6 +32,11 @@ class Sample:
     seconds: float = 0.0
     passes: int = 0
     sequences: int = 0
+
+    @property
+    def sequences_per_pass(self) -> float:
+        """How many sequences shared a forward pass, on average."""
+        return self.sequences / max(1, self.passes)
 
     @property
     def rate(self) -> float:
@@ -85,20 +96,25 @@ async def counters(url: str, model: str) -> dict[str, Any]:
     return sums
 
 
-async def load(url: str, model: str, bodies: Sequence[bytes], *, items: int, clients: int, seconds: float) -> Sample:
-    """Sends bodies of `items` texts each, over and over, from so many clients for so many seconds.
+async def load(
+    url: str, model: str, bodies: Sequence[bytes], *, items: int, clients: int, seconds: float, calls: int | None = None
+) -> Sample:
+    """Sends bodies of `items` texts each, over and over, from so many clients: `calls` in all, or for so many seconds.
 
     Raises:
         RuntimeError: an answer is not 200.
     """
     sample = Sample()
-    numbers = count()
+    numbers: Iterator[int] = count() if calls is None else iter(range(calls))
     started = time.perf_counter()
+    end = started + (seconds if calls is None else MOST_SECONDS)
 
     async def run() -> None:
         client = Client(url)
-        while time.perf_counter() - started < seconds:
-            body = bodies[next(numbers) % len(bodies)]
+        for number in numbers:
+            if time.perf_counter() >= end:
+                break
+            body = bodies[number % len(bodies)]
             before = time.perf_counter()
             status, answer = await client.post(f"/models/{model}/invoke", body)
             sample.latencies.append(time.perf_counter() - before)

@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import statistics
+import sys
 from typing import Any
 
 import psutil
@@ -26,6 +27,8 @@ from local_aws.lmi.handler_api import Input, Output
 CLIENTS = 32
 POINTS = 40
 MIB = 1024 * 1024
+# A mebibyte over 20,000 requests; a request that left its texts behind would leave some hundred bytes each time.
+MOST_KIB = 50.0
 LIST_EVERY, BAD_EVERY, TOP_K_EVERY = 5, 11, 3
 
 
@@ -83,7 +86,10 @@ def main() -> None:
     half = rss[len(rss) // 2 :]
     slope = statistics.linear_regression(range(len(half)), half).slope * POINTS / (requests / 1000)
     print(f"{requests} requests: RSS {rss[1]:.1f} MiB after the first, {half[0]:.1f} at half, {rss[-1]:.1f} at the end")
+    met = 1024 * slope < MOST_KIB
     print(f"slope over the second half: {1024 * slope:+.1f} KiB per 1,000 requests")
+    print(f"{'met   ' if met else 'MISSED'}  memory growth, under {MOST_KIB:g} KiB per 1,000 requests")
+    sys.exit(not met)
 
 
 if __name__ == "__main__":

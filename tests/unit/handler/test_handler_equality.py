@@ -138,7 +138,12 @@ def numbers(answer: Any) -> list[float]:
     ids=lambda value: value if isinstance(value, int) else getattr(value, "__name__", str(value).rpartition("/")[2]),
 )
 def test_random_requests_sent_together_answer_as_alone(
-    model: str, task: str, draw: Any, number: int, packing: bool, tmp_path: Path  # noqa: FBT001
+    model: str,
+    task: str,
+    draw: Any,
+    number: int,
+    packing: bool,  # noqa: FBT001
+    tmp_path: Path,
 ) -> None:
     """Each of 500 random requests, sent all at once, answers what transformers gives for it alone in fp32.
 

@@ -1,0 +1,106 @@
+"""What the batching handler has to reach against the stock one, and whether it did.
+
+p99 is judged on turns of a fixed number of calls. The server takes waiting requests out in an order that is not first
+in, first out: of 8 clients 3 take turns and 5 wait until the load ends (Java's PriorityQueue among equals, as in
+`local_aws/lmi/job_queue.py`). Five calls are more than a hundredth of all only in a turn of fewer than 500. There the
+stock handler's p99 is the length of the turn; in a longer one the same five callers wait as long and no longer show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from handler_load import Sample
+
+STOCK = "stock"
+FP32, BF16 = "fp32", "bf16"
+ALONE, CROWD_OF_8, CROWD_OF_32 = 1, 8, 32
+CALLS_FOR_P99 = {True: 360, False: 160}
+"""Calls of a turn with 8 clients, by whether lengths are mixed: over a hundred, under five hundred."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many clients send lists of so many texts, of 512 tokens each or of mixed lengths."""
+
+    clients: int
+    items: int
+    mixed: bool
+
+    @property
+    def name(self) -> str:
+        """As it stands in the table."""
+        sent = f"list of {self.items}" if self.items > 1 else f"{self.clients} client{'s'[: self.clients - 1]}"
+        return f"{'mixed' if self.mixed else '512  '} {sent}"
+
+    @property
+    def calls(self) -> int | None:
+        """How many calls make a turn; None where it is a time."""
+        return CALLS_FOR_P99[self.mixed] if self.clients == CROWD_OF_8 else None
+
+
+CASES = [Case(*size, mixed) for mixed in (False, True) for size in ((1, 1), (1, 8), (8, 1), (32, 1))]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure of a handler at a case, in ratio to the stock handler's or by itself, and its bound."""
+
+    text: str
+    handler: str
+    applies: Callable[[Case], bool]
+    figure: Callable[[Sample, Sample], float]
+    least: float | None = None
+    below: float | None = None
+
+    def met(self, value: float) -> bool:
+        """Whether a figure is good enough."""
+        return value >= self.least if self.least is not None else value < (self.below or 0.0)
+
+    @property
+    def bound(self) -> str:
+        """In words."""
+        return f"at least {self.least:g}" if self.least is not None else f"under {self.below:g}"
+
+
+def _rate(sample: Sample, stock: Sample) -> float:
+    return sample.rate / stock.rate
+
+
+def _p99(sample: Sample, stock: Sample) -> float:
+    return sample.percentile(99) / stock.percentile(99)
+
+
+GOALS = [
+    *(Goal("items/s, one client", one, lambda case: case.clients == ALONE, _rate, least=0.95) for one in (FP32, BF16)),
+    Goal("items/s, 32 clients, mixed", FP32, lambda case: case.clients == CROWD_OF_32 and case.mixed, _rate, least=1.3),
+    Goal("items/s, 32 clients, mixed", BF16, lambda case: case.clients == CROWD_OF_32 and case.mixed, _rate, least=2.0),
+    *(Goal("p99, 8 clients", one, lambda case: case.clients == CROWD_OF_8, _p99, below=0.1) for one in (FP32, BF16)),
+    *(
+        Goal(
+            "sequences a pass, 32 clients",
+            one,
+            lambda case: case.clients == CROWD_OF_32,
+            lambda sample, _: sample.sequences_per_pass,
+            least=8.0,
+        )
+        for one in (FP32, BF16)
+    ),
+]
+
+
+def verdicts(results: Mapping[Case, Mapping[str, Sample]]) -> list[tuple[bool, str]]:
+    """A line for each goal and case, and whether it is met. A handler that did not run has none."""
+    lines = []
+    for goal in GOALS:
+        for case, samples in results.items():
+            if goal.handler in samples and goal.applies(case):
+                value = goal.figure(samples[goal.handler], samples[STOCK])
+                met = goal.met(value)
+                text = f"{case.name:<18} {goal.handler:<5} {goal.text:<29} {value:7.3f}, {goal.bound}"
+                lines.append((met, f"{'met   ' if met else 'MISSED'}  {text}"))
+    return lines
