@@ -88,7 +88,7 @@ class LocalAws:
         )
         self.functions = Functions(others=moto, clients=clients, folder=settings.state_dir / "functions")
         self.cloudformation = CloudFormation(clients=clients)
-        self.scheduler = Scheduler(others=moto, clients=clients)
+        self.scheduler = Scheduler(others=moto, clients=clients, now=clock.now)
         self._server = _AnnouncingServer(self._config(self._app(moto)), self._announce)
         self._on_ready: Callable[[LocalAws], None] = _nobody
 

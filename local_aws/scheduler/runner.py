@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from local_aws.scheduler.expression import Expression, ExpressionError, parse_expression
+from local_aws.sagemaker.faults import ValidationException
+from local_aws.scaling.schedule import check_schedule, next_time
 from local_aws.scheduler.targets import TargetError, invoke
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ POLL_SECONDS: Final = 0.05
 # Scheduler's defaults (API reference: RetryPolicy), and how long the emulation waits between two tries at most.
 _MOST_ATTEMPTS: Final = 185
 _MOST_AGE_SECONDS: Final = 86_400
-_MOST_BACKOFF: Final = timedelta(minutes=5)
+_MOST_BACKOFF_SECONDS: Final = 300
 _DEFINING: Final = (
     "ScheduleExpression", "ScheduleExpressionTimezone", "StartDate", "EndDate", "State", "Target",
     "ActionAfterCompletion", "LastModificationDate",
@@ -38,14 +39,22 @@ Key = tuple[str, str, str]
 
 @dataclass(kw_only=True)
 class _Entry:
-    """A schedule under watch. `due` is its next time, `since` and `attempts` are of a call that failed so far."""
+    """A schedule under watch, with times of the clock in seconds since 1970.
+
+    `anchor` is what a rate is counted from, `due` the next time, None for never; `since` and `attempts` are of a call
+    that failed so far.
+    """
 
     definition: Mapping[str, Any]
-    expression: Expression
-    anchor: datetime
-    due: datetime | None
-    since: datetime | None = None
+    anchor: float
+    due: float | None
+    since: float | None = None
     attempts: int = 0
+
+    @property
+    def kind(self) -> str:
+        """at, rate or cron."""
+        return str(self.definition["ScheduleExpression"]).partition("(")[0]
 
 
 class Scheduler:
@@ -56,13 +65,13 @@ class Scheduler:
     Args:
         others: moto, which keeps schedules and groups.
         clients: boto3 clients of the front door, for the targets.
-        now: the emulation's clock, an aware time; left out, the machine's.
+        now: the emulation's clock in seconds since 1970; left out, the machine's.
     """
 
-    def __init__(self, *, others: ASGIApp, clients: Clients, now: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, *, others: ASGIApp, clients: Clients, now: Callable[[], float] = time.time) -> None:
         self._others = others
         self._clients = clients
-        self._now = now or _utc_now
+        self._now = now
         self._seen = self._now()
         self._regions: set[str] = set()
         self._entries: dict[Key, _Entry] = {}
@@ -132,14 +141,15 @@ class Scheduler:
         if definition is None or (former is not None and former.definition == definition):
             return former if definition is not None else None
         try:
-            expression = parse_expression(definition["ScheduleExpression"], definition["ScheduleExpressionTimezone"])
-        except ExpressionError as error:
-            _LOGGER.warning("schedule %s: %s", "/".join(key), error)
+            check_schedule(definition["ScheduleExpression"], definition["ScheduleExpressionTimezone"] or "UTC")
+        except ValidationException as fault:
+            _LOGGER.warning("schedule %s: %s", "/".join(key), fault)
             return None
-        anchor = max(definition["StartDate"] or self._seen, self._seen)
-        entry = _Entry(definition=definition, expression=expression, anchor=anchor, due=None)
-        # Moments before the anchor count from it, so that a rate without a start date begins at once, as the service's.
-        entry.due = self._next(entry, self._seen - timedelta(microseconds=1))
+        start = definition["StartDate"]
+        anchor = self._seen if start is None else max(start.timestamp(), self._seen)
+        entry = _Entry(definition=definition, anchor=anchor, due=None)
+        # A rate without a start date begins at once (user guide: "Rate-based schedules").
+        entry.due = anchor if entry.kind == "rate" and self._is_on(entry, anchor) else self._next(entry, self._seen)
         return entry
 
     def _definition(self, key: Key) -> Mapping[str, Any] | None:
@@ -150,13 +160,16 @@ class Scheduler:
             return None
         return {field: answer.get(field) for field in _DEFINING}
 
+    def _next(self, entry: _Entry, after: float) -> float | None:
+        text, zone = entry.definition["ScheduleExpression"], entry.definition["ScheduleExpressionTimezone"]
+        due = next_time(text, zone or "UTC", after, start=entry.anchor)
+        return due if due is not None and self._is_on(entry, due) else None
+
     @staticmethod
-    def _next(entry: _Entry, moment: datetime) -> datetime | None:
-        if entry.definition["State"] != "ENABLED":
-            return None
-        due = entry.expression.next_after(moment, anchor=entry.anchor)
-        end = None if entry.expression.once else entry.definition["EndDate"]
-        return None if due is None or (end is not None and due > end) else due
+    def _is_on(entry: _Entry, moment: float) -> bool:
+        """Whether the schedule is enabled and, if it recurs, not over by then."""
+        end = None if entry.kind == "at" else entry.definition["EndDate"]
+        return entry.definition["State"] == "ENABLED" and (end is None or moment <= end.timestamp())
 
     def _call_what_is_due(self) -> None:
         now = self._now()
@@ -169,7 +182,7 @@ class Scheduler:
                 continue
             self._call(key, entry, now)
 
-    def _call(self, key: Key, entry: _Entry, now: datetime) -> None:
+    def _call(self, key: Key, entry: _Entry, now: float) -> None:
         target = entry.definition["Target"]
         try:
             invoke(target, self._clients, key[0])
@@ -182,24 +195,20 @@ class Scheduler:
         self._finish(key, entry, now)
 
     @staticmethod
-    def _will_retry(entry: _Entry, now: datetime) -> bool:
+    def _will_retry(entry: _Entry, now: float) -> bool:
         """Whether a call that failed is tried again; then `due` says when."""
         policy = entry.definition["Target"].get("RetryPolicy", {})
         entry.since = entry.since or entry.due or now
         entry.attempts += 1
-        age = timedelta(seconds=policy.get("MaximumEventAgeInSeconds", _MOST_AGE_SECONDS))
+        age = policy.get("MaximumEventAgeInSeconds", _MOST_AGE_SECONDS)
         if entry.attempts > policy.get("MaximumRetryAttempts", _MOST_ATTEMPTS) or now - entry.since > age:
             return False
-        entry.due = now + min(timedelta(seconds=2 ** min(entry.attempts, 16)), _MOST_BACKOFF)
+        entry.due = now + min(2.0**entry.attempts, _MOST_BACKOFF_SECONDS)
         return True
 
-    def _finish(self, key: Key, entry: _Entry, now: datetime) -> None:
+    def _finish(self, key: Key, entry: _Entry, now: float) -> None:
         entry.since, entry.attempts = None, 0
-        entry.due = None if entry.expression.once else self._next(entry, now)
+        entry.due = None if entry.kind == "at" else self._next(entry, now)
         if entry.due is None and entry.definition["ActionAfterCompletion"] == "DELETE":
             region, group, name = key
             self._clients.get("scheduler", region).delete_schedule(GroupName=group, Name=name)
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)

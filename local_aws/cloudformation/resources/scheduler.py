@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Final
 
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, call, call_if_there
-from local_aws.scheduler.expression import ExpressionError, parse_expression
+from local_aws.sagemaker.faults import ValidationException
+from local_aws.scaling.schedule import check_schedule
 from local_aws.scheduler.targets import TargetError, check_target
 
 NAME_LIMIT: Final = 64
@@ -44,11 +45,9 @@ class Schedule(ResourceType):
     def _put(request: Request, method: str, name: str) -> Outcome:
         settings: dict[str, Any] = {key: request.properties.get(key) for key in _SETTINGS}
         try:
-            parse_expression(str(settings["ScheduleExpression"]), settings["ScheduleExpressionTimezone"])
+            check_schedule(str(settings["ScheduleExpression"]), settings["ScheduleExpressionTimezone"] or "UTC")
             check_target(settings["Target"])
-        except ExpressionError as error:
-            raise ResourceFailure(f"Invalid Schedule Expression {settings['ScheduleExpression']}: {error}") from error
-        except TargetError as error:
+        except (ValidationException, TargetError) as error:
             raise ResourceFailure(str(error)) from error
         arn = call(request.client("scheduler"), method, Name=name, **settings)["ScheduleArn"]
         return Outcome(physical_id=name, attributes={"Arn": arn})

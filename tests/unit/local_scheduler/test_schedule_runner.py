@@ -28,6 +28,10 @@ class World:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.refusals = 0
 
+    def now(self) -> float:
+        """The clock."""
+        return self.time.timestamp()
+
     def get(self, service: str, region: str) -> World:
         """The client of every service."""
         assert region == "us-east-1"
@@ -88,7 +92,7 @@ class Watch:
         self.world = World()
         clients: Any = self.world
         others: Any = None
-        self.scheduler = Scheduler(others=others, clients=clients, now=lambda: self.world.time)
+        self.scheduler = Scheduler(others=others, clients=clients, now=self.world.now)
 
     def put(self, **schedules: dict[str, Any]) -> None:
         """Change the store."""
@@ -192,6 +196,13 @@ def test_other_targets_are_a_topic_and_the_api_of_scaling(watch: Watch) -> None:
         ("publish", {"TopicArn": TOPIC, "Message": "the end"}),
         ("register_scalable_target", {"MinCapacity": 0, "MaxCapacity": 0}),
     ]
+
+
+def test_expression_that_nobody_can_read_stops_no_other(watch: Watch) -> None:
+    """What came past CloudFormation's check is left alone, and the rest goes on."""
+    watch.put(a=schedule("in(5 minutes)"), b=schedule("at(2026-11-30T20:00:00)"))
+    watch.pass_time(hours=9)
+    assert len(watch.world.calls) == 1
 
 
 @pytest.mark.parametrize(
