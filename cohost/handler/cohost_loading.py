@@ -80,6 +80,8 @@ def load(options: Options) -> Loaded:
     )
     dtype, model = trials.with_dtype(model)
     forward = trials.fastest(model, dtype, offset)
+    # What held the weights in fp32 is free in torch's eyes only.
+    forward.free_memory()
     logger.info("%s: %s on %s, %s, %d threads, %d tokens", options.model, options.task, device, dtype, threads, limit)
     return Loaded(
         forward=forward,

@@ -10,6 +10,7 @@ from cohost.errors import CohostError
 from cohost.images import parse_image
 from cohost.instances import INSTANCES
 from cohost.plan.errors import PlanError
+from cohost.plan.largest_pass import largest_pass, loading_dtype, served_dtype
 from cohost.plan.workers import MIB, SERVER, Demand, WorkerMemory, cpu_worker_mib, gpu_worker
 
 if TYPE_CHECKING:
@@ -123,19 +124,20 @@ def usable_gpu_mib(instance: Instance) -> float:
 def demand_of(
     name: str, entry: ModelEntry, profile: Profile, *, on_gpu: bool, batch: int | None = None, tokens: int | None = None
 ) -> Demand:
-    """What a catalog entry asks for: its largest number of workers, batches of `batch_size` texts of full length.
+    """What a catalog entry asks for: its largest number of workers, and the largest pass of its handler.
 
-    `batch` and `tokens` replace what the entry says. The stock handler runs texts one by one unless a caller asks for
-    batches by `parameters.batch_size`, so `batch_size` is the most that its callers can be expected to send.
+    `batch` and `tokens` replace what the entry says.
     """
     device = entry.gpu if on_gpu else entry.cpu
+    texts, length = largest_pass(entry, profile.shape, on_gpu=on_gpu, tokens=tokens)
     return Demand(
         name=name,
         profile=profile,
         workers=1 if device is None else device.max_workers,
-        batch=batch or entry.batch_size or 1,
-        tokens=tokens or profile.shape.longest_input,
-        dtype=entry.dtype,
+        batch=batch or texts,
+        tokens=length,
+        dtype=served_dtype(entry),
+        loading_dtype=loading_dtype(entry),
     )
 
 

@@ -54,7 +54,8 @@ EMBEDDED: Final = HostFigures(cpu_worker_mib=430.0, gpu_worker_mib=0.0, router_m
 class Demand:
     """One model as it shall be served: how many workers, how large a batch of how long texts, in which dtype.
 
-    `batch` and `tokens` describe the largest forward pass; `dtype` None is the checkpoint's own.
+    `batch` and `tokens` describe the largest forward pass; `dtype` None is the checkpoint's own, and so is
+    `loading_dtype`, the one that the weights have before they are turned into it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Demand:
     batch: int
     tokens: int
     dtype: str | None
+    loading_dtype: str | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -81,10 +83,16 @@ class Demand:
         """The weights as they are served."""
         return self.profile.weight_bytes(self.dtype) / MIB
 
+    @property
+    def working_mib(self) -> float:
+        """What comes on top of the weights at the worst moment: the largest pass, or the larger weights of loading."""
+        loading = 0.0 if self.loading_dtype is None else self.profile.weight_bytes(self.loading_dtype) / MIB
+        return max(self.activation_mib, loading - self.weight_mib)
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerMemory:
-    """The parts of one GPU worker's memory, in MiB."""
+    """The parts of one GPU worker's memory, in MiB; `activations` are whatever comes and goes beside the weights."""
 
     context: float
     weights: float
@@ -104,7 +112,7 @@ class WorkerMemory:
 
 def gpu_worker(demand: Demand) -> WorkerMemory:
     """The GPU memory of one worker."""
-    activations = demand.activation_mib
+    activations = demand.working_mib
     return WorkerMemory(
         context=CUDA_CONTEXT_MIB,
         weights=demand.weight_mib,
@@ -115,4 +123,4 @@ def gpu_worker(demand: Demand) -> WorkerMemory:
 
 def cpu_worker_mib(demand: Demand, figures: HostFigures = SERVER) -> float:
     """The resident memory of one worker that computes on the CPU, in MiB."""
-    return figures.cpu_worker_mib + demand.weight_mib + demand.activation_mib
+    return figures.cpu_worker_mib + demand.weight_mib + demand.working_mib
