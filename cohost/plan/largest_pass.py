@@ -21,7 +21,7 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
 
     The stock handler runs texts one by one unless a caller asks for batches by `parameters.batch_size`, so `batch_size`
     is the most that its callers can be expected to send. The batching handler fills a pass up to `max_batch_tokens`,
-    whatever callers send, and cuts texts at `max_length`. Of all that fill a pass the longest texts need the most, since
+    whatever callers send, and cuts texts at `max_length`. Of all that fill a pass the longest texts need the most, for
     attention grows with the square of their length.
     """
     if entry.handler != BATCHED:
