@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 import boto3
 from botocore.config import Config
 
+from local_aws.settings import ACCESS_KEY, SECRET_KEY
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -80,6 +82,17 @@ class Front:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
+    def container_environment(self) -> dict[str, str]:
+        """What lets a container call the other services, as its execution role does inside SageMaker."""
+        return {
+            "AWS_ENDPOINT_URL": self._endpoint_url(),
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": self._region,
+            "AWS_DEFAULT_REGION": self._region,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
     def close(self) -> None:
         """Let the threads end; a call that still runs is not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -97,8 +110,8 @@ class Front:
 def _session(region: str) -> boto3.Session:
     """One session for all fronts: it keeps the services' models, which take long to read."""
     return boto3.Session(
-        aws_access_key_id="test",
-        aws_secret_access_key="test",  # noqa: S106 - the emulation takes any
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
         region_name=region,
     )
 

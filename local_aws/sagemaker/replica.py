@@ -176,7 +176,7 @@ class Replica:
             multi_model=plan.multi_model,
             hub_roots=host.hub_roots,
             log_file=self.log_file,
-            environment=plan.environment,
+            environment={**host.front.container_environment(), **plan.environment},
             memory_mb=plan.memory_mb,
             start_timeout_s=plan.startup_timeout_s,
         )

@@ -221,7 +221,8 @@ def test_a_component_can_bring_its_own_container(cloud: Cloud) -> None:
     cloud.create_component(ModelName=None, Container=container)
     described = cloud.wait_component("InService")["Specification"]["Container"]
     assert described["ArtifactUrl"] == "s3://models/p/all.tar.gz"
-    assert described["Environment"] == cloud.factory.started[0].options["environment"] == {"K": "v"}
+    assert described["Environment"] == {"K": "v"}
+    assert cloud.factory.started[0].options["environment"].items() >= {"K": "v"}.items()
     assert described["DeployedImage"]["ResolvedImage"] == image
     cloud.create_model("other", Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
     cloud.sagemaker.update_inference_component(InferenceComponentName="c", Specification={"ModelName": "other"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 
@@ -40,9 +41,25 @@ def test_a_container_is_started_as_the_model_says(cloud: Cloud) -> None:
     cloud.deploy(Environment={"SERVING_FEATURES": "x"})
     options = cloud.factory.started[0].options
     assert options["multi_model"] is True
-    assert options["environment"] == {"SERVING_FEATURES": "x", "SAGEMAKER_MULTI_MODEL": "true"}
+    own = {name: value for name, value in options["environment"].items() if not name.startswith("AWS_")}
+    assert own == {"SERVING_FEATURES": "x", "SAGEMAKER_MULTI_MODEL": "true"}
     assert options["memory_mb"] == 16384
     assert options["start_timeout_s"] == 600
+
+
+def test_a_container_can_call_the_other_services(cloud: Cloud) -> None:
+    """As with an execution role: a model whose id is an s3:// address is fetched by the container itself."""
+    cloud.deploy(Environment={"AWS_REGION": "eu-west-1"})
+    environment = cloud.factory.started[0].options["environment"]
+    s3 = boto3.client(
+        "s3",
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        region_name=environment["AWS_DEFAULT_REGION"],
+    )
+    assert "models" in {bucket["Name"] for bucket in s3.list_buckets()["Buckets"]}
+    assert environment["AWS_REGION"] == "eu-west-1"
 
 
 def test_a_creation_that_fails_says_why_and_can_only_be_deleted(cloud: Cloud) -> None:
