@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,16 +33,11 @@ StateOption = Annotated[
     Path,
     typer.Option("--state", envvar="COHOST_STATE", help="The folder for logs, fetched archives and the process id."),
 ]
+_DURATION: Any = {"parser": parse_seconds, "metavar": "DURATION", "show_default": "15m"}
 WakeTimeoutOption = Annotated[
-    float,
-    typer.Option(
-        "--wake-timeout",
-        parser=parse_seconds,
-        metavar="DURATION",
-        show_default="15m",
-        help="How long to wait for a copy at most, such as 15m.",
-    ),
+    float, typer.Option("--wake-timeout", **_DURATION, help="How long to wait for a copy at most, such as 15m.")
 ]
+TimeoutOption = Annotated[float, typer.Option("--timeout", **_DURATION, help="How long to wait at most, such as 15m.")]
 DEFAULT_CATALOG = Path("model_configs/encoders.yaml")
 OFFLINE_CATALOG = Path("model_configs/offline.yaml")
 

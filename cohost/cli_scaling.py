@@ -10,12 +10,12 @@ import typer
 from rich.text import Text
 
 from cohost import console
-from cohost.cli_options import JsonOption, StackOption, WakeTimeoutOption
+from cohost.cli_options import JsonOption, StackOption, TimeoutOption
 from cohost.client import CohostClient
 from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.pricing import load_prices
 from cohost.waking import WAKE_TIMEOUT_S
-from cohost.working_hours import put_to_sleep, wait_until_awake, wake_up
+from cohost.working_hours import Patience, put_to_sleep, wait_until_awake, wake_up
 
 if TYPE_CHECKING:
     from cohost.deployment import Deployment
@@ -26,7 +26,7 @@ def wake(
     copies: Annotated[
         int | None, typer.Option("--copies", min=1, help="Keep so many copies until `cohost sleep` (default: one now).")
     ] = None,
-    wake_timeout: WakeTimeoutOption = WAKE_TIMEOUT_S,
+    timeout: TimeoutOption = WAKE_TIMEOUT_S,
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
@@ -36,11 +36,13 @@ def wake(
     """
     session = boto3.Session()
     deployment = read_deployment(session.client("cloudformation"), stack)
-    change = wake_up(deployment, session, copies=copies)
     client = CohostClient.from_deployment(deployment, session)
     waking = f"Waking {deployment.endpoint_name}"
     with console.waiting(waking, waking) as notice:
-        found = wait_until_awake(deployment, session, client, limit_s=wake_timeout, notice=notice)
+        patience = Patience(limit_s=timeout, notice=notice)
+        started = patience.clock.now()
+        change = wake_up(deployment, session, patience, copies=copies)
+        found = wait_until_awake(deployment, session, patience.left(started), client)
     if as_json:
         console.print_json({**asdict(change), "running": found.current})
         return
@@ -53,6 +55,7 @@ def sleep(
     until_wake: Annotated[
         bool, typer.Option("--until-wake", help="Neither a call nor the schedule wakes it, only `cohost wake`.")
     ] = False,
+    timeout: TimeoutOption = WAKE_TIMEOUT_S,
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
@@ -62,7 +65,8 @@ def sleep(
     """
     session = boto3.Session()
     deployment = read_deployment(session.client("cloudformation"), stack)
-    change = put_to_sleep(deployment, session, until_wake=until_wake)
+    with console.waiting("Asking for no copies", "Waiting for a change that goes on") as notice:
+        change = put_to_sleep(deployment, session, Patience(limit_s=timeout, notice=notice), until_wake=until_wake)
     if as_json:
         console.print_json(asdict(change))
         return

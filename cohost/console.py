@@ -74,7 +74,8 @@ def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
 
 
 def _minutes(seconds: float) -> str:
-    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
 
 
 def print_status(status: Status) -> None:
@@ -90,7 +91,9 @@ def print_status(status: Status) -> None:
         *(() if status.component else (("models loaded now", _loaded(status)),)),
     )
     print_table(status.stack_name, ("", ""), facts)
-    rows = [(n, d[:12], "push" if n in status.not_in_outputs else "deploy") for n, d in status.archives.items()]
+    # The digest of an archive of all models begins with a word that says so.
+    digests = {name: digest.rpartition("-")[2][:12] for name, digest in status.archives.items()}
+    rows = [(n, d, "push" if n in status.not_in_outputs else "deploy") for n, d in digests.items()]
     print_table("Archives in the live generation", ("archive", "content", "published by"), rows)
 
 

@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
     from cohost.deployment import Deployment
 
+_UNDER_WAY = frozenset({"Creating", "Updating"})
 NAMESPACE: Literal["sagemaker"] = "sagemaker"
 DIMENSION: Literal["sagemaker:inference-component:DesiredCopyCount"] = "sagemaker:inference-component:DesiredCopyCount"
+
+
+class UnderWayError(StackError):
+    """A change of the component goes on, and no other one is taken until it has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +93,14 @@ class Component:
             raise self._fault("cannot be looked up", error) from error
 
     def set_copies(self, count: int) -> None:
-        """Ask for so many copies."""
+        """Ask for so many copies; raises UnderWayError while the last change goes on."""
         try:
             self._sagemaker.update_inference_component_runtime_config(
                 InferenceComponentName=self.name, DesiredRuntimeConfig={"CopyCount": count}
             )
         except ClientError as error:
-            raise self._fault(f"cannot be set to {count} copies", error) from error
+            fault = self._fault(f"cannot be set to {count} copies", error)
+            raise (UnderWayError(str(fault)) if self.copies().status in _UNDER_WAY else fault) from error
 
     def bounds(self) -> Bounds | None:
         """Its scalable target's bounds; None where nothing scales it."""

@@ -71,7 +71,7 @@ def refused(model: str, error: ClientError) -> InvocationError:
     status = response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"]
     message = response.get("OriginalMessage") or response["Error"].get("Message", str(error))
     where = "the model" if "OriginalStatusCode" in response else "the service"
-    text = f"model {model!r}: {where} answered {status} {code}: {' '.join(str(message).split())}"
+    text = f"model {model!r}: {where} answered {status} {code}: {' '.join(str(message).split()).rstrip('.')}"
     if is_no_capacity(code, str(message)):
         fix = (
             "; fix: wait for it, with `cohost invoke --wake` or `client.invoke(…, wake=True)`, or wake it beforehand "

@@ -7,13 +7,13 @@ once. What the deploy says stands in the stack's template, so that waking brings
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from cohost.copies import DIMENSION, Bounds, Component, need_component
+from cohost.copies import DIMENSION, Bounds, Component, UnderWayError, need_component
 from cohost.errors import InvocationError, NoCapacityError, StackError
 from cohost.waiting import Clock, Gate, LimitPassedError
 from cohost.waking import PAUSES
@@ -47,12 +47,33 @@ class Change:
     instance_type: str | None
 
 
-def put_to_sleep(deployment: Deployment, session: boto3.Session, *, until_wake: bool) -> Change:
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long a command waits at most, in seconds, who is told meanwhile, and by which clock."""
+
+    limit_s: float
+    notice: Callable[[Waiting], None]
+    clock: Clock = field(default_factory=Clock)
+
+    def left(self, started: float) -> Patience:
+        """What is left of it since a moment of its clock."""
+        return replace(self, limit_s=max(0.0, self.limit_s - (self.clock.now() - started)))
+
+    def wait(self, refusal: type[Exception], attempt: Callable[[], None]) -> None:
+        """Make an attempt again while it is refused; raises the last refusal when the limit has passed."""
+        try:
+            Gate(refusal, backoff=PAUSES, clock=self.clock).run(attempt, limit_s=self.limit_s, notice=self.notice)
+        except LimitPassedError as passed:
+            raise passed.last from None
+
+
+def put_to_sleep(deployment: Deployment, session: boto3.Session, patience: Patience, *, until_wake: bool) -> Change:
     """Ask for no copies, and lower auto scaling's minimum to none.
 
     Args:
         deployment: the stack's outputs.
         session: credentials.
+        patience: for a change of the component that goes on, which must have ended before.
         until_wake: neither a call nor the schedule wakes it until `wake_up`; else both do.
 
     Raises:
@@ -62,15 +83,16 @@ def put_to_sleep(deployment: Deployment, session: boto3.Session, *, until_wake: 
     component = Component(deployment, need_component(deployment, "sleep"), session)
     before = component.bounds()
     after = None if before is None else Bounds(minimum=0, maximum=before.maximum, suspended=until_wake)
-    return _change(deployment, session, component, before, after, lambda _: 0)
+    return _change(deployment, session, patience, component, (before, after), lambda _: 0)
 
 
-def wake_up(deployment: Deployment, session: boto3.Session, *, copies: int | None) -> Change:
+def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, *, copies: int | None) -> Change:
     """Ask for at least one copy, and let auto scaling work as it was deployed.
 
     Args:
         deployment: the stack's outputs.
         session: credentials.
+        patience: for a change of the component that goes on, which must have ended before.
         copies: how many to keep at least until it is put to sleep; None: one now, which may go when nobody calls.
 
     Raises:
@@ -83,17 +105,11 @@ def wake_up(deployment: Deployment, session: boto3.Session, *, copies: int | Non
     if before is not None:
         after = _awake_bounds(before, _deployed_bounds(deployment, session) or before, copies)
     least = max(copies or 1, after.minimum if after else 0)
-    return _change(deployment, session, component, before, after, lambda desired: max(desired, least))
+    return _change(deployment, session, patience, component, (before, after), lambda desired: max(desired, least))
 
 
 def wait_until_awake(
-    deployment: Deployment,
-    session: boto3.Session,
-    client: CohostClient,
-    *,
-    limit_s: float,
-    notice: Callable[[Waiting], None],
-    clock: Clock | None = None,
+    deployment: Deployment, session: boto3.Session, patience: Patience, client: CohostClient
 ) -> Copies:
     """Wait until a copy runs and the first model answers; the copies then.
 
@@ -104,17 +120,13 @@ def wait_until_awake(
         NoCapacityError: no copy runs when the limit has passed.
         InvocationError: the model answers with a fault of the server.
     """
-    clock = clock or Clock()
     component = Component(deployment, need_component(deployment, "wake"), session)
-    started = clock.now()
-    gate = Gate(NoCapacityError, backoff=PAUSES, clock=clock)
+    started = patience.clock.now()
+    patience.wait(NoCapacityError, lambda: _running(component))
+    left_s = patience.left(started).limit_s
+    model = next(iter(deployment.models))
     try:
-        gate.run(lambda: _running(component), limit_s=limit_s, notice=notice)
-    except LimitPassedError as passed:
-        raise passed.last from None
-    left_s = max(0.0, limit_s - (clock.now() - started))
-    try:
-        client.invoke(next(iter(deployment.models)), _ANYTHING, wake=True, wake_timeout_s=left_s, notice=notice)
+        client.invoke(model, _ANYTHING, wake=True, wake_timeout_s=left_s, notice=patience.notice)
     except InvocationError as error:
         if not _from_a_model(error):
             raise
@@ -151,12 +163,13 @@ def _running(component: Component) -> None:
 def _change(
     deployment: Deployment,
     session: boto3.Session,
+    patience: Patience,
     component: Component,
-    before: Bounds | None,
-    after: Bounds | None,
+    bounds: tuple[Bounds | None, Bounds | None],
     wanted: Callable[[int], int],
 ) -> Change:
-    """Change bounds and copies; the bounds go back if the copies are refused."""
+    """Change bounds (before, after) and copies; the bounds go back if the copies are refused, or on Ctrl-C."""
+    before, after = bounds
     desired = component.copies().desired
     copies = wanted(desired)
     stay, instance_type = _least_instances(deployment, session)
@@ -164,8 +177,8 @@ def _change(
         component.set_bounds(after)
     if copies != desired:
         try:
-            component.set_copies(copies)
-        except StackError:
+            patience.wait(UnderWayError, lambda: component.set_copies(copies))
+        except BaseException:
             if before is not None and after != before:
                 component.set_bounds(before)
             raise

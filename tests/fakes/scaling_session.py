@@ -41,7 +41,7 @@ class Session:
 
     `minimum` None: there is no scalable target. `refused` maps an operation to the error message that it fails with;
     `changes` are the changes that were asked for, in order; `calls` counts those of the endpoint. A copy that is wanted
-    runs after `starts_after` looks at the component.
+    runs after `starts_after` looks at the component; an "Updating" one refuses `busy_for` changes.
     """
 
     region_name = "us-east-1"
@@ -60,6 +60,7 @@ class Session:
         self.answers: list[Exception | bytes] = []
         self.starts_after = 2
         self.status = "InService"
+        self.busy_for = 0
 
     def client(self, service: str, **_: object) -> Any:
         """A client of any of the services."""
@@ -130,6 +131,11 @@ class Session:
     def update_inference_component_runtime_config(self, **given: Any) -> dict[str, Any]:
         """SageMaker."""
         self._check("UpdateInferenceComponentRuntimeConfig")
+        if self.status == "Updating":
+            self.busy_for -= 1
+            if self.busy_for >= 0:
+                raise fault("UpdateInferenceComponentRuntimeConfig", "Cannot update in-progress component")
+            self.status = "InService"
         self.desired = given["DesiredRuntimeConfig"]["CopyCount"]
         if not self.desired:
             self.current = 0

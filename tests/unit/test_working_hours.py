@@ -12,7 +12,7 @@ from cohost.client import CohostClient
 from cohost.copies import Bounds
 from cohost.errors import InvocationError, NoCapacityError, RoutingError, StackError
 from cohost.waiting import Clock
-from cohost.working_hours import put_to_sleep, wait_until_awake, wake_up
+from cohost.working_hours import Patience, put_to_sleep, wait_until_awake, wake_up
 
 if TYPE_CHECKING:
     from cohost.copies import Copies
@@ -20,20 +20,26 @@ if TYPE_CHECKING:
 MULTI_MODEL = dataclasses.replace(COMPONENT, topology="multi-model", inference_component_name=None)
 
 
+def patience(pauses: list[float] | None = None, limit_s: float = 900) -> Patience:
+    """What waits in no time, and keeps how long each pause would have been."""
+    kept = [] if pauses is None else pauses
+    clock = Clock(now=lambda: sum(kept), sleep=kept.append, jitter=lambda: 0.0)
+    return Patience(limit_s=limit_s, notice=lambda _: None, clock=clock)
+
+
 def wait(session: Session, limit_s: float = 900) -> tuple[Copies, list[float]]:
-    """Wait until the endpoint answers, in no time; the copies then, and the pauses."""
+    """Wait until the endpoint answers; the copies then, and the pauses."""
     pauses: list[float] = []
-    clock = Clock(now=lambda: sum(pauses), sleep=pauses.append, jitter=lambda: 0.0)
-    client = CohostClient(COMPONENT, runtime=session, s3=session, sagemaker=session, clock=clock)
-    found = wait_until_awake(COMPONENT, session, client, limit_s=limit_s, notice=lambda _: None, clock=clock)
-    return found, pauses
+    waits = patience(pauses, limit_s)
+    client = CohostClient(COMPONENT, runtime=session, s3=session, sagemaker=session, clock=waits.clock)
+    return wait_until_awake(COMPONENT, session, waits, client), pauses
 
 
 def test_sleep_asks_for_no_copies() -> None:
     """Where the deploy allows zero, only the copies change, and a call wakes it."""
     session = Session()
 
-    change = put_to_sleep(COMPONENT, session, until_wake=False)
+    change = put_to_sleep(COMPONENT, session, patience(), until_wake=False)
 
     assert session.changes == ["copies 0"]
     assert (change.copies_before, change.copies, change.bounds) == (1, 0, Bounds(minimum=0, maximum=2))
@@ -44,7 +50,7 @@ def test_sleep_lowers_a_minimum_first() -> None:
     """Auto scaling would bring a copy back at once; the instances that the endpoint keeps are told."""
     session = Session(desired=2, minimum=1, deployed_minimum=1)
 
-    change = put_to_sleep(COMPONENT, session, until_wake=False)
+    change = put_to_sleep(COMPONENT, session, patience(), until_wake=False)
 
     assert session.changes == ["bounds 0-2", "copies 0"]
     assert change.bounds_before == Bounds(minimum=1, maximum=2)
@@ -55,7 +61,7 @@ def test_sleep_until_wake_keeps_calls_from_waking_it() -> None:
     """Neither calls nor the schedule add copies while both are suspended."""
     session = Session()
 
-    put_to_sleep(COMPONENT, session, until_wake=True)
+    put_to_sleep(COMPONENT, session, patience(), until_wake=True)
 
     assert session.changes == ["bounds 0-2 suspended", "copies 0"]
 
@@ -64,7 +70,7 @@ def test_sleep_without_auto_scaling_changes_the_copies_alone() -> None:
     """A stack may have no scalable target."""
     session = Session(minimum=None)
 
-    assert put_to_sleep(COMPONENT, session, until_wake=True).bounds is None
+    assert put_to_sleep(COMPONENT, session, patience(), until_wake=True).bounds is None
     assert session.changes == ["copies 0"]
 
 
@@ -72,7 +78,7 @@ def test_sleep_of_what_sleeps_changes_nothing() -> None:
     """Asking twice is fine."""
     session = Session(desired=0)
 
-    put_to_sleep(COMPONENT, session, until_wake=False)
+    put_to_sleep(COMPONENT, session, patience(), until_wake=False)
 
     assert session.changes == []
 
@@ -83,19 +89,48 @@ def test_a_refused_change_leaves_the_bounds_as_they_were() -> None:
     session.refused["UpdateInferenceComponentRuntimeConfig"] = "Cannot update in-progress component"
 
     with pytest.raises(StackError, match=r"cannot be set to 0 copies: Cannot update .*; fix: wait until a change"):
-        put_to_sleep(COMPONENT, session, until_wake=True)
+        put_to_sleep(COMPONENT, session, patience(), until_wake=True)
 
     assert session.changes == ["bounds 0-2 suspended", "bounds 1-2"]
+
+
+def test_a_change_under_way_is_waited_for() -> None:
+    """Auto scaling may just be changing the copies: the command comes next, within its limit."""
+    session, pauses = Session(minimum=1, deployed_minimum=1), list[float]()
+    session.status, session.busy_for = "Updating", 2
+
+    put_to_sleep(COMPONENT, session, patience(pauses), until_wake=False)
+
+    assert (session.changes, pauses) == (["bounds 0-2", "copies 0"], [2, 4])
+    session.status, session.busy_for = "Updating", 100
+    session.changes.clear()
+    with pytest.raises(StackError, match="cannot be set to 2 copies: Cannot update in-progress"):
+        wake_up(COMPONENT, session, patience(limit_s=60), copies=2)
+    assert session.changes == ["bounds 2-2", "bounds 0-2"], "the bounds are as before"
+
+
+def test_ctrl_c_while_waiting_leaves_the_bounds_as_they_were() -> None:
+    """A command that is given up has changed nothing."""
+    session = Session(minimum=1, deployed_minimum=1)
+    session.status, session.busy_for = "Updating", 100
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    waits = Patience(limit_s=60, notice=lambda _: None, clock=Clock(sleep=interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        put_to_sleep(COMPONENT, session, waits, until_wake=False)
+    assert (session.minimum, session.desired) == (1, 1)
 
 
 @pytest.mark.parametrize("deployed", [0, 1])
 def test_wake_undoes_sleep(deployed: int) -> None:
     """Afterwards bounds and suspension are as deployed, and at least one copy is wanted."""
     session = Session(minimum=deployed, deployed_minimum=deployed)
-    put_to_sleep(COMPONENT, session, until_wake=True)
+    put_to_sleep(COMPONENT, session, patience(), until_wake=True)
     session.changes.clear()
 
-    wake_up(COMPONENT, session, copies=None)
+    wake_up(COMPONENT, session, patience(), copies=None)
 
     assert session.changes == [f"bounds {deployed}-2", "copies 1"]
 
@@ -104,11 +139,11 @@ def test_wake_keeps_copies_when_a_number_is_given() -> None:
     """For working hours: auto scaling does not go below, until the next sleep."""
     session = Session(desired=0)
 
-    change = wake_up(COMPONENT, session, copies=2)
+    change = wake_up(COMPONENT, session, patience(), copies=2)
 
     assert session.changes == ["bounds 2-2", "copies 2"]
     assert change.bounds == Bounds(minimum=2, maximum=2)
-    put_to_sleep(COMPONENT, session, until_wake=False)
+    put_to_sleep(COMPONENT, session, patience(), until_wake=False)
     assert (session.minimum, session.desired) == (0, 0)
 
 
@@ -116,7 +151,7 @@ def test_wake_of_what_is_awake_changes_nothing() -> None:
     """Copies that auto scaling added stay, and so does a minimum that the schedule set for these hours."""
     session = Session(desired=2, minimum=1)
 
-    assert wake_up(COMPONENT, session, copies=None).copies == 2
+    assert wake_up(COMPONENT, session, patience(), copies=None).copies == 2
     assert session.changes == []
 
 
@@ -125,7 +160,7 @@ def test_wake_restores_what_the_schedule_narrowed() -> None:
     session = Session(desired=0, maximum=3)
     session.maximum = 1
 
-    wake_up(COMPONENT, session, copies=3)
+    wake_up(COMPONENT, session, patience(), copies=3)
 
     assert session.changes == ["bounds 3-3", "copies 3"]
 
@@ -135,7 +170,7 @@ def test_wake_past_the_maximum_is_refused() -> None:
     session = Session(desired=0)
 
     with pytest.raises(StackError, match=r"--copies 3: .* up to 2; allowed: 1 to 2; fix: raise scaling\.max"):
-        wake_up(COMPONENT, session, copies=3)
+        wake_up(COMPONENT, session, patience(), copies=3)
     assert session.changes == []
 
 
@@ -143,7 +178,7 @@ def test_wake_without_auto_scaling_sets_the_copies() -> None:
     """A stack may have no scalable target."""
     session = Session(desired=0, minimum=None)
 
-    assert wake_up(COMPONENT, session, copies=3).copies == 3
+    assert wake_up(COMPONENT, session, patience(), copies=3).copies == 3
 
 
 def test_a_template_that_may_not_be_read_is_told() -> None:
@@ -152,7 +187,7 @@ def test_a_template_that_may_not_be_read_is_told() -> None:
     session.refused["GetTemplate"] = "no"
 
     with pytest.raises(StackError, match="cloudformation:GetTemplate"):
-        wake_up(COMPONENT, session, copies=None)
+        wake_up(COMPONENT, session, patience(), copies=None)
     assert session.changes == []
 
 
@@ -161,16 +196,16 @@ def test_a_multi_model_endpoint_is_told_the_way_out() -> None:
     session = Session()
     why = "SageMaker refuses that; .* `topology: scale-to-zero`"
     with pytest.raises(RoutingError, match=f"cohost wake: .* {why}"):
-        wake_up(MULTI_MODEL, session, copies=None)
+        wake_up(MULTI_MODEL, session, patience(), copies=None)
     with pytest.raises(RoutingError, match=f"cohost sleep: .* {why}"):
-        put_to_sleep(MULTI_MODEL, session, until_wake=False)
+        put_to_sleep(MULTI_MODEL, session, patience(), until_wake=False)
     assert session.changes == []
 
 
 def test_nothing_is_called_before_a_copy_runs() -> None:
     """A refused call would raise the alarm, and with it a copy more than asked for."""
     session = Session(desired=0)
-    wake_up(COMPONENT, session, copies=None)
+    wake_up(COMPONENT, session, patience(), copies=None)
     session.starts_after = 4
 
     found, pauses = wait(session)
