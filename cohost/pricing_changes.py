@@ -72,7 +72,7 @@ def _first_deploy(catalog: Catalog, price: Price | None, origin: str) -> CostLin
     hours = START_HOURS + idle_tail_hours(catalog.scaling)
     return CostLine(
         value=money(None if price is None else instances * price.usd_per_hour * hours),
-        description=f"creating or changing the models runs {instances} for {hours * 60:.0f} minutes, uncalled; {origin}",
+        description=f"new or changed models run {instances} for {hours * 60:.0f} minutes, uncalled; {origin}",
     )
 
 
