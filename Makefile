@@ -38,7 +38,7 @@ check: setup ## Lint, type-check, lint the synthesised templates; changes no fil
 	ruff format --check .
 	mypy
 	mypy app.py
-	for catalog in encoders offline; do \
+	for catalog in encoders offline examples/scale-to-zero; do \
 	  $(CDK) synth LmiCohostStack --quiet --output "cdk.out/$$catalog" --context "catalog=model_configs/$$catalog.yaml" && \
 	  cfn-lint --regions us-east-1 --template "cdk.out/$$catalog/LmiCohostStack.template.json" || exit 1; \
 	done
