@@ -11,7 +11,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cohost.deployment import DEFAULT_STACK, Deployment, read_deployment
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError
 from cohost.exchange import make_body, read_answer, refused, unreachable
-from cohost.routing import ARCHIVE_SUFFIX, Route, find_route
+from cohost.routing import ARCHIVE_SUFFIX, MULTI_MODEL, Route, find_route
+from cohost.translated import as_results
 from cohost.waiting import Backoff, Clock, Gate, LimitPassedError
 from cohost.waking import WAKE_TIMEOUT_S, Waker
 
@@ -140,7 +141,7 @@ class CohostClient:
         body = make_body(model, inputs, parameters)
         loading = self._loading.setdefault(model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock))
         try:
-            return self._awake(
+            answer = self._awake(
                 lambda: loading.run(
                     lambda: self._send(model, arguments, body), limit_s=ready_timeout_s, notice=_untold
                 ),
@@ -149,6 +150,7 @@ class CohostClient:
             )
         except LimitPassedError as passed:
             raise _too_late(passed.last) from passed.last
+        return as_results(answer, parameters)
 
     def route(self, model: str) -> Route:
         """Where calls of a model go.
@@ -158,8 +160,8 @@ class CohostClient:
         """
         deployment = self.deployment
         known = {**deployment.models, **self._pushed}
-        # A component's archive holds all its models, so nothing can have been pushed beside them.
-        if model not in known and deployment.inference_component_name is None:
+        # Nothing can have been pushed where a deploy alone publishes archives.
+        if model not in known and deployment.topology == MULTI_MODEL:
             self._pushed = self._list_live()
             known |= self._pushed
         return find_route(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost.errors import RoutingError, StackError
-from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
+from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +20,14 @@ DEFAULT_STACK = "LmiCohostStack"
 
 COMPONENT_OUTPUT = "InferenceComponentName"
 WEIGHTS_OUTPUT = "WeightsBucket"
+# Why only a deploy adds a model, by topology, and what the deploy does then.
+_WHY = {
+    SCALE_TO_ZERO: "serves one archive of all models, which never changes",
+    CPU_ONNX: "serves exported archives that are named by their content",
+    INFERENCE_COMPONENTS: "serves each model by a component of its own",
+}
+_THEN = {SCALE_TO_ZERO: ", which publishes a new archive and starts a copy with it before the old one goes"}
+
 _OUTPUTS = ("EndpointName", "BucketName", "Prefix", "Generation", "ModelDataUrl", "Region", "Topology", "Models")
 
 
@@ -48,14 +56,14 @@ class Deployment:
         """Check that a model can be added by itself.
 
         Raises:
-            RoutingError: one archive holds all models, so that only a deploy adds one.
+            RoutingError: only a deploy publishes what the endpoint serves.
         """
-        if self.inference_component_name is None:
+        if self.topology == MULTI_MODEL:
             return
+        why = _WHY.get(self.topology, _WHY[SCALE_TO_ZERO])
         msg = (
-            f"cohost push: endpoint {self.endpoint_name!r} has the topology {self.topology!r}, and serves one archive "
-            f"of all models, which never changes; allowed: {MULTI_MODEL}; fix: run `cdk deploy {self.stack_name}`, "
-            "which publishes a new archive and starts a copy with it before the old one goes"
+            f"cohost push: endpoint {self.endpoint_name!r} has the topology {self.topology!r}, and {why}; allowed: "
+            f"{MULTI_MODEL}; fix: run `cdk deploy {self.stack_name}`{_THEN.get(self.topology, '')}"
         )
         raise RoutingError(msg)
 

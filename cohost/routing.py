@@ -1,9 +1,11 @@
 """The one place that knows how a model is addressed on an endpoint.
 
 Callers say `mdeberta`; the topology decides what InvokeEndpoint needs for that: a TargetModel on a multi-model
-endpoint, or an inference component and the model's name in the custom attributes where one component's container
-serves all models. A wrong name, or the other topology's argument, stops here, before any request is sent, so that a
-call never reaches another model than the one asked for.
+endpoint, an inference component and the model's name in the custom attributes where one component's container serves
+all models, or the model's own component where each has one. The comparison designs are topologies too; `cpu-onnx` is a
+multi-model endpoint whose archives are named by their content, so their names come from the stack's outputs. A wrong
+name, or the other topology's argument, stops here, before any request is sent, so that a call never reaches another
+model than the one asked for.
 
 Source of the second way: DJL Serving 0.36.0 takes the model from `model_name=…` among the `;`-separated custom
 attributes, the last one if there are several, whatever its case and the spaces around it.
@@ -12,6 +14,7 @@ attributes, the last one if there are several, whatever its case and the spaces 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
 ARCHIVE_SUFFIX = ".tar.gz"
 MULTI_MODEL: Final = "multi-model"
 SCALE_TO_ZERO: Final = "scale-to-zero"
-TOPOLOGIES = (MULTI_MODEL, SCALE_TO_ZERO)
+CPU_ONNX: Final = "cpu-onnx"
+INFERENCE_COMPONENTS: Final = "inference-components"
+TOPOLOGIES = (MULTI_MODEL, SCALE_TO_ZERO, CPU_ONNX, INFERENCE_COMPONENTS)
 
 COMPONENT_SUFFIX = "-models"
 MODEL_NAME = "model_name"
@@ -38,17 +43,22 @@ MAX_ATTRIBUTES_LENGTH = 1024
 class Route:
     """How to reach one model: the endpoint, the model's name in the catalog, and the component that serves it.
 
-    `inference_component_name` is None on a multi-model endpoint, which has none.
+    `inference_component_name` is None on a multi-model endpoint, which has none; `alone` says that the component serves
+    this model only. `archive` is the TargetModel where it is not the model's name.
     """
 
     endpoint_name: str
     model: str
     inference_component_name: str | None = None
+    alone: bool = False
+    archive: str | None = None
 
     @property
     def target_model(self) -> str | None:
         """The TargetModel on a multi-model endpoint; None where an inference component serves the model."""
-        return target_model(self.model) if self.inference_component_name is None else None
+        if self.inference_component_name is not None:
+            return None
+        return target_model(self.model) if self.archive is None else self.archive
 
     def arguments(self, custom_attributes: str | None = None) -> dict[str, str]:
         """The keyword arguments that InvokeEndpoint takes for this route (API reference: InvokeEndpoint).
@@ -60,10 +70,8 @@ class Route:
             RoutingError: the attributes name a model themselves, are too long, or hold what a header field cannot.
         """
         own = [] if custom_attributes is None else [_checked(custom_attributes)]
-        if self.inference_component_name is None:
-            address = {"TargetModel": target_model(self.model)}
-        else:
-            address = {"InferenceComponentName": self.inference_component_name}
+        address = {"TargetModel": self.target_model, "InferenceComponentName": self.inference_component_name}
+        if self.inference_component_name is not None and not self.alone:
             own.append(f"{MODEL_NAME}={_checked_name(self.model)}")
         attributes = ";".join(own)
         if len(attributes) > MAX_ATTRIBUTES_LENGTH:
@@ -74,7 +82,7 @@ class Route:
             raise RoutingError(msg)
         return {
             "EndpointName": self.endpoint_name,
-            **address,
+            **{name: value for name, value in address.items() if value is not None},
             **({"CustomAttributes": attributes} if attributes else {}),
         }
 
@@ -106,6 +114,11 @@ def component_name(endpoint_name: str) -> str:
     return endpoint_name + COMPONENT_SUFFIX
 
 
+def own_component_name(endpoint_name: str, model: str) -> str:
+    """The name of the inference component that serves one model alone."""
+    return f"{endpoint_name}-{model}"
+
+
 def addresses(topology: str, models: Iterable[str]) -> dict[str, str]:
     """What stands for each model in a call: its TargetModel, or its name in the container."""
     return {name: target_model(name) if topology == MULTI_MODEL else name for name in models}
@@ -116,7 +129,7 @@ def find_route(
     endpoint_name: str,
     topology: str,
     model: str,
-    known: Iterable[str],
+    known: Iterable[str] | Mapping[str, str],
     inference_component_name: str | None = None,
 ) -> Route:
     """The route to a model by its name in the catalog.
@@ -125,7 +138,8 @@ def find_route(
         endpoint_name: the endpoint.
         topology: the catalog's `endpoint.topology`.
         model: the name in the catalog.
-        known: the names of all models that the endpoint serves.
+        known: the names of all models that the endpoint serves; with topology cpu-onnx the TargetModel of each, as the
+            stack's output Models has them.
         inference_component_name: the component of a scale-to-zero endpoint; None on a multi-model endpoint.
 
     Raises:
@@ -142,6 +156,11 @@ def find_route(
     names = sorted(known)
     if model not in names:
         raise RoutingError(_unknown(endpoint_name, model, names, inference_component_name))
+    if topology == INFERENCE_COMPONENTS:
+        component = own_component_name(endpoint_name, model)
+        return Route(endpoint_name=endpoint_name, model=model, inference_component_name=component, alone=True)
+    if topology == CPU_ONNX and isinstance(known, Mapping):
+        return Route(endpoint_name=endpoint_name, model=model, archive=known[model])
     return Route(endpoint_name=endpoint_name, model=model, inference_component_name=inference_component_name)
 
 

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from cohost.report.samples import Outcome
+from cohost.translated import count_results
 from cohost.waking import is_no_capacity
 
 LARGE_ANSWER_BYTES = 65_536
@@ -85,7 +86,9 @@ def _fault_of(body: bytes, items: int) -> str | None:
         return f"no JSON: {body[:DETAIL_LENGTH].decode(errors='replace')}"
     if not isinstance(content, list):
         return f"no list of results: {json.dumps(content)[:DETAIL_LENGTH]}"
-    return None if len(content) == items else f"{len(content)} results for {items} texts"
+    # DJL's translators answer one text without a list around its result.
+    found = count_results(content)
+    return None if found == items else f"{found} results for {items} texts"
 
 
 def _refuse(constant: str) -> float:

@@ -155,3 +155,21 @@ def test_attributes_that_cannot_be_sent_are_told(attributes: str, message: str) 
 
     assert message in str(caught.value)
     assert "fix: " in str(caught.value)
+
+
+def test_archive_named_by_its_content_comes_from_the_outputs() -> None:
+    """The CPU design's TargetModel is no model's name, so the stack says it."""
+    found = find_route(
+        endpoint_name="cpu", topology="cpu-onnx", model="nli", known={"nli": "5f1e.tar.gz", "minilm": "0a0b.tar.gz"}
+    )
+    assert found.arguments() == {"EndpointName": "cpu", "TargetModel": "5f1e.tar.gz"}
+    found.check_given(target_model="5f1e.tar.gz")
+
+
+def test_model_with_a_component_of_its_own_is_that_component() -> None:
+    """Nothing else is in the container, so no attribute names the model."""
+    found = route("nli", "inference-components")
+    assert found.arguments() == {"EndpointName": "lmi-cohost", "InferenceComponentName": "lmi-cohost-nli"}
+    assert found.arguments("trace=1")["CustomAttributes"] == "trace=1"
+    with pytest.raises(RoutingError, match="did you mean 'minilm'"):
+        route("minilmm", "inference-components")
