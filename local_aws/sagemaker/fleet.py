@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from local_aws.sagemaker.component_variant import ComponentVariant
 from local_aws.sagemaker.dispatch import all_of
 from local_aws.sagemaker.faults import ValidationError
+from local_aws.sagemaker.machine_use import MachineUse
 from local_aws.sagemaker.model_variant import ModelVariant
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ class Fleet:
         self.config_name = config_name
         self.variants: dict[str, Variant] = {plan.name: _variant(endpoint_name, plan, host) for plan in plans}
         self._credits = dict.fromkeys(self.variants, 0.0)
+        self._use = {
+            name: MachineUse(host.metrics.variant_meter(endpoint_name, name), host.clock, host.state_dir)
+            for name in self.variants
+        }
 
     @property
     def of_components(self) -> bool:
@@ -50,8 +55,9 @@ class Fleet:
 
     def report(self) -> None:
         """Record the metrics that no call records."""
-        for variant in self.variants.values():
+        for name, variant in self.variants.items():
             variant.report()
+            self._use[name].report(variant.instance_count)
 
     def choose(self, variant_name: str | None) -> Variant:
         """The variant for a call: the one it names, or by weight.

@@ -34,6 +34,16 @@ def test_calls_and_loads_are_measured(cloud: Cloud, wait: Callable[..., None]) -
     assert cloud.statistic("InvocationModelErrors", "Sum") == 0
 
 
+def test_instances_report_while_they_are_there(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """One value a minute from each instance, called or not: so an idle endpoint differs from one that is gone."""
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.deploy(count=2)
+    space = {"namespace": "/aws/sagemaker/Endpoints"}
+    wait(lambda: cloud.statistic("CPUUtilization", "SampleCount", **space) == 2)
+    assert 0 < cloud.statistic("MemoryUtilization", "Average", **space) <= 100
+    assert 0 < cloud.statistic("DiskUtilization", "Average", **space) <= 100
+
+
 def test_unloading_is_measured(cloud: Cloud, wait: Callable[..., None]) -> None:
     """An eviction gives ModelUnloadingTime, and a model loaded again is one more miss of the cache."""
     for name in "ab":
