@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from local_aws.sagemaker.faults import ValidationException, unsupported
-from local_aws.sagemaker.registry import tags_of
 from local_aws.scaling.capacity import scalable
 from local_aws.scaling.faults import ResourceNotFoundException
 from local_aws.scaling.records import NAMESPACE, Policy, Target
@@ -55,7 +54,7 @@ class AutoScaling:
             self._registry.add(target)
         target.minimum, target.maximum, target.occasion = minimum, maximum, ""
         target.suspended.update(request.get("SuspendedState") or {})
-        target.tags.update(tags_of(request))
+        target.tags.update(request.get("Tags") or {})
         target.role_arn = request.get("RoleARN") or target.role_arn
         self._scaler.keep_within_bounds(target)
         return {"ScalableTargetARN": target.arn}
