@@ -8,10 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cloud_fixtures.assembly import publish
 from cloud_fixtures.running import FrontDoor, running
+from typer.testing import CliRunner
+
+from cohost import cli
+from cohost.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 ACCOUNT = "123456789012"
 
@@ -31,17 +37,17 @@ def until(condition: Callable[[], bool], limit_s: float = 60) -> None:
         time.sleep(0.05)
 
 
-def settle(door: FrontDoor, status: str) -> dict[str, str]:
-    """Wait for the stack `s` to end its operation in a status; its outputs."""
+def settle(door: FrontDoor, status: str, name: str = "s") -> dict[str, str]:
+    """Wait for a stack to end its operation in a status; its outputs."""
     client = door.client("cloudformation")
 
     def now() -> dict[str, Any]:
-        stack: dict[str, Any] = client.describe_stacks(StackName="s")["Stacks"][0]
+        stack: dict[str, Any] = client.describe_stacks(StackName=name)["Stacks"][0]
         return stack
 
     until(lambda: not now()["StackStatus"].endswith("IN_PROGRESS"))
     stack = now()
-    events = client.describe_stack_events(StackName="s")["StackEvents"] if stack["StackStatus"] != status else []
+    events = client.describe_stack_events(StackName=name)["StackEvents"] if stack["StackStatus"] != status else []
     assert stack["StackStatus"] == status, [event.get("ResourceStatusReason") for event in events]
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
@@ -174,3 +180,128 @@ def test_schedule_with_a_target_that_nobody_can_call_fails_the_deploy(door: Fron
     settle(door, "ROLLBACK_COMPLETE")
     events = client.describe_stack_events(StackName="s")["StackEvents"]
     assert any("an action that only reads is no target" in event.get("ResourceStatusReason", "") for event in events)
+
+
+STACK = "LmiCohostStack"
+CAPABILITIES = ["CAPABILITY_NAMED_IAM"]
+# Eight hours in eight seconds.
+FAST = 3600
+
+
+def catalog(**settings: Any) -> Catalog:
+    """A catalog of one model."""
+    endpoint = {"name": "lmi", "instance_type": "ml.g5.xlarge", "image": "djl-inference:0.36.0-lmi26.0.0-cu130"}
+    model = {"model_id": "org/name", "task": "text-classification"}
+    return Catalog.model_validate({"endpoint": endpoint, "models": {"nli": model}, **settings})
+
+
+class Mailbox:
+    """A queue that is subscribed to a topic."""
+
+    def __init__(self, door: FrontDoor, topic: str) -> None:
+        self._sqs = door.client("sqs")
+        self._url = self._sqs.create_queue(QueueName="mail")["QueueUrl"]
+        self.messages: list[str] = []
+        door.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=f"arn:aws:sqs:us-east-1:{ACCOUNT}:mail")
+
+    def holds(self, text: str) -> bool:
+        """Whether a message with this text has come."""
+        for one in self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages", []):
+            self.messages.append(json.loads(one["Body"])["Message"])
+            self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"])
+        return any(text in message for message in self.messages)
+
+
+def deployed(door: FrontDoor, folder: Path, **settings: Any) -> dict[str, str]:
+    """Deploy the product's stack of a catalog; its outputs."""
+    arguments = publish(door, catalog(**settings), folder)
+    door.client("cloudformation").create_stack(**arguments, Capabilities=CAPABILITIES)
+    return settle(door, "CREATE_COMPLETE", STACK)
+
+
+def expire(*arguments: str) -> dict[str, Any]:
+    """Run `cohost expire` in this process."""
+    result = CliRunner().invoke(cli.app, ["expire", *arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    answer: dict[str, Any] = json.loads(result.stdout)
+    return answer
+
+
+@pytest.fixture
+def caller(door: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of somebody who works with the front door."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": door.server.url,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("caller")
+def test_end_deletes_the_endpoint_alone_and_the_command_brings_it_back(door: FrontDoor, tmp_path: Path) -> None:
+    """Moved, then come: only the endpoint is gone, the topic is told; prolonged, CloudFormation finds all as it was."""
+    outputs = deployed(door, tmp_path / "one", expires="8h")
+    mail, fake = Mailbox(door, outputs["AlarmTopicArn"]), door.sagemaker
+    first = expire()
+    in_eight_hours = datetime.now(UTC) + timedelta(hours=8)
+    assert abs(datetime.fromisoformat(first["at"]) - in_eight_hours) < timedelta(minutes=10)
+    assert (first["state"], first["action"]) == ("InService", "delete-endpoint")
+
+    later = expire("+4h")
+    assert datetime.fromisoformat(later["at"]) - datetime.fromisoformat(first["at"]) == timedelta(hours=4)
+    assert expire("never")["at"] is None
+    assert expire("8h")["at"] is not None
+
+    configs, models, (bucket,) = dict(fake.configs), dict(fake.models), _buckets(door)
+    door.set_speed(FAST)
+    until(lambda: fake.endpoints == {})
+    until(lambda: mail.holds("Endpoint lmi of stack LmiCohostStack has reached its end (expires: 8h) and is deleted"))
+    door.set_speed(1)
+    assert (fake.configs, fake.models) == (configs, models)
+    assert _keys(door, bucket) != []
+    assert expire()["state"] == "Gone"
+
+    back = expire("8h")
+    assert (back["state"], fake.endpoints) == ("InService", {"lmi": next(iter(configs))})
+    changed = publish(
+        door,
+        catalog(expires="8h", models={"nli": {"model_id": "org/other", "task": "text-classification"}}),
+        tmp_path / "two",
+    )
+    door.client("cloudformation").update_stack(**changed, Capabilities=CAPABILITIES)
+    settle(door, "UPDATE_COMPLETE", STACK)
+    assert list(fake.endpoints) == ["lmi"]
+    assert expire()["at"] == back["at"]
+
+
+@pytest.mark.usefixtures("caller")
+def test_deploy_onto_an_endpoint_that_has_ended_rolls_back(door: FrontDoor, tmp_path: Path) -> None:
+    """CloudFormation believes that it exists; the documents say to bring it back first."""
+    deployed(door, tmp_path / "one", expires="8h")
+    door.client("sagemaker").delete_endpoint(EndpointName="lmi")
+    changed = publish(
+        door,
+        catalog(expires="8h", models={"nli": {"model_id": "org/other", "task": "text-classification"}}),
+        tmp_path / "two",
+    )
+    door.client("cloudformation").update_stack(**changed, Capabilities=CAPABILITIES)
+    until(lambda: "ROLLBACK" in _status(door) and not _status(door).endswith("IN_PROGRESS"))
+    events = door.client("cloudformation").describe_stack_events(StackName=STACK)["StackEvents"]
+    assert any("Endpoint lmi was deleted" in event.get("ResourceStatusReason", "") for event in events)
+
+
+def _status(door: FrontDoor) -> str:
+    status: str = door.client("cloudformation").describe_stacks(StackName=STACK)["Stacks"][0]["StackStatus"]
+    return status
+
+
+def _buckets(door: FrontDoor) -> list[str]:
+    """The stack's own buckets."""
+    names = [one["Name"] for one in door.client("s3").list_buckets()["Buckets"]]
+    return [name for name in names if not name.startswith("cdk-")]
+
+
+def _keys(door: FrontDoor, bucket: str) -> list[str]:
+    return [one["Key"] for one in door.client("s3").list_objects_v2(Bucket=bucket).get("Contents", [])]

@@ -79,6 +79,13 @@ class FrontDoor:
         self.server = server
         self.sagemaker: FakeSageMaker = server.sagemaker
 
+    def set_speed(self, speed: float) -> None:
+        """Let the clock run so much faster from now on."""
+        body = json.dumps({"speed": speed}).encode()
+        put = urllib.request.Request(f"{self.server.url}/_cohost/clock", body, method="PUT")  # noqa: S310 - as below
+        with urllib.request.urlopen(put):  # noqa: S310 - our own address
+            pass
+
     def client(self, service: str, **config: Any) -> Any:
         """A boto3 client of the front door."""
         session: Any = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
@@ -88,9 +95,9 @@ class FrontDoor:
 
 
 @contextlib.contextmanager
-def running(state_dir: Path) -> Iterator[FrontDoor]:
+def running(state_dir: Path, *, speed: float = 1) -> Iterator[FrontDoor]:
     """Serve on a free port until the block ends."""
-    server = LocalAws(Settings(port=0, state_dir=state_dir), FakeSageMaker)
+    server = LocalAws(Settings(port=0, state_dir=state_dir, speed=speed), FakeSageMaker)
     ready = threading.Event()
     thread = threading.Thread(target=server.serve, args=(lambda _: ready.set(),))
     thread.start()
