@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 SHARES: Final = 1000
 """Utilisation is kept in thousandths."""
 
-_POINTS: Final = 8
+_POINTS: Final = 5
+_SAME_S: Final = 0.1
 
 
 @dataclass
@@ -74,7 +75,7 @@ class Tally:
         if waking:
             self.delayed += calls
             self.late[_minute_before(now)] += calls
-        points = min(_POINTS, calls)
+        points = min(_POINTS, calls) if abs(last - first) > _SAME_S else 1
         for index in range(points):
             share = (index + 1) * calls // points - index * calls // points
             wait = round(max(0.0, first + (last - first) * (index + 0.5) / points), 1)

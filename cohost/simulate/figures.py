@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from cohost.simulate.outcome import Outcome
 
 COST_COLUMNS: Final = ("USD/day", "USD/month", "hours/day", "cold starts")
-CALL_COLUMNS: Final = ("refused", "timed out", "delayed", "delay p50", "delay p95")
+CALL_COLUMNS: Final = ("refused", "timed out", "delayed", "delay p50, p95, min:s")
 LATENCY_COLUMNS: Final = tuple(f"p{quantile}" for quantile in QUANTILES)
 _HUNDREDTH, _MINUTE = 0.0001, 60.0
 
 
 def tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
     """Title, columns and rows of what it costs, of the calls that were not served at once, and of latencies."""
-    names = ("design", *(name.replace("_", " ") for name in comparison.swept))
+    names = ("design", *([", ".join(comparison.swept).replace("_", " ")] if comparison.swept else []))
     kinds: tuple[tuple[str, tuple[str, ...], Callable[[Result], tuple[str, ...]]], ...] = (
         ("What it costs", COST_COLUMNS, lambda result: _costs(result.outcome, comparison.usd_per_hour)),
         ("Calls that were not served at once", CALL_COLUMNS, lambda result: _calls(result.outcome)),
@@ -36,9 +36,10 @@ def tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[tupl
 
 
 def _names(comparison: Comparison, result: Result) -> tuple[str, ...]:
-    """Design and swept settings. A star marks what nothing else beats, where there is a sweep to choose from."""
+    """Design, and the swept settings in one cell. A star marks what nothing beats, where there is a choice."""
     star = " *" if result.efficient and comparison.swept else ""
-    return result.design + star, *(setting(result.settings.get(name)) for name in comparison.swept)
+    swept = ", ".join(setting(result.settings.get(name)) for name in comparison.swept)
+    return (result.design + star, swept) if comparison.swept else (result.design,)
 
 
 def setting(value: object) -> str:
@@ -54,9 +55,9 @@ def _costs(outcome: Outcome, usd_per_hour: float | None) -> tuple[str, ...]:
 
 
 def _calls(outcome: Outcome) -> tuple[str, ...]:
-    tally, delay = outcome.tally, outcome.delay_s or {}
+    tally, delay = outcome.tally, outcome.delay_s
     shares = (share(number, outcome.trace.calls) for number in (tally.refused, tally.timed_out, tally.delayed))
-    return (*shares, seconds(delay.get(50)), seconds(delay.get(95)))
+    return (*shares, "-" if delay is None else f"{_clock(delay[50])}, {_clock(delay[95])}")
 
 
 def _latencies(outcome: Outcome) -> tuple[str, ...]:
@@ -79,8 +80,13 @@ def seconds(value: float | None) -> str:
         return f"{value * 1000:.0f} ms"
     if value < _MINUTE:
         return f"{value:.1f} s"
+    return f"{_clock(value)} min".replace(":00", "")
+
+
+def _clock(value: float) -> str:
+    """Seconds as minutes and seconds."""
     minutes, rest = divmod(round(value), 60)
-    return f"{minutes}:{rest:02} min" if rest else f"{minutes} min"
+    return f"{minutes}:{rest:02}"
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:

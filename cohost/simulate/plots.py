@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from cohost.report.charts import Axis, Chart
-from cohost.simulate.figures import seconds, setting
+from cohost.simulate.figures import setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 MOST_BINS: Final = 480
 _MOST_NAMES: Final = 8
 _TRAFFIC_COLOUR: Final = 7
-_NICE_HOURS: Final = (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 31 * 24, 92 * 24, 366 * 24)
+_NICE_HOURS: Final = (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 31 * 24, 61 * 24, 92 * 24, 366 * 24)
+_DAY: Final = 24 * 60
+_NICE_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, _DAY, 2 * _DAY, 7 * _DAY)
 
 Plot = tuple[str, str, str]
 """Title, what it shows in one sentence, and the SVG."""
@@ -39,7 +41,8 @@ class _Bins:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self.minutes = max(1, -(-len(trace.counts) // MOST_BINS))
+        fitting = (nice for nice in _NICE_MINUTES if len(trace.counts) <= nice * MOST_BINS)
+        self.minutes = next(fitting, _NICE_MINUTES[-1])
         self.count = -(-len(trace.counts) // self.minutes)
         self.middles = [(index + 0.5) * self.minutes for index in range(self.count)]
 
@@ -98,19 +101,18 @@ def _traffic(trace: Trace, bins: _Bins) -> Plot:
     chart = Chart(bins.axis(), Axis.over([1.0, *high], "calls a minute"), "Calls a minute over time")
     chart.area(bins.middles, low, high, _TRAFFIC_COLOUR)
     chart.line(bins.middles, mean, _TRAFFIC_COLOUR, "mean")
-    what = f"{trace.calls:,} calls; the band: quietest to busiest minute of each {_length(bins.minutes)}."
+    what = f"{trace.calls:,} calls; the band: quietest to busiest minute within {_length(bins.minutes)}."
     return "Traffic", what, chart.svg(bins.names())
 
 
 def _copies(result: Result, colour: int, bins: _Bins) -> Plot:
     outcome = result.outcome
-    most = [float(value) for _, value in outcome.instances]
-    chart = Chart(bins.axis(), Axis.over([1.0, *most], "copies, instances"), f"Copies over time, {result.design}")
     bills = bins.means(outcome.instances)
+    chart = Chart(bins.axis(), Axis.over([1.0, *bills], "copies, instances"), f"Copies over time, {result.design}")
     chart.area(bins.middles, [0.0] * bins.count, bills, colour)
     chart.line(bins.middles, bills, _TRAFFIC_COLOUR, "instances that bill", dashed=True)
     chart.line(bins.middles, bins.means(outcome.serving), colour, "copies that answer")
-    what = f"{outcome.hours_per_day:.2f} instance hours a day. Means of each {_length(bins.minutes)}."
+    what = f"{outcome.hours_per_day:.2f} instance hours a day. Means over {_length(bins.minutes)}."
     return f"Copies, {result.design}", what, chart.svg(bins.names())
 
 
@@ -157,4 +159,8 @@ def _settings(result: Result, swept: Iterable[str]) -> str:
 
 
 def _length(minutes: int) -> str:
-    return "minute" if minutes == 1 else seconds(minutes * 60.0)
+    if minutes < 60:  # noqa: PLR2004 - an hour
+        return "a minute" if minutes == 1 else f"{minutes} minutes"
+    if minutes < _DAY:
+        return "an hour" if minutes == 60 else f"{minutes // 60} hours"  # noqa: PLR2004 - as above
+    return "a day" if minutes == _DAY else f"{minutes // _DAY} days"

@@ -13,7 +13,7 @@ from cohost.routing import SCALE_TO_ZERO
 from cohost.simulate.calls import CallQueue, Tally
 from cohost.simulate.fleet import Fleet
 from cohost.simulate.outcome import Outcome
-from cohost.simulate.tracking import Scaler
+from cohost.simulate.tracking import PERIODS, Scaler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from cohost.simulate.service import Service
     from cohost.simulate.trace import Trace
 
-PERIODS: Final = {"invocations": 60, "concurrency": 10}
-"""Seconds between two values of each metric."""
+_MINUTE: Final = 60
 
 _HIGHEST_STEADY: Final = 0.99
 """Above this utilisation a queue does not settle within minutes, so waiting is bounded by what it is there."""
@@ -60,7 +59,6 @@ class _Replay:
         self._queue = CallQueue(service, self._tally, patient=patient)
         self._scaler = Scaler(rules, service, self._fleet)
         self._first_refused: float | None = None
-        self._wakes = 0
 
     def run(self) -> Outcome:
         """Replay the whole trace."""
@@ -86,7 +84,7 @@ class _Replay:
             patient=self._patient,
             tally=self._tally,
             unanswered=self._queue.backlog,
-            cold_starts=self._wakes,
+            cold_starts=self._scaler.woken,
             grown=self._scaler.grown,
             shrunk=self._scaler.shrunk,
             serving=self._fleet.serving_steps,
@@ -108,9 +106,9 @@ class _Replay:
         if utilisation > _HIGHEST_STEADY:
             return False
         total = float(calls)
-        if self._period < 60:  # noqa: PLR2004 - seconds of a minute
+        if self._period < _MINUTE:
             total = self._concurrent(calls / 60, utilisation)
-            if total > self._rules.target * fleet.serving:
+            if total > self._rules.target * fleet.serving and self._scaler.can_grow:
                 return False
         self._tally.steadily(calls, utilisation)
         if self._scaler.value(total, fleet.serving, 60.0):
@@ -124,9 +122,10 @@ class _Replay:
         return calls_per_second * (self._service.service_s + wait)
 
     def _take_by_periods(self, minute: int, calls: int) -> None:
-        length = self._period
+        # Shorter periods than a minute matter only where an alarm above the target could act within it.
+        length = self._period if self._scaler.can_grow and self._fleet.serving else _MINUTE
         arrived = 0
-        for second in range(0, 60, length):
+        for second in range(0, _MINUTE, length):
             start = minute * 60.0 + second
             upto = _arrived(calls, second + length)
             self._take_period(start, start + length, upto - arrived)
@@ -153,7 +152,7 @@ class _Replay:
         """Hand the period's value of the metric to the scaler."""
         serving = self._fleet.serving
         total = given * 60 / seconds
-        if self._period < 60:  # noqa: PLR2004 - seconds of a minute
+        if self._period < _MINUTE:
             room = serving * self._service.requests_per_second * seconds
             total = self._concurrent(min(given, room) / seconds, 0.0 if backlog else given / room) + backlog
         if self._scaler.value(total, serving, seconds):
@@ -174,8 +173,7 @@ class _Replay:
             scaler.idle_since = now
         if self._first_refused is not None:
             if not fleet.wanted and self._rules.topology == SCALE_TO_ZERO:
-                fleet.grow(1, now, max(now, self._first_refused + self._service.wake_s))
-                self._wakes += 1
+                scaler.wake(now, max(now, self._first_refused + self._service.wake_s))
             self._first_refused = None
         if fleet.serving:
             scaler.end_minute()

@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING, Final
 from cohost.catalog_scaling import TRACKING_TAIL_MINUTES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cohost.catalog_scaling import Metric
     from cohost.simulate.fleet import Fleet
     from cohost.simulate.rules import Rules
     from cohost.simulate.service import Service
+
+PERIODS: Final[Mapping[Metric, int]] = {"invocations": 60, "concurrency": 10}
+"""Seconds between two values of each metric."""
 
 VALUES_ABOVE: Final = 3
 _LOW_SHARE: Final = 0.9
@@ -32,10 +38,11 @@ class Scaler:
     rules: Rules
     service: Service
     fleet: Fleet
+    woken: int = 0
     grown: int = 0
     shrunk: int = 0
     idle_since: float = 0.0
-    _above: int = 0
+    _above_s: float = 0.0
     _below_s: float = 0.0
     _minute_peak: float = 0.0
     _peaks: deque[float] = field(default_factory=deque)
@@ -47,21 +54,27 @@ class Scaler:
         """Set out with the bounds that hold without a schedule."""
         self.least, self.most = self.rules.min, self.rules.max
         minutes = TRACKING_TAIL_MINUTES[self.rules.metric]
-        self._window_s = minutes * 60
+        self._below_window_s = minutes * 60
+        self._above_window_s = VALUES_ABOVE * PERIODS[self.rules.metric]
         # The minute that is under way comes on top.
         self._peaks = deque(maxlen=minutes - 1)
 
+    @property
+    def can_grow(self) -> bool:
+        """Whether an alarm above the target could do anything."""
+        return self.fleet.wanted < self.most
+
     def value(self, total: float, copies: int, seconds: float) -> bool:
-        """Take a value of the metric: `total` over all copies that serve; whether an alarm stands."""
+        """Take the metric of some seconds: `total` over all copies that serve; whether an alarm stands."""
         per_copy, target = total / copies, self.rules.target
         self._minute_peak = max(self._minute_peak, total)
         if per_copy > target:
-            self._above, self._below_s = self._above + 1, 0.0
+            self._above_s, self._below_s = self._above_s + seconds, 0.0
         elif per_copy < _LOW_SHARE * target:
-            self._above, self._below_s = 0, self._below_s + seconds
+            self._above_s, self._below_s = 0.0, self._below_s + seconds
         else:
-            self._above, self._below_s = 0, 0.0
-        return self._above >= VALUES_ABOVE or self._below_s >= self._window_s
+            self._above_s, self._below_s = 0.0, 0.0
+        return self._above_s >= self._above_window_s or self._below_s >= self._below_window_s
 
     def end_minute(self) -> None:
         """Keep the highest value of the minute."""
@@ -70,14 +83,14 @@ class Scaler:
 
     def forget(self) -> None:
         """Without a copy that serves there is no metric."""
-        self._above, self._below_s, self._minute_peak = 0, 0.0, 0.0
+        self._above_s, self._below_s, self._minute_peak = 0.0, 0.0, 0.0
         self._peaks.clear()
 
     def track(self, total: float, now: float) -> None:
         """Act on the alarms; `total` is the latest value over all copies."""
-        if self._above >= VALUES_ABOVE:
+        if self._above_s >= self._above_window_s:
             self._track_out(total, now)
-        elif self._below_s >= self._window_s and self.rules.tracking_scales_in:
+        elif self._below_s >= self._below_window_s and self.rules.tracking_scales_in:
             self._track_in(now)
 
     def _track_out(self, total: float, now: float) -> None:
@@ -105,6 +118,12 @@ class Scaler:
             self.grown += 1
             self._out_rests_until = ready + self.rules.scale_out_cooldown
             self._in_rests_until = 0.0
+
+    def wake(self, now: float, ready: float) -> None:
+        """Ask for one copy from zero, by the policy of the alarm on refused calls."""
+        self.fleet.grow(1, now, ready)
+        self.woken += 1
+        self._in_rests_until = 0.0
 
     def shrink_to(self, wanted: int, now: float) -> None:
         """Give up all above so many, if there are such."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from simulation_cases import multi, trace, zero
 
+from cohost.catalog_scaling import TRACKING_TAIL_MINUTES
 from cohost.simulate.replay import replay
 from cohost.simulate.service import Service
+from cohost.simulate.tracking import PERIODS, VALUES_ABOVE
+from local_aws.scaling import tracking
 
 DAY = 24 * 60
 SERVICE = Service()
@@ -121,6 +124,16 @@ def test_the_scale_out_cooldown_counts_what_was_added(cooldown: int, second: int
     assert replay(trace(counts), one, SERVICE).wanted[:3] == [(0, 1), (180, 2), (second, 3)]
 
 
+def test_waking_ends_the_cooldown_of_going_to_sleep() -> None:
+    """Growth ends a scale-in cooldown; so with one copy at most the cooldowns change nothing."""
+    counts = [0] * 60 + [60] * 60 + [0] * 60
+    hours = {
+        replay(trace(counts), zero(scale_in_cooldown=inn, scale_out_cooldown=out), SERVICE).instance_hours
+        for inn, out in ((0, 0), (86_400, 0), (0, 86_400))
+    }
+    assert len(hours) == 1
+
+
 def test_while_copies_start_the_same_alarm_adds_none() -> None:
     """An alarm that lasts through the start of what it asked for is not answered twice, by waking neither."""
     grown = replay(trace([120] * 11), multi(max=9, metric="invocations", target=60.0), SERVICE)
@@ -142,6 +155,13 @@ def test_copies_share_an_instance_of_several_gpus() -> None:
     for copies, instances in ((4, 1), (5, 2)):
         found = replay(trace([0] * 5), zero(min=copies, max=copies, start=copies, per_instance=4), SERVICE)
         assert found.instances == [(0, instances)]
+
+
+def test_the_alarms_of_target_tracking_are_those_of_the_local_aws() -> None:
+    """Simulation and emulation read a metric in the same windows."""
+    for metric, period in PERIODS.items():
+        up, down = tracking._WINDOWS[period]
+        assert (up, down * period) == (VALUES_ABOVE, TRACKING_TAIL_MINUTES[metric] * 60)
 
 
 def test_an_unknown_price_stays_unknown() -> None:
