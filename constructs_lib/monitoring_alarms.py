@@ -145,7 +145,7 @@ def _idle(endpoint: EndpointMetrics, alarms: Alarms) -> Iterator[_Watch]:
     """
     if alarms.idle_hours:
         calls = cloudwatch.MathExpression(
-            expression="SUM([FILL(calls, 0), 0 * alive])",
+            expression="SUM([calls, 0 * alive])",
             using_metrics={
                 "calls": endpoint.metric_invocations(period=_HOUR),
                 "alive": endpoint.metric_cpu_utilization(statistic="SampleCount", period=_HOUR),

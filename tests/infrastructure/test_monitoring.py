@@ -55,7 +55,7 @@ def test_idle_means_an_instance_that_nobody_called(product: dict[str, Any]) -> N
     calls, alive = metrics["calls"]["MetricStat"], metrics["alive"]["MetricStat"]
     assert (calls["Metric"]["MetricName"], calls["Stat"], calls["Period"]) == ("Invocations", "Sum", 3600)
     assert (alive["Metric"]["MetricName"], alive["Stat"], alive["Period"]) == ("CPUUtilization", "SampleCount", 3600)
-    assert metrics["expr_1"]["Expression"] == "SUM([FILL(calls, 0), 0 * alive])"
+    assert metrics["expr_1"]["Expression"] == "SUM([calls, 0 * alive])"
     assert (idle["EvaluationPeriods"], idle["DatapointsToAlarm"], idle["Threshold"]) == (12, 12, 1)
     assert (idle["ComparisonOperator"], idle["TreatMissingData"]) == ("LessThanThreshold", "notBreaching")
 
