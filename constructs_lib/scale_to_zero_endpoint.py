@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Final
 
+import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sagemaker as sagemaker
 
@@ -17,7 +19,6 @@ from constructs_lib.hosted_endpoint import VARIANT_NAME, HostedEndpoint
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import aws_cdk as cdk
     from constructs import Construct
 
     from cohost.catalog_scaling import Metric, Scaling
@@ -124,6 +125,7 @@ class ScaleToZeroEndpoint(HostedEndpoint):
             deployment_config=_one_copy_at_a_time() if scaling.highest > 1 else None,
         )
         self._component.node.add_dependency(self.execution_role.policy, self.component_log_group)
+        _make_name_part_of_id(self._component, component_name)
         self._add_scaling(scaling)
 
     @property
@@ -178,6 +180,16 @@ class ScaleToZeroEndpoint(HostedEndpoint):
         WakePolicy(self, "Wake", **of_component)
         if scaling.idle_minutes is not None:
             IdlePolicy(self, "Idle", **of_component, scaling=scaling, minutes=scaling.idle_minutes)
+
+
+def _make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str) -> None:
+    """Make a component of another name another resource.
+
+    CloudFormation never replaces a component, and SageMaker neither renames one nor moves it to another endpoint; so
+    with one id for all names, another name of the endpoint could not be deployed.
+    """
+    logical_id = cdk.Stack.of(component).get_logical_id(component)
+    component.override_logical_id(f"{logical_id}{hashlib.sha256(name.encode()).hexdigest()[:8]}")
 
 
 def _variant(

@@ -433,3 +433,9 @@ def test_metrics_of_calls_are_the_components_and_those_of_instances_the_endpoint
     assert told(endpoint.metric_no_capacity_invocation_failures()) == ("NoCapacityInvocationFailures", "Sum", component)
     assert told(endpoint.metric_concurrent_requests_per_copy()) == ("ConcurrentRequestsPerCopy", "Maximum", component)
     assert told(endpoint.metric_gpu_memory_utilization()) == ("GPUMemoryUtilization", "Average", variant)
+
+
+def test_other_endpoint_name_is_another_component() -> None:
+    """CloudFormation replaces no component, so the new one needs an id of its own; the same name keeps the id."""
+    ids = [only(template_of(make_stack(catalog_of(name=name))), COMPONENT)[0] for name in ("one", "two", "one")]
+    assert ids[0] == ids[2] != ids[1]
