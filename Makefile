@@ -4,6 +4,7 @@ SHELL := /bin/sh
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
+COMPAT_PYTHONS ?= python3.11 python3.12
 UV ?= $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 CDK := node_modules/.bin/cdk
 BIN := $(CURDIR)/.venv/bin
@@ -14,7 +15,7 @@ export PATH := $(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export CDK_DISABLE_CLI_TELEMETRY := 1
 
-.PHONY: help setup demo test test-fast check synth lock format bench bench-local load bench-load conformance docs clean
+.PHONY: help setup demo test test-fast check synth lock format bench bench-local load bench-load conformance docs clean compat
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,9 +39,9 @@ check: setup ## Lint, type-check, lint the synthesised templates; changes no fil
 	ruff format --check .
 	mypy
 	mypy app.py
-	for catalog in encoders offline examples/scale-to-zero; do \
+	for catalog in encoders offline examples/scale-to-zero examples/weights-s3 examples/private-network; do \
 	  $(CDK) synth LmiCohostStack --quiet --output "cdk.out/$$catalog" --context "catalog=model_configs/$$catalog.yaml" && \
-	  cfn-lint --regions us-east-1 --template "cdk.out/$$catalog/LmiCohostStack.template.json" || exit 1; \
+	  cfn-lint --regions us-east-1 --template cdk.out/$$catalog/*.template.json || exit 1; \
 	done
 
 synth: setup ## Write the CloudFormation template to cdk.out
@@ -73,6 +74,17 @@ load: setup ## Deploy on this machine, run the short load test, write its report
 bench-handler: setup ## Time both handlers on one server in one run and hold the goals, memory too
 	@python benchmarks/handler.py; code=$$?; \
 	  ONEDNN_PRIMITIVE_CACHE_CAPACITY=1 python benchmarks/handler_memory.py && exit $$code
+
+# The oldest and the newest transformers that the lmi image may have, on its Python and on the oldest that the handler
+# runs on. What the tests import beside is not pinned here, for the two need different versions of it.
+compat: .uv-there ## Run the handler's tests on Python 3.11 and 3.12 with transformers 4.56 and 5.9
+	@for python in $(COMPAT_PYTHONS); do for version in 4.56.2 5.9.0; do \
+	  echo "$$python, transformers $$version"; \
+	  PYTHONPATH=$(CURDIR) $(UV) run --quiet --isolated --no-project --python "$$python" \
+	    --with "transformers==$$version" --with "torch>=2.11,<2.12" --with disentangled-flash==1.1.1 --with httpx --with hypothesis \
+	    --with protobuf --with psutil --with pydantic --with pytest --with pytest-timeout --with pyyaml --with sentencepiece \
+	    python -m pytest --quiet -p no:cacheprovider tests/unit/handler || exit 1; \
+	done; done
 
 bench-load: setup ## Compare the load generator's calls a second with boto3's and wrk's
 	python benchmarks/load.py
