@@ -17,6 +17,9 @@ ERRORS: Final = (
     "startup-environment",
     "startup-memory",
     "startup-model",
+    "network-hub",
+    "network-s3",
+    "network-isolation",
 )
 
 WARNINGS: Final = (

@@ -24,7 +24,9 @@ from cohost.artifacts.properties import dumps
 from cohost.artifacts.store import ModelStore
 from cohost.artifacts.verify import verify as verify_archive
 from cohost.catalog import ModelEntry
+from cohost.cli_cleanup import cleanup, orphans
 from cohost.cli_cost import cost, diff, prices_app
+from cohost.cli_deploy import deploy, preflight
 from cohost.cli_expiry import expire
 from cohost.cli_local import demo, local_app
 from cohost.cli_onnx import export_onnx
@@ -41,6 +43,7 @@ from cohost.cli_plan import inspect, plan
 from cohost.cli_report import bench, report
 from cohost.cli_scaling import sleep, wake
 from cohost.cli_simulate import simulate
+from cohost.cli_weights import weights_app
 from cohost.client import CohostClient
 from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.errors import CohostError, InvocationError
@@ -49,6 +52,8 @@ from cohost.render import files_of, properties_of
 from cohost.routing import ARCHIVE_SUFFIX
 from cohost.status import read_status
 from cohost.waking import WAKE_TIMEOUT_S
+from cohost.weights.live import live_bucket
+from cohost.weights.place import find_bucket
 
 EXIT_FAULT = 1
 
@@ -60,7 +65,24 @@ app.add_typer(models_app, name="models")
 models_app.command("inspect")(inspect)
 app.add_typer(local_app, name="local")
 app.add_typer(prices_app, name="prices")
-for command in (demo, plan, cost, diff, simulate, bench, report, wake, sleep, expire, export_onnx):
+app.add_typer(weights_app, name="weights")
+for command in (
+    demo,
+    plan,
+    cost,
+    diff,
+    simulate,
+    bench,
+    report,
+    wake,
+    sleep,
+    expire,
+    preflight,
+    deploy,
+    cleanup,
+    orphans,
+    export_onnx,
+):
     app.command()(command)
 
 
@@ -125,10 +147,12 @@ def bundle(
     loaded = load_with_warnings(catalog)
     image = parse_image(loaded.endpoint.image)
     entries = {name: entry_of(loaded, name) for name in names or loaded.models}
+    pushed = any(entry.weights == "s3" for entry in entries.values())
+    weights_bucket = find_bucket(loaded, boto3.Session()) if pushed else None
     written = []
     for name, entry in track(entries.items(), "Bundling", console=console.err, transient=True):
         path = out / f"{name}{ARCHIVE_SUFFIX}"
-        write_archive(path, pack(files_of(entry, image)))
+        write_archive(path, pack(files_of(entry, image, weights_bucket)))
         written.append(str(path))
     if as_json:
         console.print_json(written)
@@ -173,11 +197,13 @@ def push(
     Example: cohost push mdeberta
     """
     loaded = load_with_warnings(catalog)
-    files = files_of(entry_of(loaded, name), parse_image(loaded.endpoint.image))
+    entry, image = entry_of(loaded, name), parse_image(loaded.endpoint.image)
     session = boto3.Session()
     deployment = read_deployment(session.client("cloudformation"), stack)
     deployment.check_pushable()
-    store = ModelStore(session.client("s3", region_name=deployment.region), deployment.bucket, deployment.prefix)
+    s3 = session.client("s3", region_name=deployment.region)
+    files = files_of(entry, image, live_bucket(name, entry, deployment, s3))
+    store = ModelStore(s3, deployment.bucket, deployment.prefix)
     digest = store.add(deployment.generation, name, files)
     if as_json:
         console.print_json({"model": name, "generation": deployment.generation, "digest": digest})

@@ -11,11 +11,12 @@ from cohost.plan.memory import plan_catalog, plan_demands
 from cohost.plan.required import derive
 from cohost.pricing import price_note, today
 from cohost.routing import SCALE_TO_ZERO
-from constructs_lib.fit import Misfit
+from constructs_lib.fit import Misfit, some
 from constructs_lib.fit_component import component_misfits, startup_memory_misfits
+from constructs_lib.fit_network import network_misfits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from cohost.catalog import Catalog
     from cohost.images import Image
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
     from cohost.plan.profiles import Profile
     from cohost.pricing import PriceList
 
-_S3: Final = "s3://"
 _OFFLINE_VARIABLES: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-_NAMES_SHOWN: Final = 5
 
 
 def catalog_misfits(
@@ -38,6 +37,7 @@ def catalog_misfits(
         *_revision_misfits(catalog),
         *_offline_misfits(catalog),
         *component_misfits(catalog, image),
+        *network_misfits(catalog),
         *_price_misfits(catalog, prices, region),
     ]
 
@@ -50,7 +50,7 @@ def _memory_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterat
     if plan.unknown:
         yield _warning(
             "memory-unknown",
-            f"models: {_some(plan.unknown)} without a profile, so their memory is not checked; "
+            f"models: {some(plan.unknown)} without a profile, so their memory is not checked; "
             f"fix: cohost models inspect {plan.unknown[0]} --write",
         )
     too_large = [model for model in plan.models if not _alone(plan, model).fits]
@@ -130,7 +130,7 @@ def _worker_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
     if unbound:
         yield _warning(
             "cpu-workers-unbound",
-            f"models: {_some(unbound)} without cpu.minWorkers and cpu.maxWorkers, so the server starts one worker for "
+            f"models: {some(unbound)} without cpu.minWorkers and cpu.maxWorkers, so the server starts one worker for "
             f"each of {instance.vcpus} cores; fix: cpu: {{minWorkers: 1, maxWorkers: 1}}",
         )
     workers = sum(entry.cpu.max_workers for entry in catalog.models.values() if entry.cpu is not None)
@@ -143,25 +143,23 @@ def _worker_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
 
 
 def _revision_misfits(catalog: Catalog) -> Iterator[Misfit]:
-    unpinned = [
-        name for name, entry in catalog.models.items() if entry.revision is None and not entry.model_id.startswith(_S3)
-    ]
+    unpinned = [name for name, entry in catalog.models.items() if entry.revision is None and entry.from_hub]
     if unpinned:
         yield _warning(
             "revision-not-pinned",
-            f"models: {_some(unpinned)} without a revision, so a push to the Hub changes what a new instance serves; "
+            f"models: {some(unpinned)} without a revision, so a push to the Hub changes what a new instance serves; "
             "fix: revision: the 40 digits of the commit that you tested",
         )
 
 
 def _offline_misfits(catalog: Catalog) -> Iterator[Misfit]:
     offline = [name for name in _OFFLINE_VARIABLES if catalog.endpoint.environment.get(name, "0") not in {"0", ""}]
-    on_hub = [name for name, entry in catalog.models.items() if not entry.model_id.startswith(_S3)]
+    on_hub = [name for name, entry in catalog.models.items() if entry.from_hub]
     if offline and on_hub:
         yield _error(
             "hub-offline",
-            f"endpoint.environment.{offline[0]}: keeps the container from fetching {_some(on_hub)} from the Hub; "
-            "allowed: with s3:// weights only; fix: take the variable out, or copy the weights to s3:// and name that",
+            f"endpoint.environment.{offline[0]}: keeps the container from fetching {some(on_hub)} from the Hub; "
+            "allowed: with weights in S3 only; fix: take the variable out, or weights: s3 (`cohost weights push`)",
         )
 
 
@@ -170,13 +168,6 @@ def _price_misfits(catalog: Catalog, prices: PriceList, region: str) -> Iterator
     price = prices.find(region, instance_type)
     if note := price_note(price, region, instance_type, today()):
         yield _warning("price-unknown" if price is None else "price-old", f"endpoint.instance_type: {note}")
-
-
-def _some(names: Iterable[str]) -> str:
-    """A few of many names, so that a message stays one line for catalogs of thousands."""
-    listed = list(names)
-    more = len(listed) - _NAMES_SHOWN
-    return ", ".join(listed[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _error(name: str, message: str) -> Misfit:

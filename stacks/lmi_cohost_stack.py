@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aws_cdk as cdk
 
 from cohost.artifacts.handlers import BATCHED, handler_version
+from cohost.deployment import WEIGHTS_OUTPUT
 from cohost.images import locate_image, parse_image, parse_image_uri
 from cohost.packages import wheels_of
 from cohost.plan.profiles import load_profiles, profiles_path
@@ -20,7 +21,9 @@ from constructs_lib.fit import misfits
 from constructs_lib.fit_catalog import catalog_misfits
 from constructs_lib.model_bucket import ModelBucket
 from constructs_lib.model_store import ModelStore
+from constructs_lib.network import ContainerNetwork
 from constructs_lib.spend_guard import SpendGuard
+from constructs_lib.weights import weights_of
 from stacks.endpoints import add_endpoint
 from stacks.watching import add_expiry, add_monitoring
 
@@ -73,17 +76,22 @@ class LmiCohostStack(cdk.Stack):
                 if entry.handler == BATCHED
             },
             wheels={name: wheels_of(entry.packages) for name, entry in catalog.models.items() if entry.packages},
+            weights=(weights := weights_of(self, catalog)),
             keep_on_destroy=keep,
             bundle=catalog.endpoint.topology == SCALE_TO_ZERO,
         )
         self._prices = load_prices()
         self.endpoint = add_endpoint(self, catalog, store=store, image=image, uri=uri)
+        if catalog.network is not None:
+            ContainerNetwork(self, "Network", network=catalog.network).place(self.endpoint)
         self.monitoring = add_monitoring(self, catalog, endpoint=self.endpoint, prices=self._prices)
         add_expiry(self, catalog, endpoint=self.endpoint, topic=self.monitoring.topic)
         if (budget := catalog.budget) is not None:
             SpendGuard(self, "Budget", monthly_usd=budget.monthly_usd, email=budget.email, tags=catalog.tags)
         self._annotate(catalog, image, uri)
         self._add_outputs(catalog, bucket, store)
+        if weights is not None and weights.bucket_name is not None:
+            cdk.CfnOutput(self, WEIGHTS_OUTPUT, value=weights.bucket_name)
 
     def _annotate(self, catalog: Catalog, image: Image, uri: ImageUri) -> None:
         annotations = cdk.Annotations.of(self)
