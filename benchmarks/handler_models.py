@@ -20,15 +20,18 @@ LIMIT = 512
 SPECIAL_TOKENS = 2
 MEDIAN_TOKENS, SPREAD = 30, 0.8
 
-# The stock handler as it is, but on a GPU: the embedded server runs its own on the CPU only.
-STOCK_ON_GPU = """
+STOCK_COPY = "copy of stock"
+
+# The stock handler as it is, but on the device of an option: the embedded server runs its own on the CPU only.
+_STOCK_COPY_SOURCE = """
 import json, transformers
 from djl_python import Output
 pipeline = None
 def handle(inputs):
     global pipeline
     if pipeline is None:
-        pipeline = transformers.pipeline("text-classification", model=inputs.get_property("model_id"), device=0)
+        model, device = inputs.get_property("model_id"), inputs.get_property("device")
+        pipeline = transformers.pipeline("text-classification", model=model, device=device)
     if inputs.is_empty():
         return None
     body = inputs.get_as_json()
@@ -88,8 +91,8 @@ def write_model(folder: Path, weights: Path, handler: str, **options: object) ->
         for file in HANDLER.glob("*.py"):
             if file.name != "__init__.py":
                 shutil.copy(file, folder)
-    elif handler == "stock on GPU":
-        (folder / "model.py").write_text(STOCK_ON_GPU)
+    elif handler == STOCK_COPY:
+        (folder / "model.py").write_text(_STOCK_COPY_SOURCE)
     properties |= {f"option.{name}": value for name, value in options.items()}
     text = dumps({name: str(value) for name, value in properties.items()})
     (folder / "serving.properties").write_text(text, encoding="ascii")
@@ -99,10 +102,10 @@ def write_model(folder: Path, weights: Path, handler: str, **options: object) ->
 def texts_of_mixed_lengths(number: int) -> list[str]:
     """Texts whose lengths in tokens are log-normal with median 30, from 3 up to the limit; the same ones each time."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZER)
-    words = [word for word in tokenizer.get_vocab() if word.isalpha() and tokenizer.tokenize(word) == [word]]
+    words = sorted(word for word in tokenizer.get_vocab() if word.isalpha() and tokenizer.tokenize(word) == [word])
     rng = random.Random(0)  # noqa: S311 - reproducible
     texts = []
     for _ in range(number):
         tokens = int(min(LIMIT, max(3, MEDIAN_TOKENS * rng.lognormvariate(0, SPREAD))))
-        texts.append(" ".join(rng.choice(sorted(words)) for _ in range(tokens - SPECIAL_TOKENS)))
+        texts.append(" ".join(rng.choice(words) for _ in range(tokens - SPECIAL_TOKENS)))
     return texts
