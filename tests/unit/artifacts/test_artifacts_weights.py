@@ -136,3 +136,15 @@ def test_properties_with_other_weights_stay() -> None:
         assert with_bucket({"option.model_id": model_id}, None) == {"option.model_id": model_id}
     with pytest.raises(ArtifactError, match="WeightsBucket: is missing"):
         with_bucket({"option.model_id": OLD.location}, "")
+
+
+def test_bundle_is_not_published_without_the_weights(
+    send: Send, cloudformation: CloudFormation, s3: S3Client, keys: Keys
+) -> None:
+    """One archive of all models is held against the weights of each of them."""
+    push(s3)
+    made = event(cloudformation, "Create", OLD)
+    made["ResourceProperties"]["Layout"] = "bundle"
+    answer = send(made)
+    assert "models nli: no whole upload" in answer["Reason"]
+    assert keys() == set()
