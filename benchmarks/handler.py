@@ -1,9 +1,9 @@
 """The stock handler and the batching one, on the same server, in one run: items a second and latencies, as ratios.
 
 `python benchmarks/handler.py` takes five minutes or so on two cores, says of each goal whether it is met, and exits 1
-when one is missed. The handlers take turns on each case, in two rounds, so that a busy machine slows all. With `--device cuda`
-all run on the GPU; the stock one then is a copy of it, as the embedded server's own runs on the CPU. On either device
-the batching handler's rate at 512 tokens is set against what plain matrix multiplication reaches there.
+when one is missed. The handlers take turns on each case, in two rounds, so that a busy machine slows all. With
+`--device cuda` all run on the GPU; the stock one then is a copy of it, as the embedded server's own runs on the CPU. On
+either device the batching handler's rate at 512 tokens is set against what plain matrix multiplication reaches there.
 
 Like the image, the embedded server gives Python one thread, which the stock handler keeps; the batching handler takes
 all cores for its passes. The lines "fp32-1-thread" show it with one thread like the other.
