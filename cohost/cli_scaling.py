@@ -70,7 +70,7 @@ def sleep(
     if as_json:
         console.print_json(asdict(change))
         return
-    console.out.print(Text(f"{deployment.endpoint_name} goes to sleep: {change.copies_before} copies to 0."))
+    console.out.print(Text(f"{deployment.endpoint_name} goes to sleep: copies {change.copies_before} to 0."))
     for line in (*_after_falling_asleep(change), _bill(change, deployment)):
         console.out.print(Text(line), soft_wrap=True)
 

@@ -149,7 +149,7 @@ class CohostClient:
                 notice,
             )
         except LimitPassedError as passed:
-            raise _too_late(passed.last) from passed.last
+            raise _too_late(passed) from passed.last
         return as_results(answer, parameters)
 
     def route(self, model: str) -> Route:
@@ -206,9 +206,14 @@ class CohostClient:
         return read_answer(model, answer)
 
 
-def _too_late(last: Exception) -> InvocationError:
+def _too_late(passed: LimitPassedError) -> InvocationError:
     """The error of a caller whose limit has passed; another caller may have heard the refusal, so it is made anew."""
+    last = passed.last
     if not isinstance(last, InvocationError):
         raise last
-    kind = NoCapacityError if isinstance(last, NoCapacityError) else ModelNotReadyError
-    return kind(f"{last}; waited until the limit", status=last.status, code=last.code)
+    said = f"{str(last).partition('; fix: ')[0]}; still so after {passed.limit_s:g} s; fix: see `cohost status`, and "
+    if isinstance(last, NoCapacityError):
+        return NoCapacityError(
+            said + "allow more with wake_timeout_s (--wake-timeout)", status=last.status, code=last.code
+        )
+    return ModelNotReadyError(said + "allow more with ready_timeout_s", status=last.status, code=last.code)

@@ -43,10 +43,11 @@ class Waiting:
 
 
 class LimitPassedError(Exception):
-    """A caller's limit has passed; `last` is the latest refusal, its own or that of the one who asked."""
+    """A caller's limit, in seconds, has passed; `last` is the latest refusal, its own or that of the one who asked."""
 
-    def __init__(self, last: Exception) -> None:
+    def __init__(self, last: Exception, limit_s: float) -> None:
         self.last = last
+        self.limit_s = limit_s
         super().__init__(str(last))
 
 
@@ -54,16 +55,17 @@ class _Caller:
     """One who wants a call made: since when, for how long, and who is told."""
 
     def __init__(self, clock: Clock, limit_s: float, notice: Callable[[Waiting], None]) -> None:
-        self._clock, self._limit_s, self._notice = clock, limit_s, notice
+        self.limit_s = limit_s
+        self._clock, self._notice = clock, notice
         self._started = clock.now()
 
     def left_s(self) -> float:
         """Seconds until its limit."""
-        return self._limit_s - (self._clock.now() - self._started)
+        return self.limit_s - (self._clock.now() - self._started)
 
     def tell(self) -> None:
         """Say how long it has been."""
-        self._notice(Waiting(waited_s=self._clock.now() - self._started, limit_s=self._limit_s))
+        self._notice(Waiting(waited_s=self._clock.now() - self._started, limit_s=self.limit_s))
 
 
 class Gate:
@@ -149,7 +151,7 @@ class Gate:
         with self._changed:
             while self._last is not None:
                 if (left_s := caller.left_s()) <= 0:
-                    raise LimitPassedError(self._last)
+                    raise LimitPassedError(self._last, caller.limit_s)
                 if self._asking is None or self._asking is caller:
                     self._asking = caller
                     return True

@@ -46,7 +46,7 @@ def test_sleep_says_what_wakes_it_and_that_no_instance_bills(session: Session) -
     """A person sees what was done and what it costs from then on."""
     result = run("sleep")
 
-    assert "lmi-cohost goes to sleep: 1 copies to 0." in text(result)
+    assert "lmi-cohost goes to sleep: copies 1 to 0." in text(result)
     assert "The next call wakes it" in text(result)
     assert "What bills then: no instance" in text(result)
     assert session.desired == 0

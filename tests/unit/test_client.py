@@ -195,7 +195,9 @@ def test_loading_model_is_asked_again_for_a_limited_time(harness: Harness) -> No
     """Waiting has an end, with the service's own word as the reason."""
     harness.fails("ModelNotReadyException", 429, message="still loading")
 
-    with pytest.raises(ModelNotReadyError, match="429 ModelNotReadyException: still loading; waited") as caught:
+    with pytest.raises(
+        ModelNotReadyError, match="429 ModelNotReadyException: still loading; still so after 0 s; fix: see `cohost"
+    ) as caught:
         harness.client.invoke("nli", "a", ready_timeout_s=0)
 
     assert caught.value.status == 429
@@ -311,7 +313,9 @@ def test_waking_has_a_limit(component: Harness) -> None:
     for _ in range(4):
         component.has_copies(0, 1, "Updating")
 
-    with pytest.raises(NoCapacityError, match="waited until the limit") as caught:
+    with pytest.raises(
+        NoCapacityError, match="still so after 20 s; fix: see `cohost status`, and allow more"
+    ) as caught:
         component.client.invoke("nli", "a", wake=True, wake_timeout_s=20)
     assert (sum(component.pauses), caught.value.status) == (20, 400)
 
