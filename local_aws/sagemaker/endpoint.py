@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from local_aws.sagemaker.account import log_group
 from local_aws.sagemaker.component_variant import ComponentVariant
 from local_aws.sagemaker.faults import ValidationException
 from local_aws.sagemaker.fleet import Fleet
+from local_aws.sagemaker.guardrails import Shift, shift_calls
 from local_aws.sagemaker.host import StartFailed
 from local_aws.sagemaker.registry import Resource
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from local_aws.sagemaker.changes import Changes
     from local_aws.sagemaker.fleet import Variant
+    from local_aws.sagemaker.guardrails import Guardrails
     from local_aws.sagemaker.host import Host
     from local_aws.sagemaker.model_variant import ModelVariant
     from local_aws.sagemaker.plan import VariantPlan
@@ -32,7 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Endpoint(Resource):
-    """An endpoint; `fleet` is what takes calls, None before the first one is up and after a failed creation."""
+    """An endpoint; `fleet` is what takes calls, None before the first one is up and after a failed creation.
+
+    `deployment` is the DeploymentConfig of the last update, or of the creation. While an update moves calls in steps,
+    `shift` says which of two fleets takes one.
+    """
 
     config_name: str
     status: str = "Creating"
@@ -40,6 +46,13 @@ class Endpoint(Resource):
     last_modified: datetime = field(default_factory=lambda: datetime.now(UTC))
     fleet: Fleet | None = None
     starting: Fleet | None = None
+    deployment: Mapping[str, Any] | None = None
+    shift: Shift | None = None
+
+    @property
+    def taking(self) -> Fleet | None:
+        """The fleet that takes the next call."""
+        return self.fleet if self.shift is None else self.shift.next()
 
     @property
     def modified(self) -> datetime:
@@ -70,10 +83,12 @@ class Deployments:
         self._endpoints.add(endpoint)
         self._changes.begin(self._create(endpoint, plans))
 
-    def update(self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan]) -> None:
-        """Move an endpoint to another configuration."""
+    def update(
+        self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan], guardrails: Guardrails | None = None
+    ) -> None:
+        """Move an endpoint to another configuration; without guardrails all calls move at once, and nothing watches."""
         endpoint.enter("Updating")
-        self._changes.begin(self._update(endpoint, config_name, plans))
+        self._changes.begin(self._update(endpoint, config_name, plans, guardrails))
 
     def rescale(self, endpoint: Endpoint, counts: Mapping[ModelVariant, int], weights: Mapping[Variant, float]) -> None:
         """Change instance counts and weights of an endpoint's variants."""
@@ -100,9 +115,11 @@ class Deployments:
         else:
             endpoint.enter("InService")
 
-    async def _update(self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan]) -> None:
+    async def _update(
+        self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan], guardrails: Guardrails | None
+    ) -> None:
         try:
-            await self._replace_fleet(endpoint, config_name, plans)
+            await self._replace_fleet(endpoint, config_name, plans, guardrails)
         except StartFailed as failure:
             # The old instances never stopped, so that rolling back is no more than saying so.
             endpoint.failure_reason = str(failure)
@@ -133,17 +150,41 @@ class Deployments:
         self._host.logs.forget_group(log_group(endpoint.name))
         self._endpoints.remove(endpoint.name)
 
-    async def _replace_fleet(self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan]) -> None:
+    async def _replace_fleet(
+        self,
+        endpoint: Endpoint,
+        config_name: str,
+        plans: Sequence[VariantPlan],
+        guardrails: Guardrails | None = None,
+    ) -> None:
         endpoint.starting = Fleet(endpoint.name, config_name, plans, self._host)
         try:
             await asyncio.sleep(self._host.settings.transition_delay_s)
             await endpoint.starting.start()
             await _move_copies(endpoint.fleet, endpoint.starting)
+            if guardrails is not None and endpoint.fleet is not None:
+                await self._shift(endpoint, endpoint.fleet, endpoint.starting, guardrails)
             old, endpoint.fleet, endpoint.config_name = endpoint.fleet, endpoint.starting, config_name
         finally:
             endpoint.starting = None
         if old is not None:
             await old.drain_and_stop()
+
+    async def _shift(self, endpoint: Endpoint, old: Fleet, new: Fleet, guardrails: Guardrails) -> None:
+        """Move calls under guardrails; raises StartFailed when they are taken back, and then the new fleet is gone."""
+        endpoint.shift = Shift(old, new)
+        try:
+            await shift_calls(endpoint.shift, guardrails, self._host.front, self._host.clock)
+        except StartFailed:
+            endpoint.shift = None
+            await new.drain_and_stop()
+            raise
+        except BaseException:
+            await new.stop()
+            raise
+        finally:
+            endpoint.shift = None
+
 
 
 async def _move_copies(old: Fleet | None, new: Fleet) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from local_aws.sagemaker.endpoint import Endpoint
 from local_aws.sagemaker.faults import ValidationException, unsupported
+from local_aws.sagemaker.guardrails import guardrails_of
 from local_aws.sagemaker.listing import page
 from local_aws.sagemaker.model_variant import ModelVariant
 from local_aws.sagemaker.plan import plan_of
@@ -21,10 +23,7 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.records import Records
 
 _UNSUPPORTED = (
-    "DeploymentConfig",
-    "RetainAllVariantProperties",
     "ExcludeRetainedVariantProperties",
-    "RetainDeploymentConfig",
 )
 
 
@@ -46,8 +45,14 @@ class Endpoints:
         config = self._configs.get(request["EndpointConfigName"])
         plans = plan_of(config, self._records.models)
         self._quotas.check((plan.instance_type, plan.instance_count) for plan in plans)
+        guardrails_of(request.get("DeploymentConfig"), plans)
         endpoint = Endpoint(
-            name=name, arn=self._endpoints.arn(name), definition={}, tags=tags_of(request), config_name=config.name
+            name=name,
+            arn=self._endpoints.arn(name),
+            definition={},
+            tags=tags_of(request),
+            config_name=config.name,
+            deployment=request.get("DeploymentConfig"),
         )
         self._deployments.create(endpoint, plans)
         return {"EndpointArn": endpoint.arn}
@@ -64,9 +69,14 @@ class Endpoints:
         # (hashicorp/terraform-provider-aws#40048).
         self._configs.get(endpoint.config_name)
         plans = plan_of(config, self._records.models)
+        if request.get("RetainAllVariantProperties"):
+            plans = _retaining(endpoint, plans)
         self._check_components(endpoint, plans)
         self._quotas.check((plan.instance_type, plan.instance_count) for plan in plans)
-        self._deployments.update(endpoint, config.name, plans)
+        deployment = endpoint.deployment if request.get("RetainDeploymentConfig") else request.get("DeploymentConfig")
+        guardrails = guardrails_of(deployment, plans)
+        endpoint.deployment = deployment
+        self._deployments.update(endpoint, config.name, plans, guardrails)
         return {"EndpointArn": endpoint.arn}
 
     async def rescale(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -109,6 +119,8 @@ class Endpoints:
         }
         if endpoint.fleet is not None:
             answer["ProductionVariants"] = [_described(variant) for variant in endpoint.fleet.variants.values()]
+        if endpoint.deployment is not None:
+            answer["LastDeploymentConfig"] = endpoint.deployment
         if endpoint.failure_reason is not None:
             answer["FailureReason"] = endpoint.failure_reason
         return answer
@@ -155,6 +167,17 @@ class Endpoints:
                     f"Variant {component.variant_name} has inference component {component.name} and is not in the new "
                     "endpoint configuration. Delete the inference component or keep the variant."
                 )
+
+
+def _retaining(endpoint: Endpoint, plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
+    """Plans with the instances and weights that the endpoint's variants have now (API reference: UpdateEndpoint)."""
+    variants = {} if endpoint.fleet is None else endpoint.fleet.variants
+    return tuple(
+        replace(plan, instance_count=former.instance_count, weight=former.weight)
+        if isinstance(former := variants.get(plan.name), ModelVariant)
+        else plan
+        for plan in plans
+    )
 
 
 def _refuse_unsupported(request: dict[str, Any]) -> None:

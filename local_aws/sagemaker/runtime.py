@@ -98,11 +98,12 @@ class Runtime:
         self._switches.check_call()
         check_headers(headers)
         endpoint = self._endpoints.find(name)
-        if endpoint is None or endpoint.fleet is None or endpoint.status not in _SERVING:
+        fleet = None if endpoint is None else endpoint.taking
+        if endpoint is None or fleet is None or endpoint.status not in _SERVING:
             raise ValidationError(
                 f"Endpoint {name} of account {self._account.account_id} not found.", ErrorCode="NO_SUCH_ENDPOINT"
             )
-        variant = endpoint.fleet.choose(headers.get(TARGET_VARIANT))
+        variant = fleet.choose(headers.get(TARGET_VARIANT))
         if isinstance(variant, ModelVariant):
             return self._model_call(endpoint, variant, headers, body, identity)
         return self._component_call(endpoint, headers, body)
