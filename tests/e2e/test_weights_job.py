@@ -1,0 +1,256 @@
+"""Weights in S3 with the real cdk command against the embedded AWS: each test is the next step of one deploy's life."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+import yaml
+from botocore.config import Config
+from typer.testing import CliRunner
+
+from cohost import cli, local
+from cohost.catalog import load_catalog
+from cohost.client import CohostClient
+from cohost.deployment import Deployment, read_deployment
+from cohost.weights.place import find_bucket
+from cohost.weights.push import Pusher
+from cohost.weights.source import Folders
+from cohost.weights.store import WeightsStore
+from local_aws.demo.cdk import Cdk
+from local_aws.demo.leftovers import find_leftovers
+from local_aws.hub import Hub, default_roots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+OLD, NEW = "a" * 40, "b" * 40
+MINILM, TINY = "sentence-transformers/all-MiniLM-L6-v2", "lmi-cohost/tiny-mdeberta-nli"
+TEXT = "The train to Busan leaves at nine."
+TOKEN = "hf_canaryCanaryCanary"
+
+
+@dataclass(kw_only=True)
+class WeightsJourney:
+    """An emulation, a catalog whose weights come from S3, and the folders that they are pushed from."""
+
+    cdk: Cdk
+    folder: Path
+    catalog: dict[str, Any]
+    answers: dict[str, Any] = field(default_factory=dict)
+    broken: str | None = None
+
+    @property
+    def file(self) -> Path:
+        """The catalog as a file."""
+        path = self.folder / "catalog.yaml"
+        path.write_text(yaml.safe_dump(self.catalog, sort_keys=False))
+        return path
+
+    @property
+    def hub(self) -> Path:
+        """A folder with both models."""
+        return self.folder / "hub"
+
+    @property
+    def store(self) -> WeightsStore:
+        """The weights' bucket."""
+        return WeightsStore(boto3.client("s3"), find_bucket(load_catalog(self.file), boto3.Session()))
+
+    def weights(self, *arguments: str) -> Any:
+        """What `cohost weights …` prints as JSON."""
+        command = ["weights", *arguments, "--catalog", str(self.file), "--json"]
+        result = CliRunner().invoke(cli.app, command, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def deployment(self) -> Deployment:
+        """What the stack says of itself now."""
+        return read_deployment(boto3.client("cloudformation"))
+
+    def ask(self, model: str) -> Any:
+        """What a model answers now."""
+        return CohostClient.from_stack(session=boto3.Session()).invoke(model, TEXT)
+
+
+def catalog_of(**models: dict[str, Any]) -> dict[str, Any]:
+    """A catalog with all weights in S3."""
+    return {
+        "endpoint": {
+            "name": "lmi-weights",
+            "instance_type": "ml.g5.xlarge",
+            "image": "djl-inference:0.36.0-lmi26.0.0-cu130",
+        },
+        "weights": "s3",
+        "hub_token": "secretsmanager:hub/token",
+        "acknowledge": {"memory-unknown": "The models of this test have no profile."},
+        "models": {
+            name: {"required_memory_mb": 1024, "cpu": {"minWorkers": 1, "maxWorkers": 1}, **entry}
+            for name, entry in models.items()
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WeightsJourney]:
+    """An emulation of its own, without any hub that holds these models: what is not in S3 is not there."""
+    folder = tmp_path_factory.mktemp("weights")
+    for model_id in (MINILM, TINY):
+        shutil.copytree(Hub(default_roots()).resolve(model_id), folder / "hub" / model_id)
+    (folder / "empty").mkdir()
+    catalog = catalog_of(
+        minilm={"model_id": MINILM, "revision": OLD, "task": "feature-extraction"},
+        mdeberta={"model_id": TINY, "revision": OLD, "task": "text-classification"},
+    )
+    (folder / "first.yaml").write_text(yaml.safe_dump(catalog))
+    server = local.start(port=0, state=folder / "state", catalog=folder / "first.yaml", hub=[folder / "empty"])
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_PROFILE", "COHOST_HUB", "COHOST_CATALOG"):
+            patch.delenv(name, raising=False)
+        # What a user's shell holds must reach neither template nor archive.
+        patch.setenv("HF_TOKEN", TOKEN)
+        for name, value in server.environment().items():
+            patch.setenv(name, value)
+        try:
+            cdk = Cdk(environment=server.environment(), out=folder / "cdk")
+            yield WeightsJourney(cdk=cdk, folder=folder, catalog=catalog)
+        finally:
+            local.stop(folder / "state")
+
+
+@pytest.fixture(autouse=True)
+def _stop_at_the_first_broken_step(request: pytest.FixtureRequest, job: WeightsJourney) -> Iterator[None]:
+    """Each step stands on the ones before it, so what follows a failed one tells nothing."""
+    if job.broken:
+        pytest.fail(f"an earlier step failed: {job.broken}")
+    job.broken = request.node.name
+    yield
+    if getattr(request.node, "passed", False):
+        job.broken = None
+
+
+def test_deploy_before_the_push_says_what_to_run(job: WeightsJourney) -> None:
+    """The bucket's stack goes first, and the endpoint's ends at once, before an instance is started."""
+    job.cdk.bootstrap(job.file)
+
+    done = job.cdk.run("deploy", "--all", "--require-approval", "never", catalog=job.file, check=False)
+
+    assert done.returncode != 0
+    assert "run `cohost weights push mdeberta minilm` and deploy again" in done.stdout
+    stacks = {
+        stack["StackName"]: stack["StackStatus"] for stack in boto3.client("cloudformation").describe_stacks()["Stacks"]
+    }
+    assert stacks["LmiCohostWeightsStack"] == "CREATE_COMPLETE"
+    assert boto3.client("sagemaker").list_endpoints()["Endpoints"] == []
+
+
+def test_interrupted_push_is_resumed(job: WeightsJourney) -> None:
+    """Stopped in the middle of a large file, the command goes on with the parts that are missing."""
+    s3 = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
+    sent: list[int] = []
+
+    def interrupt(model: Any, **_: object) -> None:
+        if model.name == "UploadPart":
+            sent.append(1)
+            if len(sent) > 3:
+                raise KeyboardInterrupt
+
+    s3.meta.events.register("before-call.s3", interrupt)
+    pusher = Pusher(WeightsStore(s3, job.store.bucket), Folders([job.hub]), Silent())
+    with pytest.raises(KeyboardInterrupt):
+        pusher.push("minilm", load_catalog(job.file).models["minilm"])
+    (half,) = job.weights("list")
+    assert not half["whole"]
+
+    pushed = {one["name"]: one for one in job.weights("push", "--from", str(job.hub))}
+
+    assert 0 < pushed["minilm"]["sent"] < pushed["minilm"]["size"] - 2 * 16 * 1024 * 1024
+    assert pushed["mdeberta"]["sent"] == pushed["mdeberta"]["size"]
+    assert all(one["whole"] for one in job.weights("list"))
+    assert {one["sent"] for one in job.weights("push", "--from", str(job.hub))} == {0}
+
+
+def test_every_model_answers_with_weights_from_s3(job: WeightsJourney) -> None:
+    """`cdk deploy --all` brings the endpoint up, and each model is loaded from the bucket."""
+    job.cdk.run("deploy", "--all", "--require-approval", "never", catalog=job.file)
+
+    job.answers = {name: job.ask(name) for name in ("minilm", "mdeberta")}
+    assert len(job.answers["minilm"][0][0][0]) == 384
+    assert sorted(job.answers["mdeberta"][0]) == ["label", "score"]
+
+
+def test_token_is_in_no_template_archive_or_description(job: WeightsJourney) -> None:
+    """Neither what the cdk synthesised and said, nor what S3, SageMaker and the logs hold, has it."""
+    s3, deployment = boto3.client("s3"), job.deployment()
+    sagemaker, logs = boto3.client("sagemaker"), boto3.client("logs")
+    objects = [item["Key"] for item in s3.list_objects_v2(Bucket=deployment.bucket)["Contents"]]
+    models = [model["ModelName"] for model in sagemaker.list_models()["Models"]]
+    groups = [group["logGroupName"] for group in logs.describe_log_groups()["logGroups"]]
+    seen = [path.read_bytes() for path in job.cdk.out.rglob("*") if path.is_file()]
+    seen += [s3.get_object(Bucket=deployment.bucket, Key=key)["Body"].read() for key in objects]
+    seen += [str(sagemaker.describe_model(ModelName=name)).encode() for name in models]
+    seen += [str(logs.filter_log_events(logGroupName=name)["events"]).encode() for name in groups]
+    assert min(map(len, (objects, models, groups))) > 0
+    assert len(seen) > 10
+    assert not any(TOKEN.encode() in content for content in seen)
+
+
+def test_new_revision_is_a_new_generation_and_keeps_the_old_weights(job: WeightsJourney) -> None:
+    """Other weights answer otherwise; the old ones stay, and a diff shows both addresses."""
+    before = job.deployment()
+    weights = job.hub / TINY / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    # The exponents of the last tensor's numbers, so that the answer is another one and still a number.
+    for place in range(len(content) - 256, len(content), 4):
+        content[place + 3] ^= 0x80
+    weights.write_bytes(content)
+    job.catalog["models"]["mdeberta"]["revision"] = NEW
+    job.weights("push", "mdeberta", "--from", str(job.hub))
+
+    diff = job.cdk.diff(job.file)
+    job.cdk.deploy(job.file)
+
+    for revision in (OLD, NEW):
+        assert f"s3://{{WeightsBucket}}/weights/{TINY}/{revision}/" in diff
+    assert job.deployment().generation != before.generation
+    assert job.ask("minilm") == job.answers["minilm"]
+    assert job.ask("mdeberta") != job.answers["mdeberta"]
+    assert {one["revision"] for one in job.weights("list") if one["model_id"] == TINY} == {OLD, NEW}
+
+
+def test_prune_removes_what_nothing_uses(job: WeightsJourney) -> None:
+    """The old weights go when no stored generation names them, and everything that is deployed goes on."""
+    assert [(one["model_id"], one["revision"]) for one in job.weights("prune", "--dry-run")] == [(TINY, OLD)]
+
+    job.weights("prune")
+    job.weights("prune", "--all")
+
+    assert {(one["model_id"], one["revision"]) for one in job.weights("list")} == {(MINILM, OLD), (TINY, NEW)}
+    assert job.ask("mdeberta")
+
+
+def test_destroy_leaves_nothing(job: WeightsJourney) -> None:
+    """Endpoint, then weights, then their bucket: afterwards there is nothing that bills."""
+    job.cdk.destroy(job.file)
+    job.weights("prune", "--all")
+
+    job.cdk.run("destroy", "--all", "--force", catalog=job.file)
+
+    assert find_leftovers(boto3.Session()) == {}
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def begin(self, what: str, total: int) -> None:
+        """A step begins."""
+
+    def advance(self, count: int) -> None:
+        """It goes on."""
