@@ -266,3 +266,20 @@ def test_shutdown_ends_containers_in_every_state(make_cloud: Callable[..., Cloud
     cloud.run(cloud.service._deployments.shutdown())
     assert cloud.factory.running == []
     assert cloud.factory.given_up == 2
+
+
+def test_an_update_keeps_instances_and_weights_where_it_is_told_to(cloud: Cloud) -> None:
+    """RetainAllVariantProperties leaves what scaling has made of a variant; without it the configuration's counts."""
+    cloud.deploy()
+    change = {"VariantName": "AllTraffic", "DesiredInstanceCount": 3, "DesiredWeight": 0.5}
+    cloud.sagemaker.update_endpoint_weights_and_capacities(EndpointName="e", DesiredWeightsAndCapacities=[change])
+    cloud.wait_status("InService")
+    cloud.create_config("config-2")
+
+    cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2", RetainAllVariantProperties=True)
+    (kept,) = cloud.wait_status("InService")["ProductionVariants"]
+    cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config")
+    (fresh,) = cloud.wait_status("InService")["ProductionVariants"]
+
+    assert (kept["CurrentInstanceCount"], kept["CurrentWeight"]) == (3, 0.5)
+    assert (fresh["CurrentInstanceCount"], fresh["CurrentWeight"]) == (1, 1.0)
