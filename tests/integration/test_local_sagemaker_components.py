@@ -88,17 +88,20 @@ def template(key: str) -> str:
 
 
 class Aws:
-    """A front door in a thread, and clients of it without retries."""
+    """A front door in a thread, and clients of it without retries.
 
-    def __init__(self, state_dir: Path) -> None:
-        settings = Settings(port=0, state_dir=state_dir, hub_roots=tuple(default_roots()))
-        limits = SageMakerSettings(publish_interval_s=0.2, instance_idle_s=0)
+    An instance without copies goes after `instance_idle_s` of a clock that runs at `speed`.
+    """
+
+    def __init__(self, state_dir: Path, *, speed: float = 1, instance_idle_s: float = 0) -> None:
+        settings = Settings(port=0, state_dir=state_dir, hub_roots=tuple(default_roots()), speed=speed)
+        limits = SageMakerSettings(publish_interval_s=0.2, instance_idle_s=instance_idle_s)
         self._server = LocalAws(settings, functools.partial(SageMaker, settings=limits))
         ready = threading.Event()
         self._thread = threading.Thread(target=self._server.serve, args=(lambda _: ready.set(),))
         self._thread.start()
-        assert ready.wait(30)
-        httpx.post(f"{self._server.url}/moto-api/reset", trust_env=False).raise_for_status()
+        assert ready.wait(60)
+        httpx.post(f"{self._server.url}/moto-api/reset", trust_env=False, timeout=60).raise_for_status()
         self.s3, self.sagemaker, self.runtime = map(self.client, ("s3", "sagemaker", "sagemaker-runtime"))
         self.cloudformation = self.client("cloudformation")
         self.s3.create_bucket(Bucket="models")
@@ -113,8 +116,8 @@ class Aws:
         """What one of the pages of our own answers; with values, they are put there first."""
         url = f"{self._server.url}{path}"
         if put:
-            httpx.put(url, json=put, trust_env=False).raise_for_status()
-        return httpx.get(url, trust_env=False).json()
+            httpx.put(url, json=put, trust_env=False, timeout=60).raise_for_status()
+        return httpx.get(url, trust_env=False, timeout=60).json()
 
     def wait_stack(self, status: str) -> None:
         """Wait until the stack `s` has a status."""
