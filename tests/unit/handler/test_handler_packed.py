@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +16,7 @@ from handler_calls import MDEBERTA, MINILM, XLMR, properties, served
 from cohost.handler import cohost_packed
 from cohost.handler.cohost_loading import load
 from cohost.handler.cohost_options import read_options
-from cohost.handler.cohost_packed import attention_within, pack
+from cohost.handler.cohost_packed import PackedByAttention, attention_within, pack
 from cohost.handler.cohost_tokenizer import Encoded
 
 if TYPE_CHECKING:
@@ -76,3 +78,51 @@ def test_a_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(cohost_packed, "attention_within", broken)
     assert load(read_options(properties(MINILM))).packs is False
+
+
+def test_a_gpus_attention_is_called_as_torch_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's attention for sequences of different lengths: its own signature, tokens first, bounds as 32-bit numbers.
+
+    A stand-in computes what its documentation says, since the kernel itself needs a GPU.
+    """
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    signature = inspect.signature(varlen.varlen_attn)
+
+    def varlen_attn(*given: Any, **named: Any) -> torch.Tensor:
+        call = signature.bind(*given, **named).arguments
+        starts = call["cu_seq_q"]
+        assert (starts.dtype, call["cu_seq_k"].tolist()) == (torch.int32, starts.tolist())
+        assert call["max_q"] == call["max_k"] == int(starts.diff().max())
+        row = [call[name].transpose(0, 1).unsqueeze(0) for name in ("query", "key", "value")]
+        assert all(call[name].is_contiguous() for name in ("query", "key", "value"))
+        return attention_within(*row, starts.tolist(), call["scale"])[0].transpose(0, 1)
+
+    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
+    query, key, value = (torch.randn(1, 2, 9, 4) for _ in range(3))
+    bounds = [0, 2, 3, 9]
+    assert torch.allclose(
+        cohost_packed._on_gpu(query, key, value, bounds, 0.7), attention_within(query, key, value, bounds, 0.7)
+    )
+
+
+@pytest.mark.skipif(not HAS_INTERFACE, reason="this version of transformers has no packed way")
+def test_a_rows_copies_to_a_gpu_start_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids, positions and segments of a packed row go the way that padded batches go, with a stand-in for the device."""
+    copied: list[tuple[int, ...]] = []
+
+    def to_gpu(tensor: torch.Tensor, _device: object) -> torch.Tensor:
+        copied.append(tuple(tensor.shape))
+        return tensor
+
+    monkeypatch.setattr(cohost_packed, "to_gpu", to_gpu)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(MINILM).eval()
+    packed = PackedByAttention(
+        model,
+        device=SimpleNamespace(type="cuda"),  # type: ignore[arg-type] # a stand-in
+        padding_token=0,
+        position_offset=0,
+    )
+    encoded = [Encoded([5, 6, 7], [0, 0, 1], truncated=False), Encoded([5, 1], [0, 1], truncated=False)]
+    with torch.inference_mode():
+        assert packed.logits(encoded).shape == (2, 3)
+    assert copied == [(1, 5)] * 3
