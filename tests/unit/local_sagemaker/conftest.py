@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from local_aws.scaling.clock import Clock
+
 
 @pytest.fixture(scope="session")
 def moto_url() -> Iterator[str]:
@@ -28,10 +30,10 @@ def moto_url() -> Iterator[str]:
 
 @pytest.fixture
 def make_cloud(moto_url: str, tmp_path: Path) -> Iterator[Callable[..., Cloud]]:
-    """Makes an emulation with settings of the test's own."""
+    """Makes an emulation with settings of the test's own, and a clock of its own if it gives one."""
     clouds: list[Cloud] = []
 
-    def make(**settings: Any) -> Cloud:
+    def make(*, clock: Clock | None = None, **settings: Any) -> Cloud:
         reset(moto_url)
         whole = {
             "instance_idle_s": 0,
@@ -40,7 +42,7 @@ def make_cloud(moto_url: str, tmp_path: Path) -> Iterator[Callable[..., Cloud]]:
             "ping_interval_s": 0.05,
             **settings,
         }
-        clouds.append(Cloud(moto_url, tmp_path, Settings(**whole)))
+        clouds.append(Cloud(moto_url, tmp_path, Settings(**whole), clock))
         return clouds[-1]
 
     yield make

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
+    from local_aws.scaling.clock import Clock
+
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
 IMAGE = f"763104351884.dkr.ecr.{REGION}.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
@@ -42,7 +44,7 @@ def client(service: str, url: str, *, attempts: int = 1, parameter_validation: b
 class Cloud:
     """The emulation under test, running in a thread of its own, and what tests do with it."""
 
-    def __init__(self, moto_url: str, state_dir: Path, settings: Settings) -> None:
+    def __init__(self, moto_url: str, state_dir: Path, settings: Settings, clock: Clock | None = None) -> None:
         self.factory = FakeFactory()
         self.state_dir = state_dir
         self.s3 = client("s3", moto_url)
@@ -57,6 +59,7 @@ class Cloud:
             region=REGION,
             settings=settings,
             start_container=self.factory,
+            clock=clock,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import ClientError
 
+from local_aws.scaling.clock import Clock
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -39,6 +41,61 @@ def test_copies_and_instances_go_to_zero_and_come_back(cloud: Cloud, wait: Calla
     assert cloud.scale_component(1)["RuntimeConfig"] == {"DesiredCopyCount": 1, "CurrentCopyCount": 1}
     assert len(cloud.instances()) == 1
     assert cloud.call_component("nli")["answer"] == "nli"
+
+
+class HandMoved:
+    """The source of a clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.time
+
+
+def test_an_instance_without_copies_is_kept_for_a_while(
+    make_cloud: Callable[..., Cloud], wait: Callable[..., None]
+) -> None:
+    """Twelve minutes of the clock; a copy that comes meanwhile takes it, and its time begins anew after that."""
+    machine = HandMoved()
+    cloud = make_cloud(clock=Clock(machine=machine), instance_idle_s=720)
+    cloud.serve_component()
+    (first,) = [instance["id"] for instance in cloud.instances()]
+    cloud.scale_component(0)
+    machine.time += 719
+    cloud.scale_component(1)
+    assert [instance["id"] for instance in cloud.instances()] == [first]
+    machine.time += 719
+    cloud.scale_component(0)
+    assert [instance["id"] for instance in cloud.instances()] == [first]
+    machine.time += 720
+    wait(lambda: cloud.instances() == [])
+
+
+def test_an_idle_copy_has_a_value_of_calls_a_minute(
+    make_cloud: Callable[..., Cloud], wait: Callable[..., None]
+) -> None:
+    """Zero for each minute without a call, so that scaling by it can go to zero; none while there is no copy."""
+    machine = HandMoved()
+    cloud = make_cloud(clock=Clock(machine=machine))
+    cloud.serve_component()
+
+    def values() -> float:
+        return cloud.statistic("InvocationsPerCopy", "SampleCount", InferenceComponentName="c")
+
+    wait(lambda: values() == 1)
+    machine.time += 60
+    wait(lambda: values() == 2)
+    assert cloud.statistic("InvocationsPerCopy", "Sum", InferenceComponentName="c") == 0
+    cloud.scale_component(0)
+    for _ in range(2):
+        machine.time += 60
+        with pytest.raises(cloud.runtime.exceptions.ValidationError):
+            cloud.call_component()
+    # What is sent after it tells that nothing was there to be sent before.
+    wait(lambda: cloud.statistic("NoCapacityInvocationFailures", "Sum", InferenceComponentName="c") == 2)
+    assert values() == 2
 
 
 def test_a_component_without_a_copy_yet_has_no_capacity(cloud: Cloud) -> None:
