@@ -37,7 +37,7 @@ DIMENSION = "sagemaker:inference-component:DesiredCopyCount"
 
 
 class Session:
-    """Plays CloudFormation, SageMaker, its runtime and Application Auto Scaling; each client is the session itself.
+    """Plays CloudFormation, SageMaker, its runtime, CloudWatch and auto scaling; each client is the session itself.
 
     `minimum` None: there is no scalable target. `refused` maps an operation to the error message that it fails with;
     `changes` are the changes that were asked for, in order; `calls` counts those of the endpoint. A copy that is wanted
@@ -119,6 +119,11 @@ class Session:
             "Specification": specification,
             **reason,
         }
+
+    def get_metric_statistics(self, **given: Any) -> dict[str, Any]:
+        """CloudWatch: two models are loaded."""
+        assert given["MetricName"] == "LoadedModelCount"
+        return {"Datapoints": [{"Timestamp": 0, "Maximum": 2.0}]}
 
     def list_inference_components(self, **_: str) -> dict[str, Any]:
         """SageMaker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -103,6 +104,56 @@ def test_wake_keeps_a_number_of_copies(session: Session) -> None:
     assert (data["copies"], data["bounds"]["minimum"], data["running"]) == (2, 2, 2)
     assert "At least 2 stay until `cohost sleep`." in text(run("wake", "--copies", "2"))
     assert session.desired == 2
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bucket holds one archive of all models."""
+    archives = SimpleNamespace(models=lambda _: {"models": "bundle-0123456789abcdef"})
+    monkeypatch.setattr("cohost.status.ModelStore", lambda *_: archives)
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({}, "1 run, 1 wanted scaling 0 to 2 copies generation"),
+        ({"desired": 0, "current": 0}, "0 run, 0 wanted scaling 0 to 2 copies asleep the next call wakes it"),
+        ({"desired": 0, "current": 0, "suspended": True}, "asleep until `cohost wake`: neither a call nor the"),
+        ({"desired": 0, "current": 0, "minimum": None}, "scaling none asleep nothing scales it: only `cohost wake`"),
+        ({"desired": 1, "current": 0, "starts_after": 9}, "0 run, 1 wanted scaling 0 to 2 copies waking calls fail"),
+        ({"current": 0, "status": "Failed"}, "lmi-cohost-models: Failed (no machine was to be had)"),
+    ],
+)
+def test_status_tells_what_a_call_would_meet(session: Session, state: dict[str, Any], words: str) -> None:
+    """Copies, bounds and, at zero, what wakes the endpoint; the bundle's content by its digest."""
+    vars(session).update(state)
+
+    printed = text(run("status"))
+
+    assert words in printed
+    assert "models 0123456789ab deploy" in printed
+    assert "models loaded now" not in printed
+
+
+@pytest.mark.usefixtures("store")
+def test_status_as_json_has_the_component(session: Session) -> None:
+    """A script reads copies and bounds; a multi-model endpoint has no component."""
+    data = json.loads(run("status", "--json").stdout)
+
+    assert (data["topology"], data["instance_count"], data["not_in_outputs"]) == ("scale-to-zero", 1, [])
+    assert data["component"] == {
+        "name": "lmi-cohost-models",
+        "status": "InService",
+        "desired_copies": 1,
+        "current_copies": 1,
+        "failure_reason": None,
+        "bounds": {"minimum": 0, "maximum": 2, "suspended": False},
+    }
+    session.outputs |= {"Topology": "multi-model"}
+    del session.outputs["InferenceComponentName"]
+    data = json.loads(run("status", "--json").stdout)
+    assert (data["component"], data["loaded_models"]) == (None, 2)
 
 
 @pytest.mark.parametrize("command", ["wake", "sleep"])
