@@ -13,6 +13,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from cohost import catalog_rules as rules
+from cohost.catalog_deployment import Guardrails, deployment_faults
 from cohost.catalog_designs import Designs, design_faults
 from cohost.catalog_expiry import ALLOWED_EXPIRES, Expires, expiry_faults
 from cohost.catalog_faults import Fault, PlacedFaultsError, faults_of
@@ -184,6 +185,7 @@ class Catalog(WeightsSettings, Settings):
     )
     budget: Budget | None = Field(default=None, description="monthly_usd, email")
     monitoring: Monitoring = Field(default=DEFAULT_MONITORING, description="email, dashboard, kms_key, alarms")
+    deployment: Guardrails | None = Field(default=None, description=", ".join(Guardrails.model_fields))
     expires: Expires | None = Field(default=None, description=ALLOWED_EXPIRES)
     scaling: Scaling | None = Field(
         default=None,
@@ -206,6 +208,7 @@ class Catalog(WeightsSettings, Settings):
             *scaling_faults(self),
             *design_faults(self.designs, self.models),
             *expiry_faults(self),
+            *deployment_faults(self),
             *package_faults({name: entry.packages for name, entry in self.models.items()}),
         ]
         if faults:

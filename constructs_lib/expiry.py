@@ -183,7 +183,11 @@ class EndpointExpiry(Construct):
         return iam.Role(self, "Role", assumed_by=principal)
 
     def _grant(self, topic: sns.ITopic) -> None:
-        topic.grant_publish(self._role)
+        self._allow("sns:Publish", topic.topic_arn)
+        if (key := topic.master_key) is not None:
+            # By name; the CDK's own grant takes kms:GenerateDataKey* with it.
+            for action in ("kms:Decrypt", "kms:GenerateDataKey"):
+                self._allow(action, key.key_arn)
         if not isinstance(self._endpoint, ScaleToZeroEndpoint):
             self._allow("sagemaker:DeleteEndpoint", self._endpoint.endpoint_arn)
             return

@@ -61,6 +61,10 @@ class HostedEndpoint(EndpointMetrics, Construct):
             grantee=grantee, actions=["sagemaker:InvokeEndpoint"], resource_arns=self._invoked_arns()
         )
 
+    def guard_updates(self, config: sagemaker.CfnEndpoint.DeploymentConfigProperty) -> None:
+        """Let later updates of the endpoint go by this configuration."""
+        self._endpoint.deployment_config = config
+
     def _invoked_arns(self) -> list[str]:
         """What a caller needs the right to invoke."""
         return [self.endpoint_arn]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -13,6 +13,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from cohost.catalog_deployment import ROLLBACK_ALARMS
 from constructs_lib.monitoring_alarms import make_alarms
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
     from cohost.catalog_monitoring import Alarms
     from constructs_lib.endpoint_metrics import EndpointMetrics
-
-# What a bad model shows in within minutes. The others are slow, or would be there before the deployment.
-ROLLBACK_ALARMS: Final = ("server_errors_percent", "model_errors_percent", "model_latency_p99_ms")
-
 
 class Monitoring(Construct):
     """A topic, and an alarm on it for each threshold that is stated.

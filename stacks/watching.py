@@ -11,6 +11,7 @@ from cohost.clock import now
 from cohost.instances import INSTANCES
 from cohost.pricing_changes import PER_HOUR, planned_costs
 from constructs_lib.expiry import EndpointExpiry
+from constructs_lib.guardrails import deployment_config
 from constructs_lib.monitoring import Monitoring
 from constructs_lib.monitoring_dashboard import Dashboard
 
@@ -56,6 +57,15 @@ def add_monitoring(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoi
         )
         cdk.CfnOutput(stack, "DashboardUrl", value=dashboard.url)
     return monitoring
+
+
+def add_guardrails(catalog: Catalog, *, endpoint: HostedEndpoint, monitoring: Monitoring) -> None:
+    """Let the alarms take back an update of the endpoint, where the catalog asks for guardrails."""
+    if (guardrails := catalog.deployment) is None:
+        return
+    own = guardrails.rollback_alarms
+    names = own if isinstance(own, tuple) else monitoring.rollback_alarm_names if own else ()
+    endpoint.guard_updates(deployment_config(guardrails, names))
 
 
 def add_expiry(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoint, topic: sns.ITopic) -> None:

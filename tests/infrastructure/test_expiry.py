@@ -110,6 +110,16 @@ def test_role_may_end_this_endpoint_and_tell_this_topic() -> None:
     }
 
 
+def test_topic_with_a_key_can_be_told_too() -> None:
+    """Publishing to an encrypted topic needs its key, and no more of KMS."""
+    key = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
+    stated = with_end("2026-12-31").model_dump(by_alias=True, exclude_unset=True)
+    template = template_of(make_stack(Catalog.model_validate({**stated, "monitoring": {"kms_key": key}})))
+    rights = statements(template, scheduler_role(template))
+    (of_key,) = [one for one in rights if one["Resource"] == key]
+    assert of_key["Action"] == ["kms:Decrypt", "kms:GenerateDataKey"]
+
+
 def test_schedules_come_after_what_they_end() -> None:
     """They are made last and go first, so that none ever names what is not there."""
     template = synthesised("2026-12-31")
