@@ -35,11 +35,28 @@ _SNS, _POLICY = ":sns:", ":scalingPolicy:"
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
-    """An alarm that tells a scaling policy to act: the action that it names, and the values that it was judged by."""
+    """An alarm that tells a scaling policy to act.
+
+    `action` is what it names as such, `values` what it was judged by, `gaps` whether periods without data lie among
+    the last that it judges.
+    """
 
     action: str
     alarm: Alarm
     values: Sequence[float]
+    gaps: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """What an alarm was last judged by; `stale` tells that the newest period has no data."""
+
+    values: Sequence[float]
+    gaps: bool
+    stale: bool
+
+
+_NOTHING: Final = _Judged(values=(), gaps=True, stale=True)
 
 
 class Alarms:
@@ -62,8 +79,7 @@ class Alarms:
         self._front = front
         self._wake = wake
         self._alarms: dict[str, Alarm] = {}
-        self._values: dict[str, Sequence[float]] = {}
-        self._stale: set[str] = set()
+        self._judged: dict[str, _Judged] = {}
         self._set_by_hand: list[tuple[Alarm, State, str]] = []
         self._changed = False
         self._lock = asyncio.Lock()
@@ -136,10 +152,9 @@ class Alarms:
     async def _evaluate(self, alarm: Alarm, end: float, now: float) -> list[Trigger]:
         data = alarm.data(self._history, end)
         verdict = judge(alarm.rule, data)
-        self._values[alarm.name] = verdict.values
-        # A state that only older data hold up is not told again: on the service what the first telling began would
-        # still go on, and here a capacity that came up within seconds would be raised twice for one call.
-        (self._stale.add if verdict.values and data[-1] is None else self._stale.discard)(alarm.name)
+        self._judged[alarm.name] = _Judged(
+            values=verdict.values, gaps=None in data[-alarm.rule.periods :], stale=data[-1] is None
+        )
         if verdict.state is None or verdict.state == alarm.state or alarm.has_few_samples(self._history, end):
             return self._again(alarm, now)
         return await self._change(alarm, verdict, verdict.state)
@@ -174,13 +189,16 @@ class Alarms:
         return self._again(alarm, self._clock.now(), first=True)
 
     def _again(self, alarm: Alarm, now: float, *, first: bool = False) -> list[Trigger]:
-        if not first and (now < alarm.acted + _REPEAT_S or alarm.name in self._stale):
+        judged = self._judged.get(alarm.name, _NOTHING)
+        # A state that only older data hold up is not told again: on the service what the first telling began would
+        # still go on, and here a capacity that came up within seconds would be raised twice for one call.
+        held_up = bool(judged.values) and judged.stale
+        if not first and (held_up or now < alarm.acted + _REPEAT_S):
             return []
         actions: Collection[str] = [action for action in alarm.actions(alarm.state) if _POLICY in action]
         if actions:
             alarm.acted = now
-        values = self._values.get(alarm.name, [])
-        return [Trigger(action=action, alarm=alarm, values=values) for action in actions]
+        return [Trigger(action=action, alarm=alarm, values=judged.values, gaps=judged.gaps) for action in actions]
 
     async def _publish(self, topic: str, alarm: Alarm, old: State, reason: str) -> None:
         account = self._account

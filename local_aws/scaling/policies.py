@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from local_aws.scaling.records import Rest
 from local_aws.scaling.steps import stepped_capacity
-from local_aws.scaling.tracking import is_gapless, wanted_capacity
+from local_aws.scaling.tracking import wanted_capacity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -62,6 +62,7 @@ class Policies:
         if found is None or target.under_way is not None:
             return
         current = found.count
+        target.notice(current, self._clock.now())
         proposals: dict[bool, list[Proposal]] = defaultdict(list)
         for policy, trigger in told:
             proposal = self._proposal(target, policy, trigger, current)
@@ -76,6 +77,8 @@ class Policies:
         wish = functools.partial(self._wish, target, policy, trigger)
         wanted = self._after_cooldowns(target, current, wish)
         if wanted is None or wanted == current:
+            return None
+        if wanted < current and not self._is_founded(target, trigger):
             return None
         side = "DynamicScalingOutSuspended" if wanted > current else "DynamicScalingInSuspended"
         if target.suspended.get(side):
@@ -111,9 +114,21 @@ class Policies:
         high, low = policy.alarms
         if trigger.alarm.name == high:
             return max(wanted, base)
-        if trigger.alarm.name == low and policy.scales_in and _is_founded(policy, trigger) and self._all_low(target):
+        if trigger.alarm.name == low and policy.scales_in and self._all_low(target):
             return min(wanted, base)
         return None
+
+    def _is_founded(self, target: Target, trigger: Trigger) -> bool:
+        """Whether what an alarm says of too much capacity is said of the capacity that there is.
+
+        What was before a time at zero is not, and a component's metrics have a gap then. On the service starting takes
+        so long that it is no longer looked at; here a second is enough, and what has just been woken would be put to
+        sleep again.
+        """
+        rule, alarm = trigger.alarm.rule, trigger.alarm
+        if self._clock.now() < target.woken + rule.periods * alarm.period:
+            return False
+        return target.scalable.least > 0 or not (trigger.values and trigger.gaps)
 
     def _all_low(self, target: Target) -> bool:
         """Whether every tracking policy that may scale in is ready to (user guide: "Multiple target tracking")."""
@@ -130,6 +145,8 @@ class Policies:
 
     def _rest(self, target: Target, proposal: Proposal, before: int) -> None:
         """Begin the cooldown; growing ends that of shrinking."""
+        target.notice(before, self._clock.now())
+        target.notice(proposal.wanted, self._clock.now())
         out, configuration = proposal.wanted > before, proposal.policy.configuration
         name = ("ScaleOutCooldown" if out else "ScaleInCooldown") if proposal.policy.tracks else "Cooldown"
         rest = Rest(until=self._clock.now() + configuration.get(name, _DEFAULT_COOLDOWN_S), before=before)
@@ -137,15 +154,6 @@ class Policies:
             target.rest_out, target.rest_in = rest, Rest()
         else:
             target.rest_in = rest
-
-
-def _is_founded(policy: Policy, trigger: Trigger) -> bool:
-    """Whether the low values are those of the capacity that there is.
-
-    A gap in such a metric is a time without capacity. On the service starting takes so long that what was before the
-    gap is no longer looked at; here it takes a second, and what has just been woken would be put to sleep again.
-    """
-    return not is_gapless(policy.configuration) or len(trigger.values) >= trigger.alarm.rule.periods
 
 
 def _stepped(policy: Policy, trigger: Trigger, base: int) -> int | None:

@@ -101,7 +101,8 @@ class Rest:
 class Target:
     """A scalable target.
 
-    `rest_out` and `rest_in` are the cooldowns of its last changes in either direction. `outside` tells that its
+    `rest_out` and `rest_in` are the cooldowns of its last changes in either direction, `seen` is the capacity that was
+    seen last and `woken` the clock's time at which it was first seen above zero. `outside` tells that its
     capacity was outside of its bounds when it was last looked at, `occasion` what set the bounds, for texts: a
     sentence's beginning, "" for a request.
     """
@@ -120,7 +121,15 @@ class Target:
     occasion: str = ""
     rest_out: Rest = field(default_factory=Rest)
     rest_in: Rest = field(default_factory=Rest)
+    seen: int | None = None
+    woken: float = 0.0
     created: datetime = field(default_factory=_now)
+
+    def notice(self, capacity: int, now: float) -> None:
+        """Note the capacity that there is."""
+        if self.seen == 0 and capacity > 0:
+            self.woken = now
+        self.seen = capacity
 
     def within(self, capacity: int) -> int:
         """The capacity, brought into the target's bounds."""

@@ -28,21 +28,17 @@ _NOISE: Final = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Predefined:
-    """A metric that a policy names by one word: whose it is, and how its alarms read it (period in seconds).
-
-    `gapless` tells that it has a value at all times at which there is capacity.
-    """
+    """A metric that a policy names by one word: whose it is, and how its alarms read it (period in seconds)."""
 
     kind: type[Scalable]
     metric: str
     statistic: str
     period: int
-    gapless: bool = True
 
 
 PREDEFINED: Final = {
     "SageMakerVariantInvocationsPerInstance": Predefined(
-        kind=Variant, metric="InvocationsPerInstance", statistic="Sum", period=60, gapless=False
+        kind=Variant, metric="InvocationsPerInstance", statistic="Sum", period=60
     ),
     "SageMakerVariantConcurrentRequestsPerModelHighResolution": Predefined(
         kind=Variant, metric="ConcurrentRequestsPerModel", statistic="Maximum", period=10
@@ -94,12 +90,6 @@ def alarms_of(scalable: Scalable, policy: Policy) -> tuple[dict[str, Any], dict[
         _alarm(scalable, policy, metric, "AlarmHigh", "GreaterThanThreshold", high, target),
         _alarm(scalable, policy, metric, "AlarmLow", "LessThanThreshold", low, target * _LOW_SHARE),
     )
-
-
-def is_gapless(configuration: Mapping[str, Any]) -> bool:
-    """Whether a policy's metric has a value at all times at which there is capacity."""
-    named = (configuration.get("PredefinedMetricSpecification") or {}).get("PredefinedMetricType")
-    return named in PREDEFINED and PREDEFINED[named].gapless
 
 
 def wanted_capacity(current: int, value: float, target: float) -> int:

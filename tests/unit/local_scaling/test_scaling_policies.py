@@ -100,6 +100,39 @@ def test_a_copy_that_was_woken_early_is_not_put_to_sleep_for_what_was_before() -
     played(scene)
 
 
+def test_a_copy_that_a_call_has_just_woken_keeps_awake_for_its_idle_time() -> None:
+    """Also when it was at zero for so short that its metric has no gap; by step policies as by tracking."""
+
+    async def scene(stage: Stage) -> None:
+        await register(stage)
+        await wake(stage, Period=10)
+        step = {
+            "AdjustmentType": "ExactCapacity",
+            "StepAdjustments": [{"MetricIntervalUpperBound": 0.0, "ScalingAdjustment": 0}],
+        }
+        answer = await stage.put.put_policy(
+            {**COMPONENT, "PolicyName": "idle", "PolicyType": "StepScaling", "StepScalingPolicyConfiguration": step}
+        )
+        await stage.alarm(
+            AlarmName="i",
+            MetricName="ConcurrentRequestsPerCopy",
+            AlarmActions=[answer["PolicyARN"]],
+            EvaluationPeriods=5,
+            Threshold=0.0,
+            ComparisonOperator="LessThanOrEqualToThreshold",
+            TreatMissingData="notBreaching",
+        )
+        await stage.pass_time(300, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
+        assert stage.services.asked == [0]
+        stage.record(REFUSALS, 1)
+        await stage.pass_time(290, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
+        assert stage.services.asked == [0, 1]
+        await stage.pass_time(80, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
+        assert stage.services.asked == [0, 1, 0]
+
+    played(scene)
+
+
 def test_growth_is_in_proportion_to_the_load_and_within_the_bounds() -> None:
     """12 at a time for a target of 5 needs 3 copies; what more is wanted stops at the maximum."""
 
