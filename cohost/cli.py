@@ -23,6 +23,7 @@ from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import dumps
 from cohost.artifacts.store import ModelStore
 from cohost.artifacts.verify import verify as verify_archive
+from cohost.artifacts.verify import verify_bundle
 from cohost.catalog import ModelEntry
 from cohost.cli_cleanup import cleanup, orphans
 from cohost.cli_cost import cost, diff, prices_app
@@ -48,8 +49,8 @@ from cohost.client import CohostClient
 from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.errors import CohostError, InvocationError
 from cohost.images import parse_image
-from cohost.render import files_of, properties_of
-from cohost.routing import ARCHIVE_SUFFIX
+from cohost.render import archives_of, files_of, properties_of
+from cohost.routing import ARCHIVE_SUFFIX, SCALE_TO_ZERO
 from cohost.status import read_status
 from cohost.waking import WAKE_TIMEOUT_S
 from cohost.weights.live import live_bucket
@@ -140,19 +141,21 @@ def bundle(
     catalog: CatalogOption = DEFAULT_CATALOG,
     as_json: JsonOption = False,
 ) -> None:
-    """Write archives as the deploy would publish them.
+    """Write archives as the deploy would publish them: one a model, or one of all models that scale to zero together.
 
     Example: cohost bundle mdeberta --out dist
     """
     loaded = load_with_warnings(catalog)
-    image = parse_image(loaded.endpoint.image)
+    if names and loaded.endpoint.topology == SCALE_TO_ZERO:
+        raise ArtifactError(f"{names[0]}: {SCALE_TO_ZERO} publishes one archive of all models; leave the names out")
     entries = {name: entry_of(loaded, name) for name in names or loaded.models}
     pushed = any(entry.weights == "s3" for entry in entries.values())
     weights_bucket = find_bucket(loaded, boto3.Session()) if pushed else None
     written = []
-    for name, entry in track(entries.items(), "Bundling", console=console.err, transient=True):
+    archives = list(archives_of(loaded, entries, weights_bucket))
+    for name, files in track(archives, "Bundling", console=console.err, transient=True):
         path = out / f"{name}{ARCHIVE_SUFFIX}"
-        write_archive(path, pack(files_of(entry, image, weights_bucket)))
+        write_archive(path, pack(files))
         written.append(str(path))
     if as_json:
         console.print_json(written)
@@ -163,6 +166,10 @@ def bundle(
 @app.command()
 def verify(
     archives: Annotated[list[Path], typer.Argument(help="Archives (tar.gz) of any origin.")],
+    bundles: Annotated[
+        bool,
+        typer.Option("--bundle", help="They hold a folder for each of several models, as scale-to-zero needs them."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List every fault of an archive, each with its fix.
@@ -171,7 +178,8 @@ def verify(
 
     Example: cohost verify dist/mdeberta.tar.gz
     """
-    found = {str(path): verify_archive(path) for path in archives}
+    check = verify_bundle if bundles else verify_archive
+    found = {str(path): check(path) for path in archives}
     if as_json:
         console.print_json({path: [asdict(fault) for fault in faults] for path, faults in found.items()})
     else:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cohost.artifacts.archive import in_file_order, model_files
+from cohost.artifacts.archive import bundle_files, in_file_order, model_files
 from cohost.artifacts.handlers import BATCHED, ENTRY_POINT, handler_files
+from cohost.artifacts.layout import BUNDLE_NAME
 from cohost.artifacts.weights import Revision, with_bucket
+from cohost.images import parse_image
 from cohost.packages import requirement_lines, wheels_of
+from cohost.routing import SCALE_TO_ZERO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from cohost.catalog import ModelEntry
+    from cohost.catalog import Catalog, ModelEntry
     from cohost.images import Image
 
 CPU_FULL_REQUIREMENTS = (
@@ -90,6 +93,21 @@ def files_of(entry: ModelEntry, image: Image, weights_bucket: str | None = None)
     """
     properties = with_bucket(properties_of(entry), weights_bucket)
     return model_files(properties, requirements_for(entry, image), code_of(entry))
+
+
+def archives_of(
+    catalog: Catalog, entries: Mapping[str, ModelEntry], weights_bucket: str | None = None
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Yield name and members of each archive that a deploy publishes for these entries of a catalog.
+
+    That is one a model, or with topology scale-to-zero one of all.
+
+    Raises:
+        ArtifactError: as `files_of`.
+    """
+    image = parse_image(catalog.endpoint.image)
+    models = {name: files_of(entry, image, weights_bucket) for name, entry in entries.items()}
+    yield from [(BUNDLE_NAME, bundle_files(models))] if catalog.endpoint.topology == SCALE_TO_ZERO else models.items()
 
 
 def _model_id(entry: ModelEntry) -> str:

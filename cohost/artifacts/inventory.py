@@ -31,7 +31,8 @@ _GZIP = b"\x1f\x8b"
 _TAR_MAGIC = (257, b"ustar")
 _TEXTS = {"serving.properties", "config.json", "requirements.txt", "model.safetensors.index.json"}
 _TEXTS_DEPTH = 2
-_TEXTS_KEPT = 16
+_TEXTS_BYTES = 16 * TEXT_BYTES
+"""What is kept of all texts together; of a bundle of a thousand models it is a few hundred kilobytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +113,8 @@ def _walk(raw: IO[bytes], compressed: int, members: list[Member]) -> None:
             while (member := tar.next()) is not None:
                 if len(members) == MEMBERS:
                     raise _HostileError(_TOO_MANY)
-                members.append(_member(tar, member, keep_text=kept < _TEXTS_KEPT))
-                kept += members[-1].text is not None
+                members.append(_member(tar, member, keep_text=kept < _TEXTS_BYTES))
+                kept += len(members[-1].text or b"")
                 # tarfile remembers every member with all its headers.
                 tar.members.clear()
         guard.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .fault import Fault, shown
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Fault", "verify"]
+__all__ = ["Fault", "startup_faults", "verify", "verify_bundle"]
 
 _PROPERTIES = "serving.properties"
 _HEAD_BYTES = 64
+_PACK_BUNDLE = "pack it with `tar -czf models.tar.gz -C folder model-1 model-2`"
 _PACK = "pack it with `tar -czf model.tar.gz -C folder .`"
 
 
@@ -43,6 +45,39 @@ def verify(path: Path) -> list[Fault]:
         if member.kind == "file" and member.name.startswith(root)
     }
     return [*faults, *_check_contents(files)]
+
+
+def verify_bundle(path: Path) -> list[Fault]:
+    """Every fault of an archive of several models, a folder for each; none means that a server starts with them.
+
+    As `verify` otherwise. Messages name the folder.
+    """
+    inventory = take_inventory(path)
+    faults = [inventory.fault] if inventory.fault else []
+    if not inventory.members:
+        return faults or [Fault("no-files", "the archive holds nothing", _PACK_BUNDLE)]
+    faults += _check_members(inventory.members)
+    if inventory.fault:
+        return faults
+    files = {member.name: member for member in inventory.members if member.kind == "file"}
+    if stray := [name for name in files if "/" not in name and not name.startswith(".")]:
+        message = (
+            f"plain files at the root: {shown(stray)}; with one of them the server takes all folders for one model"
+        )
+        faults.append(Fault("stray-file", message, "pack folders only"))
+    folders = sorted({name.partition("/")[0] for name in files if "/" in name})
+    for folder in folders:
+        start = f"{folder}/"
+        held = {name.removeprefix(start): member for name, member in files.items() if name.startswith(start)}
+        faults += [replace(fault, message=f"{folder}: {fault.message}") for fault in _check_folder(held)]
+    return faults
+
+
+def _check_folder(files: Mapping[str, Member]) -> Iterator[Fault]:
+    if _PROPERTIES not in files:
+        fix = "write one (`cohost render` shows how), or leave the folder out"
+        yield Fault("no-serving-properties", "there is no serving.properties", fix)
+    yield from _check_contents(files)
 
 
 def startup_faults(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[str]:
@@ -103,7 +138,7 @@ def _find_root(members: Sequence[Member]) -> tuple[str, list[Fault]]:
         return "", []
     if len(homes) > 1:
         message = f"{len(homes)} folders hold a serving.properties ({shown(homes)}); an archive is one model"
-        return homes[0], [Fault("nested", message, "pack each folder by itself, its files at the root")]
+        return homes[0], [Fault("nested", message, "pack each by itself, files at the root, or check it as --bundle")]
     folder = homes[0].rstrip("/")
     fix = f"pack it with `tar -czf model.tar.gz -C {folder} .`" if folder.isalnum() else _PACK
     return homes[0], [Fault("nested", f"the files lie in the folder {folder!a} instead of at the root", fix)]

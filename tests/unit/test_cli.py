@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from cohost import cli, local
 from cohost.artifacts.archive import pack
+from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
 from cohost.catalog import Endpoint, GpuSettings, ModelEntry, Storage
 from cohost.catalog_handlers import BatchedSettings
@@ -112,6 +113,19 @@ def test_verify_finds_our_own_archives_right(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert result.stdout.count("no fault") == 3
+
+
+def test_bundle_of_scale_to_zero_is_one_archive_that_passes_its_own_check(tmp_path: Path) -> None:
+    """What is written is what a deploy publishes, so no single model can be asked for."""
+    zero = str(Path(ENCODERS).parent / "examples" / "scale-to-zero.yaml")
+
+    assert run("bundle", "--out", str(tmp_path), "--catalog", zero).exit_code == 0
+    with pytest.raises(ArtifactError, match="publishes one archive of all models; leave the names out"):
+        run("bundle", "mdeberta", "--out", str(tmp_path / "x"), "--catalog", zero)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["models.tar.gz"]
+    assert run("verify", "--bundle", str(tmp_path / "models.tar.gz")).exit_code == 0
+    assert run("verify", str(tmp_path / "models.tar.gz")).exit_code == 1
 
 
 def test_verify_ends_with_1_on_a_foreign_archive_with_errors(tmp_path: Path) -> None:

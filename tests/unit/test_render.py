@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
+from cohost.artifacts.archive import bundle_files
 from cohost.artifacts.handlers import handler_files
 from cohost.artifacts.known_keys import KNOWN_KEYS
 from cohost.artifacts.properties import dumps
@@ -13,7 +14,7 @@ from cohost.catalog import ModelEntry, load_catalog
 from cohost.catalog_handlers import BatchedSettings
 from cohost.handler.cohost_options import read_options
 from cohost.images import parse_image
-from cohost.render import CPU_FULL_REQUIREMENTS, files_of, properties_of
+from cohost.render import CPU_FULL_REQUIREMENTS, archives_of, files_of, properties_of
 
 ROOT = Path(__file__).parents[2]
 LMI = parse_image("djl-inference:0.36.0-lmi26.0.0-cu130")
@@ -173,3 +174,16 @@ def test_requirements_file_is_the_lock_s() -> None:
     for file in ("requirements.txt", "requirements-all.txt"):
         pins = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / file).read_text(), re.MULTILINE))
         assert pins.items() <= locked.items(), file
+
+
+def test_archives_of_a_deploy_follow_the_topology() -> None:
+    """One a model, or one of all with a folder for each; the same files either way."""
+    zero = load_catalog(ROOT / "model_configs" / "examples" / "scale-to-zero.yaml")
+    multi = load_catalog(ROOT / "model_configs" / "encoders.yaml")
+
+    [(name, files)] = archives_of(zero, zero.models)
+    apart = dict(archives_of(multi, multi.models))
+
+    assert name == "models"
+    assert files == bundle_files(apart)
+    assert sorted(apart) == ["mdeberta", "minilm", "xlmr-large"]

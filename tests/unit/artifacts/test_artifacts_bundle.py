@@ -13,10 +13,11 @@ from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.generation import Generation
 from cohost.artifacts.request import archives_of
 from cohost.artifacts.store import ModelStore
-from cohost.artifacts.verify import startup_faults
+from cohost.artifacts.verify import startup_faults, verify_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from mypy_boto3_s3 import S3Client
 
@@ -229,3 +230,59 @@ def test_model_cannot_be_pushed_into_a_bundle(s3: S3Client) -> None:
 
     with pytest.raises(ArtifactError, match="one archive of all models, which never changes; run `cdk deploy`"):
         store.add("0" * 12, "b", {"serving.properties": b"engine=Python\n"})
+
+
+def written(tmp_path: Path, files: dict[str, bytes]) -> list[tuple[str, str]]:
+    """Code and message of each fault of a bundle with these files."""
+    path = tmp_path / "models.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return [(fault.code, fault.message) for fault in verify_bundle(path) if fault.severity == "error"]
+
+
+PROPERTIES = b"engine=Python\noption.model_id=org/a\n"
+
+
+def test_bundle_of_ours_has_no_fault(tmp_path: Path) -> None:
+    """What is published passes the check of foreign bundles, however many models there are."""
+    files = archives_of({"Layout": "bundle", "Models": {f"m{number}": A["a"] for number in range(40)}})["models"]
+
+    assert written(tmp_path, files) == []
+
+
+def test_each_model_of_a_foreign_bundle_is_checked(tmp_path: Path) -> None:
+    """A fault names its folder; also that of the last of many is found."""
+    files = {f"m{number:02}/serving.properties": PROPERTIES for number in range(40)}
+    files["z/serving.properties"] = b"engine=Pyton\noption.model_id=org/a\n"
+
+    [(code, message)] = written(tmp_path, files)
+
+    assert (code, message.startswith("z: engine: 'Pyton'")) == ("unknown-engine", True)
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "message"),
+    [
+        ({"README": b"x"}, "stray-file", "plain files at the root: 'README'"),
+        ({"serving.properties": PROPERTIES}, "stray-file", "the server takes all folders for one model"),
+        ({"b/model.py": b"x"}, "no-serving-properties", "b: there is no serving.properties"),
+    ],
+)
+def test_folder_that_is_no_model_is_told(tmp_path: Path, extra: dict[str, bytes], code: str, message: str) -> None:
+    """A stray file makes the whole store one model (recording 17); a folder without properties is none."""
+    [(found, told)] = written(tmp_path, {"a/serving.properties": PROPERTIES} | extra)
+
+    assert found == code
+    assert message in told
+
+
+def test_hostile_bundle_is_told_and_not_unpacked(tmp_path: Path) -> None:
+    """What holds for single archives holds for bundles."""
+    assert ("parent-path", "paths with '..': 'a/../../x'; they are not extracted") in written(
+        tmp_path, {"a/serving.properties": PROPERTIES, "a/../../x": b""}
+    )
+    (tmp_path / "models.tar.gz").write_bytes(b"")
+    assert [fault.code for fault in verify_bundle(tmp_path / "models.tar.gz")] == ["empty"]
