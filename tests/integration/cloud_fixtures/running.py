@@ -17,7 +17,7 @@ from local_aws.server import LocalAws
 from local_aws.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from starlette.types import Receive, Scope, Send
@@ -77,7 +77,7 @@ class FrontDoor:
 
     def __init__(self, server: LocalAws) -> None:
         self.server = server
-        self.sagemaker: FakeSageMaker = server.sagemaker
+        self.sagemaker: Any = server.sagemaker
 
     def set_speed(self, speed: float) -> None:
         """Let the clock run so much faster from now on."""
@@ -95,9 +95,11 @@ class FrontDoor:
 
 
 @contextlib.contextmanager
-def running(state_dir: Path, *, speed: float = 1) -> Iterator[FrontDoor]:
+def running(
+    state_dir: Path, *, speed: float = 1, make_sagemaker: Callable[..., Any] = FakeSageMaker
+) -> Iterator[FrontDoor]:
     """Serve on a free port until the block ends."""
-    server = LocalAws(Settings(port=0, state_dir=state_dir, speed=speed), FakeSageMaker)
+    server = LocalAws(Settings(port=0, state_dir=state_dir, speed=speed), make_sagemaker)
     ready = threading.Event()
     thread = threading.Thread(target=server.serve, args=(lambda _: ready.set(),))
     thread.start()
