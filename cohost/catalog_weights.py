@@ -12,7 +12,7 @@ from cohost import catalog_rules as rules
 
 BUCKET_NAME = "a bucket's name: 3 to 63 small letters, digits, hyphens and dots"
 TOKEN_SOURCE = "secretsmanager:NAME or ssm:NAME, where the token lies"  # noqa: S105 - says where, not what
-_WEIGHTS = "hub (the container fetches them from the Hub) or s3 (pushed with `cohost weights push`)"
+_WEIGHTS = "hub (fetched from the Hub by the container), s3 or archive (both pushed with `cohost weights push`)"
 
 _S3 = "s3://"
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -49,7 +49,8 @@ def check_token_source(source: str) -> str:
 
 BucketName = Annotated[str, AfterValidator(check_bucket_name)]
 TokenSource = Annotated[str, AfterValidator(check_token_source)]
-Weights = Literal["hub", "s3"]
+Weights = Literal["hub", "s3", "archive"]
+_PUSHED = ("s3", "archive")
 
 
 class ModelSource(BaseModel):
@@ -70,7 +71,12 @@ class ModelSource(BaseModel):
     @property
     def from_hub(self) -> bool:
         """Whether the container fetches the weights from the Hub."""
-        return self.weights != "s3" and not self.model_id.startswith(_S3)
+        return not self.pushed and not self.model_id.startswith(_S3)
+
+    @property
+    def pushed(self) -> bool:
+        """Whether `cohost weights push` uploads the weights."""
+        return self.weights in _PUSHED
 
     @model_validator(mode="after")
     def _address_says_all(self) -> ModelSource:
@@ -91,16 +97,18 @@ class ModelSource(BaseModel):
 
     @model_validator(mode="after")
     def _pushed_or_fetched(self) -> ModelSource:
-        if self.weights == "s3":
+        if self.pushed:
             if self.revision is None:
                 _refuse(
-                    "weights: s3 without a revision",
+                    f"weights: {self.weights} without a revision",
                     "a model with its revision, since each revision is uploaded under a key of its own",
                     "revision: the 40 digits of the commit that you tested",
                 )
             return self
         if self.allow_pickle:
-            _refuse("allow_pickle without weights: s3", "allow_pickle for what is pushed to S3", "take it out")
+            _refuse(
+                "allow_pickle without weights: s3 or archive", "allow_pickle for what is pushed to S3", "take it out"
+            )
         if self.gated:
             _refuse(
                 "gated: true with weights that the container fetches",
@@ -122,16 +130,21 @@ class WeightsSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _weights_by_default(cls, data: Any) -> Any:  # noqa: ANN401 - what the file holds, not yet checked
-        if not isinstance(data, Mapping) or not isinstance(data.get("models"), Mapping) or data.get("weights") != "s3":
+        if (
+            not isinstance(data, Mapping)
+            or not isinstance(data.get("models"), Mapping)
+            or data.get("weights") not in _PUSHED
+        ):
             return data
-        return {**data, "models": {name: _pushed(entry) for name, entry in data["models"].items()}}
+        weights = data["weights"]
+        return {**data, "models": {name: _with_default(entry, weights) for name, entry in data["models"].items()}}
 
 
-def _pushed(entry: object) -> object:
-    """An entry with weights: s3, unless it says something else or has an address of its own."""
+def _with_default(entry: object, weights: str) -> object:
+    """An entry with the catalog's weights, unless it says something else or has an address of its own."""
     if not isinstance(entry, Mapping) or "weights" in entry or str(entry.get("model_id", "")).startswith(_S3):
         return entry
-    return {**entry, "weights": "s3"}
+    return {**entry, "weights": weights}
 
 
 def _refuse(what: str, allowed: str, fix: str) -> None:

@@ -20,6 +20,7 @@ ERRORS: Final = (
     "network-hub",
     "network-s3",
     "network-isolation",
+    "weights-archive",
 )
 
 WARNINGS: Final = (

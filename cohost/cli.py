@@ -53,7 +53,7 @@ from cohost.render import archives_of, files_of, properties_of
 from cohost.routing import ARCHIVE_SUFFIX, SCALE_TO_ZERO
 from cohost.status import read_status
 from cohost.waking import WAKE_TIMEOUT_S
-from cohost.weights.live import live_bucket
+from cohost.weights.live import check_bundled, live_bucket
 from cohost.weights.place import find_bucket
 
 EXIT_FAULT = 1
@@ -149,7 +149,9 @@ def bundle(
     if names and loaded.endpoint.topology == SCALE_TO_ZERO:
         raise ArtifactError(f"{names[0]}: {SCALE_TO_ZERO} publishes one archive of all models; leave the names out")
     entries = {name: entry_of(loaded, name) for name in names or loaded.models}
-    pushed = any(entry.weights == "s3" for entry in entries.values())
+    for name, entry in entries.items():
+        check_bundled(name, entry)
+    pushed = any(entry.pushed for entry in entries.values())
     weights_bucket = find_bucket(loaded, boto3.Session()) if pushed else None
     written = []
     archives = list(archives_of(loaded, entries, weights_bucket))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 weights_app = typer.Typer(help="Weights in S3: push, list, prune.", no_args_is_help=True)
 
-_NAMES = Annotated[list[str] | None, typer.Argument(help="Models of the catalog; all with weights: s3 when left out.")]
+_NAMES = Annotated[list[str] | None, typer.Argument(help="Models; left out, all whose weights go to S3.")]
 _FROM = Annotated[
     list[Path] | None,
     typer.Option("--from", envvar="COHOST_HUB", help="A folder of models, org/name, instead of the Hub; repeatable."),
@@ -57,10 +57,10 @@ def push(
     Example: cohost weights push mdeberta --token-from secretsmanager:hub-token
     """
     loaded = load_with_warnings(catalog)
-    wanted = names or [name for name, entry in loaded.models.items() if entry.weights == "s3"]
+    wanted = names or [name for name, entry in loaded.models.items() if entry.pushed]
     if not wanted:
         raise WeightsError(
-            f"{catalog}: no model has weights: s3; fix: write `weights: s3` for the catalog or for a model"
+            f"{catalog}: no model has weights: s3 or archive; fix: write `weights: s3` for the catalog or for a model"
         )
     entries = {name: entry_of(loaded, name) for name in wanted}
     session = boto3.Session()

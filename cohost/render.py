@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cohost.artifacts.archive import bundle_files, in_file_order, model_files
 from cohost.artifacts.handlers import BATCHED, ENTRY_POINT, handler_files
 from cohost.artifacts.layout import BUNDLE_NAME
+from cohost.artifacts.packed import with_part
 from cohost.artifacts.weights import Revision, with_bucket
 from cohost.images import parse_image
 from cohost.packages import requirement_lines, wheels_of
@@ -65,9 +66,14 @@ def properties_of(entry: ModelEntry) -> dict[str, str]:
 
 def pushed_revision(entry: ModelEntry) -> Revision | None:
     """The weights that `cohost weights push` uploads for an entry; None where the container fetches them elsewhere."""
-    if entry.weights != "s3" or entry.revision is None:
+    if not entry.pushed or entry.revision is None:
         return None
     return Revision(entry.model_id, entry.revision)
+
+
+def packed_revision(entry: ModelEntry) -> Revision | None:
+    """The weights that go into the entry's archive; None where the archive names them."""
+    return pushed_revision(entry) if entry.weights == "archive" else None
 
 
 def requirements_for(entry: ModelEntry, image: Image) -> tuple[str, ...]:
@@ -92,7 +98,9 @@ def files_of(entry: ModelEntry, image: Image, weights_bucket: str | None = None)
         ArtifactError: the entry's weights were pushed to S3 and no bucket is given.
     """
     properties = with_bucket(properties_of(entry), weights_bucket)
-    return model_files(properties, requirements_for(entry, image), code_of(entry))
+    files = model_files(properties, requirements_for(entry, image), code_of(entry))
+    revision = packed_revision(entry)
+    return files if revision is None else with_part(files, revision, str(weights_bucket))
 
 
 def archives_of(
@@ -110,10 +118,15 @@ def archives_of(
     yield from [(BUNDLE_NAME, bundle_files(models))] if catalog.endpoint.topology == SCALE_TO_ZERO else models.items()
 
 
-def _model_id(entry: ModelEntry) -> str:
-    """Where the container finds the weights; pushed ones lie in a bucket whose name is put in when the archive is."""
+def _model_id(entry: ModelEntry) -> str | None:
+    """Where the container finds the weights; pushed ones lie in a bucket whose name is put in when the archive is.
+
+    None for weights that lie beside the properties, where the server looks when nothing is said.
+    """
     revision = pushed_revision(entry)
-    return entry.model_id if revision is None else revision.location
+    if revision is None:
+        return entry.model_id
+    return None if entry.weights == "archive" else revision.location
 
 
 def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]:

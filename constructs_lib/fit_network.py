@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cohost.routing import SCALE_TO_ZERO
 from constructs_lib.fit import Misfit, some
 
 if TYPE_CHECKING:
@@ -15,16 +16,24 @@ if TYPE_CHECKING:
 
 def network_misfits(catalog: Catalog) -> Iterator[Misfit]:
     """What the models of a catalog need and their network does not give."""
+    packed = [name for name, entry in catalog.models.items() if entry.weights == "archive"]
+    if packed and catalog.endpoint.topology == SCALE_TO_ZERO:
+        yield _error(
+            "weights-archive",
+            f"models: {some(packed)} with weights: archive and topology {SCALE_TO_ZERO}, whose one archive holds the "
+            "settings of all models; allowed: hub or s3; fix: weights: s3, or topology: multi-model",
+        )
     network = catalog.network
     if network is None:
         return
-    if network.isolation:
+    fetching = [name for name, entry in catalog.models.items() if entry.weights != "archive"]
+    if network.isolation and fetching:
         yield _error(
             "network-isolation",
-            f"network.isolation: an isolated container reaches neither the Hub nor S3, and the archives of "
-            f"{some(catalog.models)} hold settings only, so none of them could load; allowed: false; fix: "
-            "without isolation, put the containers into subnets that lead to S3 alone (network.vpc with route_tables "
-            "or s3_endpoint) and the weights into S3 (weights: s3)",
+            f"network.isolation: an isolated container reaches neither the Hub nor S3, so {some(fetching)}, whose "
+            "archives hold settings only, could not load; allowed: models whose weights lie in their archives; fix: "
+            "weights: archive (`cohost weights push`), or without isolation subnets that lead to S3 alone "
+            "(network.route_tables or network.s3_endpoint) and weights: s3",
         )
     if network.in_vpc and not network.internet:
         yield from _without_internet(catalog, network)

@@ -93,6 +93,7 @@ class ModelStore(Construct):
                 **({"Handlers": dict(handlers)} if handlers else {}),
                 **({"Wheels": packed} if packed else {}),
                 **({"Layout": BUNDLE} if bundle else {}),
+                **({"PackedWeights": dict(weights.packed)} if weights and weights.packed else {}),
                 **({"WeightsBucket": weights.bucket_name} if weights and weights.bucket_name else {}),
             },
         )
@@ -171,7 +172,12 @@ class ModelStore(Construct):
         )
         self._grant_list(role)
         if self._weights is not None:
-            self._weights.grant_check(role)
+            self._weights.grant_publish(role)
+            if self._weights.packed:
+                # An archive with weights is put together from parts; one that fails half-way must not go on billing.
+                iam.Grant.add_to_principal(
+                    grantee=role, actions=["s3:AbortMultipartUpload"], resource_arns=[self._objects_arn()]
+                )
         acknowledge(
             role,
             "AwsSolutions-IAM5",

@@ -39,4 +39,4 @@ class LmiCohostWeightsStack(cdk.Stack):
 
 def needs_weights_stack(catalog: Catalog) -> bool:
     """Whether a catalog's models have their weights in a bucket that this project is to make."""
-    return catalog.storage.weights_bucket is None and any(entry.weights == "s3" for entry in catalog.models.values())
+    return catalog.storage.weights_bucket is None and any(entry.pushed for entry in catalog.models.values())

@@ -28,7 +28,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _MEMBER_PARTS = 2
 # Magic number, deflate, no flags, no time, no level, unknown system (RFC 1952). gzip.compress writes what its Python
 # version likes there.
-_GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
 
 _FILE_ORDER = (
@@ -96,11 +96,20 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     Raises:
         ArtifactError: a name is neither.
     """
+    return _gzip(tar_of(files))
+
+
+def tar_of(files: Mapping[str, bytes]) -> bytes:
+    """The tar of an archive, before it is compressed.
+
+    Raises:
+        ArtifactError: as `pack`.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(files):
-            tar.addfile(_member(name, len(files[name])), io.BytesIO(files[name]))
-    return _gzip(buffer.getvalue())
+            tar.addfile(member_of(name, len(files[name])), io.BytesIO(files[name]))
+    return buffer.getvalue()
 
 
 def digest(data: bytes) -> str:
@@ -159,7 +168,12 @@ def write_archive(path: Path, data: bytes) -> None:
             part.unlink()
 
 
-def _member(name: str, size: int) -> tarfile.TarInfo:
+def member_of(name: str, size: int) -> tarfile.TarInfo:
+    """The header of a member: nothing in it depends on machine, time or owner.
+
+    Raises:
+        ArtifactError: the name is neither that of a file at the root nor of one in a folder there.
+    """
     parts = name.split("/")
     if len(parts) > _MEMBER_PARTS or not all(map(_is_plain, parts)):
         raise ArtifactError(
@@ -181,4 +195,4 @@ def _is_plain(part: str) -> bool:
 def _gzip(data: bytes) -> bytes:
     deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     trailer = struct.pack("<LL", zlib.crc32(data), len(data) & 0xFFFFFFFF)
-    return _GZIP_HEADER + deflate.compress(data) + deflate.flush() + trailer
+    return GZIP_HEADER + deflate.compress(data) + deflate.flush() + trailer

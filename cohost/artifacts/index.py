@@ -2,9 +2,10 @@
 
 Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
 models that need some, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, `Wheels`, {name:
-"file.whl@sha256 …"}, and `WeightsBucket`, the bucket of weights that were pushed to S3. `Layout` is "archives" (one a model; the default) or "bundle" (one of all
-models). Its physical id is the S3 URI of the generation that holds the models, its attributes are `Generation` and
-`ModelDataUrl`, which is the same URI, or that of the bundle's archive.
+"file.whl@sha256 …"}, `PackedWeights`, {name: "model id@revision"}, and `WeightsBucket`, the bucket of weights that were
+pushed to S3. `Layout` is "archives" (one a model; the default) or "bundle" (one of all models). Its physical id is the
+S3 URI of the generation that holds the models, its attributes are `Generation` and `ModelDataUrl`, which is the same
+URI, or that of the bundle's archive.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from botocore.exceptions import ClientError
 from .bucket import Bucket, MissingBucketError
 from .deadline import Deadline
 from .errors import ArtifactError
+from .packed import packed_revisions
 from .publisher import Publisher
 from .reply import Reply
 from .request import archives_of, is_bundle, names_in, place_of, revisions_of
 from .store import ModelStore
-from .weights import MANIFESTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -163,16 +164,19 @@ def _check_weights(names: Collection[str], properties: Mapping[str, Any], deadli
         ArtifactError: weights that the models need are not in the weights bucket, or not all of them.
     """
     bundle = is_bundle(properties)
-    needed = {name: revision for name, revision in revisions_of(properties).items() if name in names or bundle}
+    needed = {
+        **{name: revision.manifest for name, revision in revisions_of(properties).items()},
+        **{name: revision.packed for name, revision in packed_revisions(properties).items()},
+    }
+    needed = {name: key for name, key in needed.items() if name in names or bundle}
     if not needed:
         return
     bucket = Bucket(s3_client(), properties["WeightsBucket"], deadline.check)
-    there = set(bucket.keys(MANIFESTS))
-    if missing := sorted(name for name, revision in needed.items() if revision.manifest not in there):
-        first = needed[missing[0]]
+    there = {key for prefix in {key.partition("/")[0] for key in needed.values()} for key in bucket.keys(f"{prefix}/")}
+    if missing := sorted(name for name, key in needed.items() if key not in there):
         raise ArtifactError(
             f"models {', '.join(missing)}: no whole upload of their weights is in {properties['WeightsBucket']!r} "
-            f"(looked for {first.manifest}); run `cohost weights push {' '.join(missing)}` and deploy again"
+            f"(looked for {needed[missing[0]]}); run `cohost weights push {' '.join(missing)}` and deploy again"
         )
 
 

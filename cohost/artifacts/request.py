@@ -11,6 +11,7 @@ from .errors import ArtifactError
 from .generation import check_name
 from .handlers import handler_files, handler_version
 from .layout import BUNDLE_NAME
+from .packed import packed_revisions, with_part
 from .verify import startup_faults
 from .weights import Revision, revision_in, with_bucket
 from .wheels import wheel_files
@@ -76,7 +77,8 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
     """
     _raise(_model_faults(properties))
     requirements, handlers = properties.get("Requirements", {}), properties.get("Handlers", {})
-    return {
+    packed, bucket = packed_revisions(properties), str(properties.get("WeightsBucket", ""))
+    files = {
         name: model_files(
             with_bucket(settings, properties.get("WeightsBucket")),
             requirements.get(name, "").splitlines(),
@@ -87,6 +89,7 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
         )
         for name, settings in properties["Models"].items()
     }
+    return files | {name: with_part(files[name], revision, bucket) for name, revision in packed.items()}
 
 
 def revisions_of(properties: Mapping[str, Any]) -> dict[str, Revision]:

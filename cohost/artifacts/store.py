@@ -6,10 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from .archive import content_digest, pack
-from .bucket import Bucket
+from .compose import ComposingBucket
 from .errors import ArtifactError
 from .generation import FOREIGN, Generation, check_name, is_generation_id
 from .layout import Layout
+from .packed import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ class ModelStore:
         self, s3_client: S3Client, bucket: str, prefix: str, *, checkpoint: Callable[[], None] = lambda: None
     ) -> None:
         self._layout = Layout(bucket=bucket, prefix=prefix)
-        self._bucket = Bucket(s3_client, bucket, checkpoint)
+        self._bucket = ComposingBucket(s3_client, bucket, checkpoint)
 
     def uri(self, generation: str) -> str:
         """The generation's S3 URI: SageMaker's ModelDataUrl of a multi-model endpoint."""
@@ -101,7 +102,11 @@ class ModelStore:
 
     def put(self, generation: str, name: str, files: Mapping[str, bytes]) -> None:
         """Writes the archive of one model where nothing lies yet; repeating it with the same files is no fault."""
-        self._bucket.put_archive(self._layout.archive(generation, name), pack(files), content_digest(files))
+        key, digest = self._layout.archive(generation, name), content_digest(files)
+        if part_of(files) is None:
+            self._bucket.put_archive(key, pack(files), digest)
+        else:
+            self._bucket.put_composed(key, files, digest)
         _log.info("wrote %s%s.tar.gz", self.uri(generation), name)
 
     def remove(self, generation: str, models: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 weights/<model id>/<revision>/<file>        the model's files, which the container fetches
 manifests/<model id>/<revision>.json        written when all of them are there, so never for half an upload
+packed/<model id>/<revision>.part           the same files as the beginning of an archive (packed.py)
 
 The bucket's name holds the account's number, which is not known when a template is written. Properties therefore say
 `s3://{WeightsBucket}/weights/…`, and whoever packs an archive puts the name in.
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 PLACEHOLDER = "{WeightsBucket}"
 WEIGHTS = "weights/"
 MANIFESTS = "manifests/"
+PACKED = "packed/"
 MODEL_ID = "option.model_id"
 
 _SUFFIX = ".json"
 _LOCATION = re.compile(rf"s3://{re.escape(PLACEHOLDER)}/{WEIGHTS}(?P<model>[^/]+(?:/[^/]+)?)/(?P<revision>[^/]+)/")
 _MANIFEST = re.compile(rf"{MANIFESTS}(?P<model>[^/]+(?:/[^/]+)?)/(?P<revision>[^/]+){re.escape(_SUFFIX)}")
+_PART = re.compile(rf"{PACKED}(?P<model>[^/]+(?:/[^/]+)?)/(?P<revision>[0-9a-f]{{40}})\.part")
 _BELOW_WEIGHTS = re.compile(rf"{WEIGHTS}(?P<model>[^/]+(?:/[^/]+)?)/(?P<revision>[0-9a-f]{{40}})/.*")
 
 
@@ -45,6 +48,11 @@ class Revision:
     def manifest(self) -> str:
         """The key that says that all of its files are there."""
         return f"{MANIFESTS}{self.model_id}/{self.revision}{_SUFFIX}"
+
+    @property
+    def packed(self) -> str:
+        """The key of the same files as the beginning of an archive."""
+        return f"{PACKED}{self.model_id}/{self.revision}.part"
 
     @property
     def location(self) -> str:
@@ -72,8 +80,8 @@ def revision_at(uri: str, bucket: str) -> Revision | None:
 
 
 def revision_of_key(key: str) -> Revision | None:
-    """The revision that an object belongs to, a file of it or its manifest; None for an object of another origin."""
-    return _parsed(_BELOW_WEIGHTS, key) or _parsed(_MANIFEST, key)
+    """The revision that an object belongs to: a file of it, its manifest or its part; None for any other object."""
+    return _parsed(_BELOW_WEIGHTS, key) or _parsed(_MANIFEST, key) or _parsed(_PART, key)
 
 
 def with_bucket(properties: Mapping[str, str], bucket: str | None) -> dict[str, str]:

@@ -34,14 +34,16 @@ def check_on_hub(name: str, entry: ModelEntry) -> Finding:
 
 
 def check_pushed(session: boto3.Session, catalog: Catalog, name: str, entry: ModelEntry) -> Finding:
-    """Whether the weights of a model with `weights: s3` were pushed, and pushed whole."""
+    """Whether the weights of a model that go to S3 were pushed, and pushed whole."""
     check = f"model {name}"
     revision = Revision(entry.model_id, str(entry.revision))
     try:
         bucket = find_bucket(catalog, session)
-        manifest = WeightsStore(session.client("s3"), bucket).manifest(revision)
+        packed = entry.weights == "archive"
+        there = WeightsStore(session.client("s3"), bucket).is_there(revision, packed=packed)
     except WeightsError as error:
         return unknown(check, str(error))
-    if manifest is None:
-        return failed(check, f"{revision.uri(bucket)} is not there, or not whole; fix: cohost weights push {name}")
-    return passed(check, f"{revision.uri(bucket)}: {len(manifest)} files")
+    where = f"s3://{bucket}/{revision.packed}" if packed else revision.uri(bucket)
+    if not there:
+        return failed(check, f"{where} is not there, or not whole; fix: cohost weights push {name}")
+    return passed(check, f"{where} is there as a whole")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cohost.preflight.account import BOOTSTRAP, CREDENTIALS, check_bootstrap, check_credentials
 from cohost.preflight.capacity import OFFERED, QUOTA, check_offered, check_quota
+from cohost.preflight.endpoint import ENDPOINT, check_endpoint
 from cohost.preflight.finding import Finding, guarded, unknown
 from cohost.preflight.image import IMAGE, check_image
 from cohost.preflight.models import check_on_hub, check_pushed
@@ -40,7 +41,7 @@ def run_checks(session: boto3.Session, region: str, catalog: Catalog, prices: Pr
     for name, entry in catalog.models.items():
         if entry.from_hub:
             yield guarded(f"model {name}", partial(check_on_hub, name, entry))
-        elif entry.weights == "s3":
+        elif entry.pushed:
             yield guarded(f"model {name}", partial(check_pushed, session, catalog, name, entry))
 
 
@@ -52,4 +53,5 @@ def _of_the_account(
         OFFERED: partial(check_offered, session, region, catalog),
         QUOTA: partial(check_quota, session, region, catalog, prices),
         IMAGE: partial(check_image, session, region, catalog),
+        ENDPOINT: partial(check_endpoint, session, region, catalog),
     }

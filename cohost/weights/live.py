@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cohost.render import pushed_revision
+from cohost.render import packed_revision, pushed_revision
 from cohost.weights.errors import WeightsError
 from cohost.weights.store import WeightsStore
 
@@ -13,6 +13,19 @@ if TYPE_CHECKING:
 
     from cohost.catalog import ModelEntry
     from cohost.deployment import Deployment
+
+
+def check_bundled(name: str, entry: ModelEntry) -> None:
+    """Whether an archive can be written outside S3.
+
+    Raises:
+        WeightsError: it holds weights, which are put into it in S3.
+    """
+    if packed_revision(entry) is not None:
+        raise WeightsError(
+            f"models.{name}: has weights: archive, and the deploy puts that archive together in S3 from what `cohost "
+            "weights push` uploaded; allowed: models with weights: hub or s3; fix: name those"
+        )
 
 
 def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Client) -> str | None:
@@ -27,10 +40,10 @@ def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Clie
     bucket = deployment.weights_bucket
     if bucket is None:
         raise WeightsError(
-            f"models.{name}: has weights: s3, and no model that {deployment.stack_name} deployed has, so its role may "
-            f"not read them; fix: cdk deploy {deployment.stack_name}"
+            f"models.{name}: has weights: {entry.weights}, and no model that {deployment.stack_name} deployed has "
+            "weights in S3, so its role may not read them; fix: cdk deploy {deployment.stack_name}"
         )
-    if WeightsStore(s3, bucket).manifest(revision) is None:
+    if not WeightsStore(s3, bucket).is_there(revision, packed=packed_revision(entry) is not None):
         raise WeightsError(
             f"models.{name}: no whole upload of {revision} is in {bucket}; fix: cohost weights push {name}"
         )

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
 
-from cohost.render import pushed_revision
+from cohost.artifacts.packed import PLAIN_BYTES
+from cohost.render import packed_revision, pushed_revision
 from cohost.weights.checksums import PART_BYTES, checksums_of
 from cohost.weights.choice import files_below
 from cohost.weights.errors import WeightsError
 from cohost.weights.inspection import faults_of
+from cohost.weights.packing import PLAIN_SHA256, write_part
 from cohost.weights.source import chosen_files
 from cohost.weights.store import StoredFile
 from cohost.weights.upload import Uploader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from cohost.artifacts.weights import Revision
     from cohost.catalog import ModelEntry
     from cohost.weights.checksums import Checksums
     from cohost.weights.source import Source
     from cohost.weights.store import Manifest, WeightsStore
+
+
+_SHOWN: Final = 5
 
 
 class Progress(Protocol):
@@ -70,6 +76,8 @@ class Pusher:
     def push(self, name: str, entry: ModelEntry) -> Pushed:
         """Bring a model's revision into the bucket; one that is there is left as it is.
 
+        Weights that go into the archive are uploaded as the beginning of one.
+
         An interrupted push goes on where it ended. A revision that is whole is never changed.
 
         Raises:
@@ -79,9 +87,11 @@ class Pusher:
         revision = pushed_revision(entry)
         if revision is None:
             raise WeightsError(
-                f"models.{name}: its weights do not go to S3; allowed: models with weights: s3; "
+                f"models.{name}: its weights do not go to S3; allowed: models with weights: s3 or archive; "
                 "fix: write weights: s3 for the model or for the whole catalog"
             )
+        if packed_revision(entry) is not None:
+            return self._push_packed(name, entry, revision)
         manifest = self._store.manifest(revision)
         if manifest is not None and self._source.immutable and self._missing(revision, manifest) == 0:
             return self._pushed(name, revision, manifest, sent=0)
@@ -89,11 +99,39 @@ class Pusher:
         sums = self._sums(name, files, manifest or {})
         wanted = {file: _stored_file(found) for file, found in sums.items()}
         if manifest is not None and manifest != wanted:
-            raise WeightsError(_changed(revision, self._store.bucket, manifest, wanted))
+            names = sorted(file for file in manifest | wanted if manifest.get(file) != wanted.get(file))
+            raise WeightsError(_changed(revision.prefix, self._store.bucket, ", ".join(names[:_SHOWN])))
         sent = self._upload(name, revision, files, sums)
         if manifest is None:
             self._finish(revision, wanted)
         return self._pushed(name, revision, wanted, sent=sent)
+
+    def _push_packed(self, name: str, entry: ModelEntry, revision: Revision) -> Pushed:
+        with self._store.explaining(f"s3://{self._store.bucket}/{revision.packed} cannot be compared"):
+            there = self._uploader.metadata(revision.packed)
+        if there is not None and self._source.immutable:
+            return self._pushed_packed(name, revision, size=int(there.get(PLAIN_BYTES, 0)), sent=0)
+        files = self._fetch(name, entry, revision)
+        with tempfile.TemporaryDirectory(prefix="cohost-weights-") as folder:
+            part = Path(folder) / "part"
+            self._progress.begin(f"{name}: packing", sum(path.stat().st_size for path in files.values()))
+            metadata = write_part(files, part, on_bytes=self._progress.advance)
+            if there is not None and there.get(PLAIN_SHA256) != metadata[PLAIN_SHA256]:
+                raise WeightsError(_changed(revision.packed, self._store.bucket, "its files"))
+            sent = 0 if there is not None else self._send_part(name, revision, part, metadata)
+        return self._pushed_packed(name, revision, size=int(metadata[PLAIN_BYTES]), sent=sent)
+
+    def _send_part(self, name: str, revision: Revision, part: Path, metadata: Mapping[str, str]) -> int:
+        sums = self._sums(name, {"part": part}, {})["part"]
+        self._progress.begin(f"{name}: uploading", sums.size)
+        with self._store.explaining(f"s3://{self._store.bucket}/{revision.packed}: the upload did not end"):
+            return self._uploader.upload(part, revision.packed, sums, metadata)
+
+    def _pushed_packed(self, name: str, revision: Revision, *, size: int, sent: int) -> Pushed:
+        uri = f"s3://{self._store.bucket}/{revision.packed}"
+        return Pushed(
+            name=name, model_id=revision.model_id, revision=revision.revision, uri=uri, files=1, size=size, sent=sent
+        )
 
     def _fetch(self, name: str, entry: ModelEntry, revision: Revision) -> dict[str, Path]:
         self._progress.begin(f"{name}: fetching", 0)
@@ -154,9 +192,8 @@ def _stored_file(sums: Checksums) -> StoredFile:
     return StoredFile(size=sums.size, sha256=sums.sha256, part_bytes=sums.part_bytes, checksum=sums.s3)
 
 
-def _changed(revision: Revision, bucket: str, manifest: Manifest, wanted: Manifest) -> str:
-    differing = sorted(file for file in manifest.keys() | wanted.keys() if manifest.get(file) != wanted.get(file))
+def _changed(key: str, bucket: str, files: str) -> str:
     return (
-        f"{revision.uri(bucket)} holds other content in {', '.join(differing[:5])}, and a revision that is whole is "
-        "never changed, since containers may have loaded it; fix: push other content as another revision"
+        f"s3://{bucket}/{key} holds other content in {files}, and a revision that is whole is never changed, since "
+        "containers may have loaded it; fix: push other content as another revision"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.artifacts.weights import MANIFESTS, WEIGHTS, Revision, revision_of_key
+from cohost.artifacts.weights import MANIFESTS, PACKED, WEIGHTS, Revision, revision_of_key
 from cohost.weights.errors import WeightsError
 from cohost.weights.place import WEIGHTS_STACK
 
@@ -91,6 +91,11 @@ class WeightsStore:
                 "`cohost weights push` again"
             ) from error
 
+    def is_there(self, revision: Revision, *, packed: bool) -> bool:
+        """Whether a revision is there as a whole: as files, or as the beginning of an archive."""
+        key = revision.packed if packed else revision.manifest
+        return key in self.keys(key)
+
     def write_manifest(self, revision: Revision, files: Manifest) -> None:
         """Say that a revision is whole."""
         content = {
@@ -113,7 +118,7 @@ class WeightsStore:
 
     def revisions(self) -> list[Stored]:
         """Everything in the bucket that was pushed, or begun to be, sorted by model and revision."""
-        objects = {**self.keys(WEIGHTS), **self.keys(MANIFESTS)}
+        objects = {key: size for prefix in (WEIGHTS, MANIFESTS, PACKED) for key, size in self.keys(prefix).items()}
         uploads = self._uploads()
         found = {revision for key in [*objects, *(key for key, _ in uploads)] if (revision := revision_of_key(key))}
         return [_stored(revision, objects, uploads) for revision in sorted(found)]
@@ -121,8 +126,7 @@ class WeightsStore:
     def delete(self, stored: Stored) -> None:
         """Remove a revision: first the manifest, so that what is left of it is never taken for whole."""
         with self.explaining(f"{stored.revision.uri(self.bucket)} cannot be removed"):
-            if stored.whole:
-                self.s3.delete_object(Bucket=self.bucket, Key=stored.revision.manifest)
+            self.s3.delete_object(Bucket=self.bucket, Key=stored.revision.manifest)
             for key, upload_id in stored.uploads:
                 self.s3.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload_id)
         self.delete_keys(stored.keys)
@@ -143,7 +147,7 @@ class WeightsStore:
 
     def _uploads(self) -> tuple[tuple[str, str], ...]:
         with self.explaining(f"the uploads of {self.bucket!r} cannot be listed"):
-            pages = self.s3.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=WEIGHTS)
+            pages = self.s3.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket)
             return tuple((upload["Key"], upload["UploadId"]) for page in pages for upload in page.get("Uploads", []))
 
     def _fix(self, error: ClientError) -> str:
@@ -160,9 +164,10 @@ class WeightsStore:
 
 
 def _stored(revision: Revision, objects: Mapping[str, int], uploads: Sequence[tuple[str, str]]) -> Stored:
-    keys = tuple(key for key in objects if key.startswith(revision.prefix))
+    keys = tuple(key for key in objects if key.startswith(revision.prefix) or key == revision.packed)
     facts: dict[str, Any] = {
         "size": sum(objects[key] for key in keys),
-        "uploads": tuple(upload for upload in uploads if upload[0].startswith(revision.prefix)),
+        "uploads": tuple(upload for upload in uploads if revision_of_key(upload[0]) == revision),
     }
-    return Stored(revision=revision, keys=keys, whole=revision.manifest in objects, **facts)
+    whole = bool({revision.manifest, revision.packed} & objects.keys())
+    return Stored(revision=revision, keys=keys, whole=whole, **facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
@@ -51,8 +52,19 @@ class Uploader:
             and (kept is None or kept.partition("-")[0] == checksum)
         )
 
-    def upload(self, path: Path, key: str, sums: Checksums) -> int:
+    def metadata(self, key: str) -> Mapping[str, str] | None:
+        """The user metadata of an object; None where there is none of that key."""
+        try:
+            return self.s3.head_object(Bucket=self.bucket, Key=key)["Metadata"]
+        except ClientError as error:
+            if error.response["Error"]["Code"] in _ABSENT:
+                return None
+            raise
+
+    def upload(self, path: Path, key: str, sums: Checksums, metadata: Mapping[str, str] = MappingProxyType({})) -> int:
         """Make the object have the file's content, and return how many bytes were sent for it.
+
+        `metadata` is kept with it, beside the file's SHA-256.
 
         After an interruption the parts that are there stay there, and another call sends only the others.
 
@@ -63,20 +75,20 @@ class Uploader:
             self.on_bytes(sums.size)
             return 0
         if sums.in_parts:
-            return self._send_parts(path, key, sums)
+            return self._send_parts(path, key, sums, metadata)
         self.s3.put_object(
             Bucket=self.bucket,
             Key=key,
             Body=path.read_bytes(),
             ChecksumAlgorithm="SHA256",
             ChecksumSHA256=sums.s3,
-            Metadata={SHA256: sums.sha256},
+            Metadata={SHA256: sums.sha256, **metadata},
         )
         self.on_bytes(sums.size)
         return sums.size
 
-    def _send_parts(self, path: Path, key: str, sums: Checksums) -> int:
-        upload_id = self._open_upload(key) or self._begin(key, sums)
+    def _send_parts(self, path: Path, key: str, sums: Checksums, metadata: Mapping[str, str]) -> int:
+        upload_id = self._open_upload(key) or self._begin(key, sums, metadata)
         there = self._parts(key, upload_id)
         sender = _Parts(self, path, key, upload_id, sums)
         numbers = range(1, len(sums.parts) + 1)
@@ -97,9 +109,9 @@ class Uploader:
         )
         return sum(count for _, count in sent)
 
-    def _begin(self, key: str, sums: Checksums) -> str:
+    def _begin(self, key: str, sums: Checksums, metadata: Mapping[str, str]) -> str:
         return self.s3.create_multipart_upload(
-            Bucket=self.bucket, Key=key, ChecksumAlgorithm="SHA256", Metadata={SHA256: sums.sha256}
+            Bucket=self.bucket, Key=key, ChecksumAlgorithm="SHA256", Metadata={SHA256: sums.sha256, **metadata}
         )["UploadId"]
 
     def _open_upload(self, key: str) -> str | None:

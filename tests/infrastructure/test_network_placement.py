@@ -86,7 +86,29 @@ def test_isolation_of_archives_without_weights_is_refused() -> None:
     for models in ({"nli": PUSHED}, {"mini": HUB}):
         messages = found({"isolation": True}, **models)
         assert "reaches neither the Hub nor S3" in messages["network-isolation"]
-        assert "weights into S3 (weights: s3)" in messages["network-isolation"]
+        assert "fix: weights: archive (`cohost weights push`)" in messages["network-isolation"]
+
+
+def test_isolated_containers_have_their_weights_in_the_archive() -> None:
+    """SageMaker brings the archive, so nothing has to be fetched; the model says that it is isolated."""
+    made = catalog({"isolation": True}, nli=PUSHED | {"weights": "archive"})
+    assert list(network_misfits(made)) == []
+    template = template_of(make_stack(made))
+    _, model = only(template, "AWS::SageMaker::Model")
+    assert model["Properties"]["EnableNetworkIsolation"] is True
+    _, store = only(template, "Custom::LmiModelStore")
+    assert store["Properties"]["PackedWeights"] == {"nli": f"org/nli@{REVISION}"}
+    assert "option.model_id" not in store["Properties"]["Models"]["nli"]
+
+
+def test_weights_in_archives_need_an_archive_a_model() -> None:
+    """Topology scale-to-zero has one archive of all models."""
+    made = catalog({"isolation": True}, nli=PUSHED | {"weights": "archive"}).model_dump(
+        by_alias=True, exclude_defaults=True
+    )
+    made["endpoint"]["topology"] = "scale-to-zero"
+    (misfit,) = network_misfits(Catalog.model_validate(made))
+    assert (misfit.name, misfit.level) == ("weights-archive", "error")
 
 
 def test_refusal_stops_the_synth() -> None:

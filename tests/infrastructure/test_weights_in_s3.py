@@ -62,6 +62,27 @@ def test_function_sees_what_is_whole_and_reads_no_weights() -> None:
     assert reads(template_of(make_stack(catalog())), "ModelStore") == [("s3:ListBucket", "manifests/*")]
 
 
+def test_function_lets_s3_copy_what_goes_into_archives() -> None:
+    """It may read the parts, since S3 copies with its rights, and end a composition that failed; no more is new."""
+    packed = {"model_id": "org/nli", "revision": OLD, "task": "text-classification", "weights": "archive"}
+    template = template_of(make_stack(make_catalog(models={"nli": packed})))
+    assert reads(template, "ModelStore") == [
+        ("s3:GetObject", "arn:aws:s3:::lmi-cohost-weights--us-east-1/packed/*"),
+        ("s3:ListBucket", "manifests/*"),
+        ("s3:ListBucket", "packed/*"),
+    ]
+    role = next(name for name in resources(template, "AWS::IAM::Role") if "ModelStore" in name)
+    actions = [action for found in statements(template, role) for action in _list(found["Action"])]
+    assert actions.count("s3:AbortMultipartUpload") == 1
+    plain = template_of(make_stack(catalog()))
+    assert "s3:AbortMultipartUpload" not in json.dumps(plain["Resources"])
+
+
+def _list(value: Any) -> list[Any]:
+    """A value or a list of them, as a list."""
+    return value if isinstance(value, list) else [value]
+
+
 def test_addresses_of_the_users_own_may_be_read() -> None:
     """`model_id: s3://…` needs no second place where the right is granted."""
     own = {"model_id": "s3://mine/models/own/", "task": "text-classification"}

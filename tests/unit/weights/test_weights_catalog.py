@@ -53,6 +53,13 @@ def test_pushed_weights_are_an_address_with_the_revision_in_it() -> None:
     assert "option.revision" not in properties_of(entry)
 
 
+def test_weights_in_the_archive_are_named_nowhere() -> None:
+    """They lie beside the properties, where the server looks when it is told nothing."""
+    entry = catalog(weights="archive").models["nli"]
+    assert (entry.pushed, entry.from_hub) == (True, False)
+    assert {"option.model_id", "option.revision"} & properties_of(entry).keys() == set()
+
+
 def test_a_model_decides_for_itself() -> None:
     """The catalog's word is for entries that say nothing; an address of the user's own stays what it is."""
     made = catalog(

@@ -1,0 +1,113 @@
+"""Writing an archive whose weights lie in another bucket: S3 copies them, so they pass neither function nor memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .bucket import DIGEST, Bucket, OccupiedError
+from .packed import part_of, tail
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, HeadObjectOutputTypeDef
+
+    from .packed import Part
+
+MIB = 1024 * 1024
+LEAST_PART_BYTES = 5 * MIB
+"""S3 takes no smaller part of an upload, but for the last (User guide: multipart upload limits)."""
+COPY_BYTES = 512 * MIB
+
+
+class ComposingBucket(Bucket):
+    """A bucket that archives are written to, those with weights too."""
+
+    def put_composed(self, key: str, files: Mapping[str, bytes], digest: str) -> None:
+        """Writes an archive of weights that lie elsewhere and of small files, where nothing lies yet.
+
+        Raises:
+            ArtifactError: `files` name no weights, these are not there, or S3 refuses; OccupiedError: something else
+                lies at the key. The same content there is no fault.
+        """
+        part = part_of(files)
+        if part is None:
+            raise ValueError(f"{key}: an archive of files only")
+        # S3 answers 403 for a missing key to a role that may list below a prefix only, so it is not asked for.
+        if key in self.keys(key):
+            if self.digest(key) != digest:
+                raise self._fault("written", key, "PreconditionFailed", "something else lies there")
+            return
+        source = ComposingBucket(self._client, part.bucket, self._checkpoint)
+        facts = source.facts(part.key)
+        ending = tail(files, facts["Metadata"])
+        if facts["ContentLength"] < LEAST_PART_BYTES:
+            self.put_archive(key, source.read(part.key) + ending, digest)
+        else:
+            self._compose(key, part, facts, ending, digest)
+
+    def facts(self, key: str) -> HeadObjectOutputTypeDef:
+        """Size, ETag and metadata of an object."""
+        with self._request("read", key):
+            return self._client.head_object(Bucket=self._name, Key=key)
+
+    def read(self, key: str) -> bytes:
+        """A small object's content."""
+        with self._request("read", key):
+            return self._client.get_object(Bucket=self._name, Key=key)["Body"].read()
+
+    def _compose(self, key: str, part: Part, facts: HeadObjectOutputTypeDef, ending: bytes, digest: str) -> None:
+        with self._request("written", key):
+            upload_id = self._client.create_multipart_upload(
+                Bucket=self._name, Key=key, ContentType="application/gzip", Metadata={DIGEST: digest}
+            )["UploadId"]
+        try:
+            ranges = _ranges(facts["ContentLength"])
+            parts = [
+                self._copy(key, upload_id, number, part, facts["ETag"], piece) for number, piece in enumerate(ranges, 1)
+            ]
+            parts.append(self._send(key, upload_id, len(parts) + 1, ending))
+            with self._request("written", key):
+                self._client.complete_multipart_upload(
+                    Bucket=self._name,
+                    Key=key,
+                    UploadId=upload_id,
+                    MultipartUpload={"Parts": parts},
+                    IfNoneMatch="*",
+                )
+        except BaseException:
+            # Parts bill until somebody ends their upload.
+            self._client.abort_multipart_upload(Bucket=self._name, Key=key, UploadId=upload_id)
+            raise
+
+    def _copy(
+        self, key: str, upload_id: str, number: int, part: Part, etag: str, piece: tuple[int, int]
+    ) -> CompletedPartTypeDef:
+        with self._request("written", key):
+            answer = self._client.upload_part_copy(
+                Bucket=self._name,
+                Key=key,
+                UploadId=upload_id,
+                PartNumber=number,
+                CopySource={"Bucket": part.bucket, "Key": part.key},
+                CopySourceIfMatch=etag,
+                CopySourceRange=f"bytes={piece[0]}-{piece[1]}",
+            )
+        return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
+
+    def _send(self, key: str, upload_id: str, number: int, content: bytes) -> CompletedPartTypeDef:
+        with self._request("written", key):
+            answer = self._client.upload_part(
+                Bucket=self._name, Key=key, UploadId=upload_id, PartNumber=number, Body=content
+            )
+        return {"PartNumber": number, "ETag": answer["ETag"]}
+
+
+def _ranges(size: int) -> list[tuple[int, int]]:
+    """First and last byte of each piece that is copied; the last one takes the rest, so that none is too small."""
+    count = max(1, size // COPY_BYTES)
+    starts = [number * COPY_BYTES for number in range(count)]
+    return list(zip(starts, [*(start - 1 for start in starts[1:]), size - 1], strict=True))
+
+
+__all__ = ["ComposingBucket", "OccupiedError"]
