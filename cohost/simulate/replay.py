@@ -159,12 +159,9 @@ class _Replay:
             self._scaler.track(total, now)
 
     def _note_refused(self, start: float, end: float, calls: int) -> None:
-        """Keep when the first call met no copy; callers that wait call again and again."""
-        if self._first_refused is None:
-            if self._queue.backlog:
-                self._first_refused = start
-            elif calls:
-                self._first_refused = start + (end - start) / (2 * calls)
+        """Keep when the first call of a minute met no copy."""
+        if self._first_refused is None and calls:
+            self._first_refused = start + (end - start) / (2 * calls)
 
     def _end_minute(self, calls: int, now: float) -> None:
         """What is decided once a minute: waking, and giving up after idleness."""
@@ -179,8 +176,6 @@ class _Replay:
             scaler.end_minute()
             if not calls and not self._queue.backlog:
                 scaler.rest(now)
-                if not fleet.serving:
-                    scaler.forget()
 
 
 def _arrived(calls: int, second: int) -> int:

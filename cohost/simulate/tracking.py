@@ -81,16 +81,11 @@ class Scaler:
         self._peaks.append(self._minute_peak)
         self._minute_peak = 0.0
 
-    def forget(self) -> None:
-        """Without a copy that serves there is no metric."""
-        self._above_s, self._below_s, self._minute_peak = 0.0, 0.0, 0.0
-        self._peaks.clear()
-
     def track(self, total: float, now: float) -> None:
         """Act on the alarms; `total` is the latest value over all copies."""
         if self._above_s >= self._above_window_s:
             self._track_out(total, now)
-        elif self._below_s >= self._below_window_s and self.rules.tracking_scales_in:
+        elif self._below_s >= self._below_window_s:
             self._track_in(now)
 
     def _track_out(self, total: float, now: float) -> None:

@@ -44,10 +44,11 @@ def test_office_hours_bill_from_the_alarm_to_the_tail() -> None:
     assert found.tally.answered == 36_000 - 565
 
 
-def test_office_hours_with_a_shorter_idle_time_bill_less() -> None:
-    """With 5 idle minutes the copy goes at 18:05, and after the deploy at 0:05."""
-    found = replay(trace(OFFICE_DAY), zero(idle_minutes=5, tracking_scales_in=False), SERVICE)
-    assert found.instance_hours == pytest.approx(17 / 60 + 10 + 16 / 60)
+@pytest.mark.parametrize("idle", [5, 30])
+def test_office_hours_with_an_idle_time_bill_that(idle: int) -> None:
+    """With one copy at most only the idle time counts, be it shorter or longer than 11 minutes."""
+    found = replay(trace(OFFICE_DAY), zero(idle_minutes=idle, tracking_scales_in=False), SERVICE)
+    assert found.instance_hours == pytest.approx((idle + 12) / 60 + 10 + (idle + 11) / 60)
 
 
 def test_a_burst_at_zero_is_refused_and_wakes_once() -> None:
@@ -93,6 +94,29 @@ def test_an_overloaded_instance_answers_what_it_can_and_times_out_the_rest() -> 
     assert found.latency_s[99] == pytest.approx(60, abs=2)
 
 
+def test_time_without_calls_is_not_saved_for_later() -> None:
+    """A second minute of too many calls waits as long as the first one, quiet in between or not."""
+    once, twice = (replay(trace(one), multi(), SERVICE).tally.waits for one in ([3000, 0], [3000, 0, 3000, 0]))
+    assert max(once) == pytest.approx(660 / 39, abs=2)
+    assert twice == {wait: 2 * calls for wait, calls in once.items()}
+
+
+def test_half_busy_copies_make_half_of_the_calls_wait() -> None:
+    """M/M/1 at half of 39 calls a second: p50 without a wait, p90 after ln(5) means of a 19.5th of a second."""
+    found = replay(trace([1170] * 60), multi(), SERVICE)
+    assert found.latency_s is not None
+    assert found.latency_s[50] == pytest.approx(SERVICE.service_s)
+    assert found.latency_s[90] == pytest.approx(SERVICE.service_s + 1.609 / 19.5, rel=0.05)
+
+
+def test_callers_give_up_while_others_are_answered_too() -> None:
+    """A burst that takes three minutes to answer, and callers that wait ten: the late ones of it are refused."""
+    found = replay(trace([0] * 60 + [7020] + [0] * 30), zero(), Service(wake_timeout_s=600), patient=True)
+    assert found.tally.refused > 2000
+    assert found.tally.answered + found.tally.refused == 7020
+    assert max(found.tally.delays) <= 600 + 60
+
+
 @pytest.mark.parametrize(("metric", "target", "alarm"), [("invocations", 60.0, 180), ("concurrency", 0.06, 30)])
 def test_growth_follows_three_values_above_the_target(metric: str, target: float, alarm: int) -> None:
     """Three minutes for calls a minute, half a minute for calls at a time; then the start."""
@@ -105,7 +129,21 @@ def test_growth_follows_three_values_above_the_target(metric: str, target: float
 def test_shrinking_needs_the_whole_window_below_the_target(metric: str, minutes: int) -> None:
     """15 minutes for calls a minute, 10 for calls at a time; the minimum stays."""
     found = replay(trace([0] * 40), multi(max=3, start=3, metric=metric), SERVICE)
-    assert found.wanted == [(0, 3), (minutes * 60, 1)]
+    assert found.wanted == found.instances == [(0, 3), (minutes * 60, 1)]
+
+
+def test_nine_tenths_of_the_target_are_enough_to_stay() -> None:
+    """Nineteen could do the work of these twenty, but the alarm is below nine tenths."""
+    rules = multi(max=20, start=20, metric="invocations", target=60.0)
+    assert replay(trace([20 * 55] * 40), rules, SERVICE).wanted == [(0, 20)]
+    assert replay(trace([20 * 53] * 40), rules, SERVICE).wanted == [(0, 20), (900, 18)]
+
+
+def test_nothing_shrinks_while_copies_start() -> None:
+    """Where a start takes an hour, quiet minutes in it do not take back what was asked for."""
+    rules = multi(max=3, metric="invocations", target=60.0)
+    found = replay(trace([120] * 3 + [0] * 90), rules, Service(start_s=3600))
+    assert found.wanted == [(0, 1), (180, 2), (3780, 1)]
 
 
 @pytest.mark.parametrize(("cooldown", "second"), [(60, 2400), (3600, 4800)])
@@ -140,6 +178,21 @@ def test_while_copies_start_the_same_alarm_adds_none() -> None:
     woken = replay(trace([0] * 30 + [60] * 9), zero(max=9), SERVICE)
     assert (grown.grown, grown.wanted[-1]) == (1, (180, 2))
     assert (woken.cold_starts, woken.wanted[-1][1]) == (1, 1)
+
+
+def test_a_woken_copy_is_measured_before_more_are_asked_for() -> None:
+    """Half a minute of too many calls at a time, from the first answer on; not the part of a minute before."""
+    found = replay(trace([0] * 60 + [3000] + [0] * 20), zero(max=3), SERVICE, patient=True)
+    ready = found.serving[2][0]
+    assert ready == pytest.approx(3600 + 564, abs=1)
+    assert [copies for _, copies in found.wanted[:4]] == [1, 0, 1, 3]
+    assert found.wanted[3][0] >= ready + 30
+
+
+def test_a_schedule_takes_copies_away_at_once() -> None:
+    """A lower maximum holds from its minute on, whatever the load."""
+    found = replay(trace([6000] * 30), multi(max=3, start=3), SERVICE, bounds=[(600, 1, 1)])
+    assert found.wanted == [(0, 3), (600, 1)]
 
 
 def test_a_schedule_keeps_copies_through_the_working_hours() -> None:
