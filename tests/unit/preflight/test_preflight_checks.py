@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ENCODERS = Path(__file__).parents[3] / "model_configs" / "encoders.yaml"
 REGION = "us-east-1"
-NAMES = ("price", "credentials", "bootstrap", "instance type", "quota", "image")
+NAMES = ("price", "credentials", "bootstrap", "instance type", "quota", "image", "endpoint")
 
 IDENTITY = {"Account": "123456789012", "UserId": "AIDA", "Arn": "arn:aws:iam::123456789012:user/u"}
 QUOTAS = {
@@ -42,12 +42,14 @@ NO_IMAGE = {
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 DENIED = ("AccessDeniedException", "User is not authorized to perform this")
 
+ENDPOINT_GONE = ("ValidationException", 'Could not find endpoint "arn".')
+
 # What each service answers when all is well: by service, the operations in the order in which they are asked.
 GOOD: dict[str, list[tuple[str, Any]]] = {
     "sts": [("get_caller_identity", IDENTITY)],
     "ssm": [("get_parameter", {"Parameter": {"Value": "27"}})],
     "service-quotas": [("list_service_quotas", QUOTAS), ("list_service_quotas", QUOTAS)],
-    "sagemaker": [("list_endpoints", {"Endpoints": []})],
+    "sagemaker": [("list_endpoints", {"Endpoints": []}), ("describe_endpoint", ENDPOINT_GONE)],
     "ecr": [("batch_get_image", IMAGE)],
 }
 
@@ -263,3 +265,76 @@ def test_a_price_that_nobody_knows_is_unknown() -> None:
     found = next(run_checks(session, "mx-central-1", load_catalog(ENCODERS), load_prices()))
     assert (found.check, found.outcome) == ("price", "unknown")
     assert "cohost prices refresh --region mx-central-1" in found.why
+
+
+def endpoint_of(**variant: Any) -> list[tuple[str, Any]]:
+    """What SageMaker answers where the endpoint is there, with this variant."""
+    whole = {"VariantName": "AllTraffic", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1, **variant}
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:endpoint/lmi-cohost"
+    endpoint = {
+        "EndpointName": "lmi-cohost",
+        "EndpointArn": arn,
+        "EndpointConfigName": "config",
+        "EndpointStatus": "InService",
+        "CreationTime": LONG_AGO,
+        "LastModifiedTime": LONG_AGO,
+    }
+    config = {
+        "EndpointConfigName": "config",
+        "EndpointConfigArn": arn,
+        "ProductionVariants": [whole],
+        "CreationTime": LONG_AGO,
+    }
+    return [*GOOD["sagemaker"][:1], ("describe_endpoint", endpoint), ("describe_endpoint_config", config)]
+
+
+def scalable_targets(count: int) -> list[tuple[str, Any]]:
+    """What Application Auto Scaling knows of the variant."""
+    target = {
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": "endpoint/lmi-cohost/variant/AllTraffic",
+        "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+        "MinCapacity": 1,
+        "MaxCapacity": 2,
+        "RoleARN": "arn:aws:iam::123456789012:role/aws-service-role/x",
+        "CreationTime": LONG_AGO,
+    }
+    return [("describe_scalable_targets", {"ScalableTargets": [target] * count})]
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(("variant", "now"), [({}, "scale-to-zero"), ({"ModelName": "m"}, "multi-model")])
+def test_endpoint_of_another_topology_fails_before_the_deploy_does(variant: dict[str, Any], now: str) -> None:
+    """SageMaker refuses that update after minutes of other resources; the way out is named at once."""
+    topology = "multi-model" if now == "scale-to-zero" else "scale-to-zero"
+    catalog = changed(endpoint=load_catalog(ENCODERS).endpoint.model_copy(update={"topology": topology}))
+
+    found = findings(catalog, sagemaker=endpoint_of(**variant))["endpoint"]
+
+    assert found.outcome == "fail"
+    assert found.why.startswith(f"'lmi-cohost' is a {now} endpoint, the catalog says {topology}")
+    assert "fix: another endpoint.name" in found.why
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("instance_type", "targets", "outcome"),
+    [("ml.g5.xlarge", 0, "pass"), ("ml.g5.2xlarge", 0, "pass"), ("ml.g5.2xlarge", 1, "fail")],
+)
+def test_type_of_a_variant_that_scales_cannot_be_changed(instance_type: str, targets: int, outcome: str) -> None:
+    """Without a registered target it can; the same type is no change."""
+    catalog = changed(endpoint=load_catalog(ENCODERS).endpoint.model_copy(update={"instance_type": instance_type}))
+
+    found = findings(catalog, sagemaker=endpoint_of(ModelName="m"), application_autoscaling=scalable_targets(targets))[
+        "endpoint"
+    ]
+
+    assert found.outcome == outcome, found.why
+    assert ("deploy without `scaling` first" in found.why) is (outcome == "fail")
+
+
+@pytest.mark.usefixtures("hub")
+def test_endpoint_that_may_not_be_looked_at_is_unknown() -> None:
+    """A missing right is no verdict."""
+    found = findings(sagemaker=[*GOOD["sagemaker"][:1], ("describe_endpoint", DENIED)])
+    assert found["endpoint"].outcome == "unknown"
