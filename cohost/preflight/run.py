@@ -41,7 +41,7 @@ def run_checks(session: boto3.Session, region: str, catalog: Catalog, prices: Pr
     for name, entry in catalog.models.items():
         if entry.from_hub:
             yield guarded(f"model {name}", partial(check_on_hub, name, entry))
-        elif entry.weights == "s3":
+        elif entry.pushed:
             yield guarded(f"model {name}", partial(check_pushed, session, catalog, name, entry))
 
 
