@@ -20,7 +20,7 @@ from cohost.catalog_faults import Fault, PlacedFaultsError, faults_of
 from cohost.catalog_handlers import BatchedSettings
 from cohost.catalog_monitoring import DEFAULT_MONITORING, Monitoring
 from cohost.catalog_network import Network
-from cohost.catalog_scaling import Scaling, with_default_bounds
+from cohost.catalog_scaling import MULTI_MODEL, Scaling, with_default_bounds
 from cohost.catalog_scaling_rules import scaling_faults
 from cohost.catalog_weights import BUCKET_NAME, BucketName, ModelSource, WeightsSettings
 from cohost.errors import CatalogError
