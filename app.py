@@ -2,7 +2,7 @@
 
 The catalog is context `catalog` (`cdk synth -c catalog=FILE`), else the environment's COHOST_CATALOG, else the
 product's own. The region is the one of the caller's AWS configuration. A catalog with weights in S3 has a second stack,
-which is deployed first.
+which is deployed first. The comparison designs that a catalog names are stacks beside its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
@@ -17,8 +18,12 @@ from cdk_nag import AwsSolutionsChecks
 from cohost.catalog import load_catalog
 from cohost.errors import CohostError
 from cohost.weights.place import WEIGHTS_STACK
+from stacks import cpu_onnx_stack, inference_components_stack
 from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
 from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack, needs_weights_stack
+
+if TYPE_CHECKING:
+    from cohost.catalog import Catalog
 
 DEFAULT_CATALOG = "model_configs/encoders.yaml"
 
@@ -32,12 +37,23 @@ def main() -> int:
         stack = LmiCohostStack(app, STACK_ID, catalog=catalog, env=environment)
         if needs_weights_stack(catalog):
             stack.add_stack_dependency(LmiCohostWeightsStack(app, WEIGHTS_STACK, catalog=catalog, env=environment))
+        _add_designs(app, catalog, environment)
     except CohostError as error:
         print(error, file=sys.stderr)  # noqa: T201 - what the cdk command shows of us
         return 1
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     app.synth()
     return 0
+
+
+def _add_designs(app: cdk.App, catalog: Catalog, environment: cdk.Environment) -> None:
+    if catalog.designs is None:
+        return
+    if catalog.designs.cpu_onnx is not None:
+        cpu_onnx_stack.CpuOnnxStack(app, cpu_onnx_stack.STACK_ID, catalog=catalog, env=environment)
+    if catalog.designs.inference_components is not None:
+        components = inference_components_stack
+        components.InferenceComponentsStack(app, components.STACK_ID, catalog=catalog, env=environment)
 
 
 def _catalog_file(app: cdk.App) -> Path:

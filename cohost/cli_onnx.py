@@ -41,12 +41,13 @@ def export_onnx(
     loaded = load_with_warnings(catalog)
     recipes = [recipe_for(name, loaded) for name in names or loaded.models if entry_of(loaded, name)]
     _check_packages()
-    exported = _export(recipes, out or Path(cpu_design(loaded).archives), hub or [])
+    target = out or Path(cpu_design(loaded).archives)
+    exported = _export(recipes, target, hub or [])
     if as_json:
         console.print_json([{**one.as_data(), "archive": str(one.file)} for one in exported])
     else:
         columns = ("model", "archive", "MiB", "precision", "served by", "off torch by")
-        console.print_table(f"{len(exported)} models of {catalog} as ONNX", columns, map(_row, exported))
+        console.print_table(f"{len(exported)} models of {catalog} as ONNX in {target}", columns, map(_row, exported))
 
 
 def _check_packages() -> None:
@@ -90,4 +91,4 @@ def _row(one: Exported) -> tuple[object, ...]:
         off = f"cosine {found.cosine:.3f}"
     else:
         off = f"{found.probability:.4f}, no label changed"
-    return one.name, one.file, f"{one.size / 2**20:.1f}", one.precision, one.serving, off
+    return one.name, one.file.name, f"{one.size / 2**20:.1f}", one.precision, one.serving, off

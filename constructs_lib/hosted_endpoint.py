@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from constructs import IDependable
 
     from cohost.images import ImageUri
-    from constructs_lib.model_store import ModelStore
+    from constructs_lib.archives import Archives
 
 VARIANT_NAME: Final = "AllTraffic"
 
@@ -39,7 +39,7 @@ class HostedEndpoint(EndpointMetrics, Construct):
     """
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, endpoint_name: str, store: ModelStore, image: ImageUri
+        self, scope: Construct, construct_id: str, *, endpoint_name: str, store: Archives, image: ImageUri
     ) -> None:
         super().__init__(scope, construct_id)
         self.endpoint_name = endpoint_name

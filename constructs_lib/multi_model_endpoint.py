@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cohost.catalog_scaling import Metric, Scaling
     from cohost.images import ImageUri
-    from constructs_lib.model_store import ModelStore
+    from constructs_lib.archives import Archives
 
 # AWS API reference: PredefinedMetricSpecification of Application Auto Scaling.
 TRACKED: Final[Mapping[Metric, str]] = {
@@ -54,7 +54,7 @@ class MultiModelEndpoint(HostedEndpoint):
         construct_id: str,
         *,
         endpoint_name: str,
-        store: ModelStore,
+        store: Archives,
         image: ImageUri,
         instance_type: str,
         initial_instance_count: int,

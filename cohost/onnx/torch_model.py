@@ -60,24 +60,13 @@ class TorchModel:
     """
 
     def __init__(self, folder: Path, task: str) -> None:
-        kind = transformers.AutoModel if task == _FEATURES else transformers.AutoModelForSequenceClassification
-        try:
-            # Written out, attention becomes fewer nodes than torch's own kernel does, and onnxruntime runs it faster.
-            loaded = kind.from_pretrained(
-                folder, dtype=torch.float32, attn_implementation="eager", use_safetensors=True
-            )
-            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
-        except (OSError, ValueError, KeyError) as error:
-            raise OnnxError(
-                f"{folder}: cannot be loaded for {task} ({' '.join(str(error).split())}); allowed: a folder with "
-                "config.json, model.safetensors and a tokenizer; fix: check model_id and task"
-            ) from error
+        loaded, self.tokenizer = _load(folder, task)
         if not self.tokenizer.is_fast:
             raise OnnxError(
                 f"{folder}: has no fast tokenizer, so there is no tokenizer.json to serve with; fix: save the model "
                 "with one, or leave it out of the CPU design"
             )
-        self._model: Any = loaded.eval()
+        self._model = loaded.eval()
         self.config: Any = loaded.config
         shape = ModelShape.from_config(self.config.to_dict())
         self.limit = min(shape.longest_input, self.tokenizer.model_max_length)
@@ -132,11 +121,45 @@ class TorchModel:
         program.save(file, external_data=weights > _SINGLE_FILE_BYTES)
 
 
+def _load(folder: Path, task: str) -> tuple[Any, Any]:
+    """A folder's model and tokenizer.
+
+    Raises:
+        OnnxError: the folder holds no such model, or none that was trained for the task.
+    """
+    kind = transformers.AutoModel if task == _FEATURES else transformers.AutoModelForSequenceClassification
+    try:
+        with _quiet():
+            # Written out, attention becomes fewer nodes than torch's own kernel does, and onnxruntime runs it faster.
+            model, info = kind.from_pretrained(
+                folder,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                use_safetensors=True,
+                output_loading_info=True,
+            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise OnnxError(
+            f"{folder}: cannot be loaded for {task} ({' '.join(str(error).split())}); allowed: a folder with "
+            "config.json, model.safetensors and a tokenizer; fix: check model_id and task"
+        ) from error
+    if task != _FEATURES and info["missing_keys"]:
+        # transformers makes up what is missing, and says so in a warning only.
+        missing = ", ".join(sorted(info["missing_keys"]))
+        raise OnnxError(
+            f"{folder}: has no weights for {missing}, so it was not trained for {task}; "
+            "allowed: a model with a classification head; fix: check model_id and task"
+        )
+    return model, tokenizer
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps the exporter's notes of its own workings off the user's screen."""
+    """Keeps notes of torch and transformers about their own workings off the user's screen."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import onnx
 import pytest
-from onnx_exports import export
+from onnx_exports import export, make_catalog
 
 from cohost.artifacts.properties import loads
 from cohost.artifacts.verify import verify
 from cohost.onnx import export as exporting
 from cohost.onnx.errors import OnnxError
 from cohost.onnx.graph import quantize
+from cohost.onnx.source import model_folder
+from cohost.onnx.torch_model import TorchModel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,3 +122,30 @@ def test_export_beyond_the_tolerance_is_refused(
         export("embed", tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["embed.tar.gz"]
     assert former.read_bytes() == exports["embed"].file.read_bytes()
+
+
+def test_model_that_was_not_trained_for_the_task_is_refused(tmp_path: Path) -> None:
+    """Transformers would make up a classification head, and every answer would be noise."""
+    catalog = make_catalog(
+        models={"m": {"model_id": "lmi-cohost/tiny-embed", "task": "text-classification"}}, design={}
+    )
+    with pytest.raises(
+        OnnxError, match=r"has no weights for classifier\.bias, classifier\.weight, so it was not trained"
+    ):
+        export("m", tmp_path, catalog)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_that_holds_no_model_is_told(tmp_path: Path) -> None:
+    """The reason of transformers, and what to check."""
+    folder = tmp_path / "org" / "name"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(OnnxError, match=r"cannot be loaded for feature-extraction .*fix: check model_id and task"):
+        TorchModel(folder, "feature-extraction")
+
+
+def test_weights_on_s3_are_told_how_to_be_exported() -> None:
+    """They are not fetched by a command that promises to export from the Hub or a folder."""
+    with pytest.raises(OnnxError, match=r"'s3://b/m/' cannot be exported from S3; .*--hub"):
+        model_folder("s3://b/m/", None, [])

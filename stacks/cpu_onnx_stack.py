@@ -1,0 +1,94 @@
+"""The stack of design 02: the catalog's models as ONNX on a CPU instance, in multi-model mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import aws_cdk as cdk
+
+from cohost.images import parse_image
+from cohost.onnx.archive import find_archive
+from cohost.onnx.recipe import cpu_design, recipe_for
+from cohost.routing import CPU_ONNX
+from constructs_lib.multi_model_endpoint import MultiModelEndpoint
+from constructs_lib.network import ContainerNetwork
+from constructs_lib.onnx_archives import GENERATION, PREFIX, OnnxArchives
+from stacks.designs import add_outputs, annotate, as_own, image_uri
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from cohost.catalog import Catalog
+
+STACK_ID: Final = "CpuOnnxStack"
+SUFFIX: Final = "-cpu-onnx"
+
+_ENGINE: Final = "onnxruntime"
+
+
+class CpuOnnxStack(cdk.Stack):
+    """The catalog's models as `cohost export-onnx` has exported them, on one endpoint without a GPU.
+
+    Raises:
+        OnnxError: a model is not exported yet, or was exported from another state of the catalog.
+        ImageError: the design's image cannot be read, or the region has no known registry for it.
+        PriceError: the price list cannot be read.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
+        super().__init__(
+            scope,
+            construct_id,
+            description="lmi-cohost design 02: the models as ONNX on a CPU endpoint",
+            tags=catalog.tags,
+            **kwargs,
+        )
+        for key, value in catalog.tags.items():
+            cdk.Tags.of(self).add(key, value)
+        design = cpu_design(catalog)
+        own = as_own(
+            catalog,
+            name=design.name or f"{catalog.endpoint.name}{SUFFIX}",
+            instance_type=design.instance_type,
+            initial_instance_count=design.initial_instance_count,
+            image=design.image,
+            image_uri=None,
+            inference_ami_version="none",
+        )
+        folder = Path(design.archives)
+        archives = OnnxArchives(
+            self, "Archives", archives=[find_archive(folder, recipe_for(name, catalog)) for name in catalog.models]
+        )
+        uri = image_uri(own.endpoint, self.region)
+        self.endpoint = MultiModelEndpoint(
+            self,
+            "Endpoint",
+            endpoint_name=own.endpoint.name,
+            store=archives,
+            image=uri,
+            instance_type=own.endpoint.instance_type,
+            initial_instance_count=own.endpoint.initial_instance_count,
+            inference_ami_version=None,
+            model_data_download_timeout_in_seconds=own.endpoint.model_data_download_timeout_in_seconds,
+            container_startup_health_check_timeout_in_seconds=(
+                own.endpoint.container_startup_health_check_timeout_in_seconds
+            ),
+            model_cache_setting=own.endpoint.model_cache_setting,
+            environment=own.endpoint.environment,
+        )
+        if catalog.network is not None:
+            ContainerNetwork(self, "Network", network=catalog.network).place(self.endpoint)
+        annotate(self, own, uri, multi_model=True)
+        if _ENGINE not in parse_image(design.image).backends:
+            cdk.Annotations.of(self).add_error(
+                f"designs.cpu-onnx.image: {design.image!r} has no OnnxRuntime engine; allowed: cpu-full images of "
+                "djl-inference; fix: image: djl-inference:0.36.0-cpu-full"
+            )
+        others = {
+            "BucketName": archives.bucket_name,
+            "Prefix": PREFIX,
+            "Generation": GENERATION,
+            "ModelDataUrl": archives.model_data_url,
+        }
+        add_outputs(self, own, CPU_ONNX, archives.target_models, others)

@@ -1,0 +1,146 @@
+"""The stack of design 03: one inference component a model on an instance with several GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import aws_cdk as cdk
+
+from cohost.artifacts.handlers import BATCHED, handler_version
+from cohost.catalog_designs import InferenceComponents
+from cohost.images import default_inference_ami_version, parse_image
+from cohost.instances import INSTANCES
+from cohost.packages import wheels_of
+from cohost.render import properties_of, requirements_for
+from cohost.routing import INFERENCE_COMPONENTS, own_component_name
+from constructs_lib.component_endpoint import ComponentEndpoint
+from constructs_lib.model_bucket import ModelBucket
+from constructs_lib.model_store import ModelStore
+from constructs_lib.network import ContainerNetwork
+from constructs_lib.weights import weights_of
+from stacks.designs import add_outputs, annotate, as_own, image_uri
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from cohost.catalog import Catalog
+    from cohost.images import Image
+
+STACK_ID: Final = "InferenceComponentsStack"
+SUFFIX: Final = "-components"
+
+_NAME_CHARACTERS: Final = 63
+"""Of an inference component (API reference: CreateInferenceComponent)."""
+
+
+class InferenceComponentsStack(cdk.Stack):
+    """The catalog's models, each as a component with a GPU of its own, on managed instances.
+
+    Raises:
+        ImageError: the catalog's image cannot be read, or the region has no known registry for it.
+        PriceError: the price list cannot be read.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
+        super().__init__(
+            scope,
+            construct_id,
+            description="lmi-cohost design 03: one inference component a model",
+            tags=catalog.tags,
+            **kwargs,
+        )
+        for key, value in catalog.tags.items():
+            cdk.Tags.of(self).add(key, value)
+        named = None if catalog.designs is None else catalog.designs.inference_components
+        design = InferenceComponents() if named is None else named
+        own = as_own(
+            catalog,
+            name=design.name or f"{catalog.endpoint.name}{SUFFIX}",
+            instance_type=design.instance_type,
+            initial_instance_count=design.min_instance_count,
+        )
+        image = parse_image(own.endpoint.image)
+        uri = image_uri(own.endpoint, self.region)
+        bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=False)
+        store = _store(self, catalog, image, bucket)
+        self.endpoint = ComponentEndpoint(
+            self,
+            "Endpoint",
+            endpoint_name=own.endpoint.name,
+            models=catalog.models,
+            store=store,
+            image=uri,
+            instance_type=design.instance_type,
+            min_instance_count=design.min_instance_count,
+            max_instance_count=design.max_instance_count,
+            copy_count=design.copy_count,
+            min_memory_required_in_mb=design.min_memory_required_in_mb,
+            inference_ami_version=_inference_ami_version(own, image),
+            model_data_download_timeout_in_seconds=own.endpoint.model_data_download_timeout_in_seconds,
+            container_startup_health_check_timeout_in_seconds=(
+                own.endpoint.container_startup_health_check_timeout_in_seconds
+            ),
+            environment=own.endpoint.environment,
+        )
+        if catalog.network is not None:
+            ContainerNetwork(self, "Network", network=catalog.network).place(self.endpoint)
+        annotate(self, own, uri, multi_model=False)
+        for fault in _faults(own, design):
+            cdk.Annotations.of(self).add_error(f"designs.inference-components: {fault}")
+        others = {
+            "BucketName": bucket.bucket_name,
+            "Prefix": catalog.storage.prefix,
+            "Generation": store.generation,
+            "ModelDataUrl": store.model_data_url,
+        }
+        add_outputs(self, own, INFERENCE_COMPONENTS, self.endpoint.component_names, others)
+
+
+def _store(stack: cdk.Stack, catalog: Catalog, image: Image, bucket: ModelBucket) -> ModelStore:
+    """The archives of the catalog as its own stack publishes them, in a bucket of this stack."""
+    models = catalog.models
+    return ModelStore(
+        stack,
+        "ModelStore",
+        bucket=bucket,
+        prefix=catalog.storage.prefix,
+        models={name: properties_of(entry) for name, entry in models.items()},
+        requirements={name: requirements_for(entry, image) for name, entry in models.items()},
+        handlers={
+            name: f"{entry.handler}@{handler_version(entry.handler)}"
+            for name, entry in models.items()
+            if entry.handler == BATCHED
+        },
+        wheels={name: wheels_of(entry.packages) for name, entry in models.items() if entry.packages},
+        weights=weights_of(stack, catalog),
+        keep_on_destroy=False,
+    )
+
+
+def _inference_ami_version(own: Catalog, image: Image) -> str | None:
+    chosen = own.endpoint.inference_ami_version
+    if chosen == "default":
+        return default_inference_ami_version(image)
+    return None if chosen == "none" else chosen
+
+
+def _faults(own: Catalog, design: InferenceComponents) -> list[str]:
+    """What SageMaker would refuse, or never finish."""
+    faults = []
+    longest = max((own_component_name(own.endpoint.name, model) for model in own.models), key=len)
+    if len(longest) > _NAME_CHARACTERS:
+        faults.append(
+            f"name: {longest!r} has {len(longest)} characters; allowed: {_NAME_CHARACTERS} for a component; fix: a "
+            "shorter name"
+        )
+    instance = INSTANCES.get(design.instance_type)
+    if instance is None:
+        return faults
+    room, copies = instance.gpus * design.max_instance_count, len(own.models) * design.copy_count
+    if copies > room:
+        faults.append(
+            f"max_instance_count: {copies} copies take a GPU each, and {design.max_instance_count} x "
+            f"{design.instance_type} have {room}; allowed: as many GPUs as copies; fix: raise max_instance_count, or a "
+            "type with more GPUs"
+        )
+    return faults

@@ -1,0 +1,157 @@
+"""The stack of design 02: archives as assets, a role that reads these alone, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+import pytest
+from synthesis import FLAGS, only, resources, statements, template_of
+
+from cohost.catalog import Catalog
+from cohost.onnx.archive import archive_file, note_file
+from cohost.onnx.errors import OnnxError
+from cohost.onnx.recipe import recipe_for
+from stacks.cpu_onnx_stack import STACK_ID, CpuOnnxStack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MODELS = {
+    "nli": {"model_id": "org/nli", "task": "text-classification"},
+    "mini": {"model_id": "org/mini", "task": "feature-extraction"},
+}
+
+
+def make_catalog(folder: Path, *, models: Mapping[str, Any] = MODELS, **design: Any) -> Catalog:
+    """A catalog with a CPU design whose archives lie in a folder."""
+    image = "djl-inference:0.36.0-lmi26.0.0-cu130"
+    return Catalog.model_validate(
+        {
+            "endpoint": {"name": "lmi-cohost", "instance_type": "ml.g5.xlarge", "image": image},
+            "models": models,
+            "designs": {"cpu-onnx": {"archives": str(folder), **design}},
+        }
+    )
+
+
+def pretend_exported(catalog: Catalog, folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Archives with notes as export-onnx writes them; a synth reads no more of them than their checksums."""
+    for name, content in contents.items():
+        archive_file(folder, name).write_bytes(content)
+        note = {
+            "recipe": recipe_for(name, catalog).as_data("translator"),
+            "serving": "translator",
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        note_file(folder, name).write_text(json.dumps(note))
+
+
+def make_stack(catalog: Catalog) -> CpuOnnxStack:
+    """A fresh stack in a fresh app with the flags of cdk.json."""
+    app = cdk.App(context=FLAGS, analytics_reporting=False)
+    return CpuOnnxStack(app, STACK_ID, catalog=catalog, env=cdk.Environment(region="us-east-1"))
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Catalog:
+    """A catalog whose models are exported."""
+    catalog = make_catalog(tmp_path)
+    pretend_exported(catalog, tmp_path, {"nli": b"one", "mini": b"two"})
+    return catalog
+
+
+def test_archives_are_named_by_their_checksums(exported: Catalog) -> None:
+    """A key is the SHA-256 of what lies there, and callers' TargetModels are those keys."""
+    template = template_of(make_stack(exported))
+    models = json.loads(template["Outputs"]["Models"]["Value"])
+    assert models == {
+        "nli": f"{hashlib.sha256(b'one').hexdigest()}.tar.gz",
+        "mini": f"{hashlib.sha256(b'two').hexdigest()}.tar.gz",
+    }
+    _, model = only(template, "AWS::SageMaker::Model")
+    container = model["Properties"]["PrimaryContainer"]
+    assert container["Mode"] == "MultiModel"
+    assert container["Image"].endswith("/djl-inference:0.36.0-cpu-full")
+    assert json.dumps(container["ModelDataUrl"]).endswith('/cohost/cpu-onnx/"]]}')
+
+
+def test_uploads_go_from_this_machine_to_those_keys(exported: Catalog) -> None:
+    """The asset manifest says what `cdk deploy` uploads where; no function is in the stack that could."""
+    assembly = template_assembly(exported)
+    files = json.loads(Path(assembly.directory, f"{STACK_ID}.assets.json").read_text())["files"]
+    keys = {}
+    for file in files.values():
+        (destination,) = file["destinations"].values()
+        if destination["objectKey"].endswith(".tar.gz"):
+            keys[destination["objectKey"]] = Path(assembly.directory, file["source"]["path"]).read_bytes()
+    assert keys == {
+        f"cohost/cpu-onnx/{hashlib.sha256(content).hexdigest()}.tar.gz": content for content in (b"one", b"two")
+    }
+    assert resources(assembly.get_stack_by_name(STACK_ID).template, "AWS::Lambda::Function") == {}
+
+
+def template_assembly(catalog: Catalog) -> Any:
+    """The cloud assembly of the stack's app."""
+    app = make_stack(catalog).node.root
+    assert isinstance(app, cdk.App)
+    return app.synth()
+
+
+def test_role_reads_the_archives_and_nothing_else(exported: Catalog) -> None:
+    """The bootstrap bucket holds code of other stacks, which this endpoint must not see."""
+    template = template_of(make_stack(exported))
+    (role_id,) = resources(template, "AWS::IAM::Role")
+    found = statements(template, role_id)
+    (read,) = [one for one in found if one["Action"] == "s3:GetObject"]
+    assert len(read["Resource"]) == 2
+    assert all(json.dumps(resource).endswith('.tar.gz"]]}') for resource in read["Resource"])
+    (listing,) = [one for one in found if one["Action"] == "s3:ListBucket"]
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": "cohost/cpu-onnx/*"}}
+
+
+def test_changed_model_leaves_model_and_endpoint_alone(exported: Catalog, tmp_path: Path) -> None:
+    """SageMaker loads the new archive by its new name; nothing is replaced."""
+    before = template_of(make_stack(exported))["Resources"]
+    pretend_exported(exported, tmp_path, {"nli": b"three"})
+    after = template_of(make_stack(exported))["Resources"]
+    changed = {name for name in before if before[name] != after[name]}
+    assert {before[name]["Type"] for name in changed} == {"AWS::IAM::Policy"}
+
+
+def test_model_that_is_not_exported_stops(exported: Catalog, tmp_path: Path) -> None:
+    """Nothing is synthesised without the archive, and the message is the command to run."""
+    note_file(tmp_path, "mini").unlink()
+    with pytest.raises(OnnxError, match="mini is not exported yet; fix: cohost export-onnx mini --out"):
+        make_stack(exported)
+
+
+def test_own_name_type_and_count_are_taken(tmp_path: Path) -> None:
+    """The design's settings are its endpoint's; the catalog's own endpoint is another stack's."""
+    catalog = make_catalog(tmp_path, name="cheap", instance_type="ml.c7i.xlarge", initial_instance_count=2)
+    pretend_exported(catalog, tmp_path, {"nli": b"one", "mini": b"two"})
+    template = template_of(make_stack(catalog))
+    _, config = only(template, "AWS::SageMaker::EndpointConfig")
+    (variant,) = config["Properties"]["ProductionVariants"]
+    assert (variant["InstanceType"], variant["InitialInstanceCount"]) == ("ml.c7i.xlarge", 2)
+    assert template["Outputs"]["EndpointName"]["Value"] == "cheap"
+    assert template["Outputs"]["CostPerHourUsd"]["Value"] == "0.420"
+
+
+@pytest.mark.parametrize(
+    ("image", "fault"),
+    [
+        ("djl-inference:0.36.0-tensorrtllm0.21.0-cu128", "has no OnnxRuntime engine; allowed: cpu-full"),
+        ("djl-inference:0.36.0-lmi26.0.0-cu130", "is built for GPUs, ml.c7i.2xlarge has none"),
+    ],
+)
+def test_images_that_do_not_fit_are_told(tmp_path: Path, image: str, fault: str) -> None:
+    """An image without the engine loads no archive; one for GPUs is paid for in its size."""
+    catalog = make_catalog(tmp_path, image=image)
+    pretend_exported(catalog, tmp_path, {"nli": b"one", "mini": b"two"})
+    stack = make_stack(catalog)
+    notes = [entry.data for entry in stack.node.metadata]
+    assert any(fault in str(note) for note in notes), notes

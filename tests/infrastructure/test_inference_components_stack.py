@@ -1,0 +1,103 @@
+"""The stack of design 03: a component a model, its GPU, its name, and what does not fit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+from synthesis import FLAGS, only, resources, statements, template_of, waits_for
+
+from cohost.catalog import Catalog
+from stacks.inference_components_stack import STACK_ID, InferenceComponentsStack
+
+ENTRY = {"task": "text-classification", "required_memory_mb": 1024}
+MODELS = {"nli": {"model_id": "org/nli", **ENTRY}, "mini": {"model_id": "org/mini", **ENTRY}}
+
+
+def make_stack(*, endpoint_name: str = "lmi-cohost", models: dict[str, Any] | None = None, **design: Any) -> Any:
+    """A fresh stack in a fresh app with the flags of cdk.json."""
+    image = "djl-inference:0.36.0-lmi26.0.0-cu130"
+    catalog = Catalog.model_validate(
+        {
+            "endpoint": {"name": endpoint_name, "instance_type": "ml.g5.xlarge", "image": image},
+            "models": models or MODELS,
+            "designs": {"inference-components": design},
+        }
+    )
+    app = cdk.App(context=FLAGS, analytics_reporting=False)
+    return InferenceComponentsStack(app, STACK_ID, catalog=catalog, env=cdk.Environment(region="us-east-1"))
+
+
+def errors_of(stack: Any) -> list[str]:
+    """The errors that the stack is annotated with."""
+    return [str(entry.data) for entry in stack.node.metadata if entry.type == "aws:cdk:error"]
+
+
+def test_each_model_is_a_component_with_a_gpu_of_its_own() -> None:
+    """Names are those that callers are routed to; the archive is the model's own."""
+    template = template_of(make_stack())
+    components = resources(template, "AWS::SageMaker::InferenceComponent").values()
+    found = {one["Properties"]["InferenceComponentName"]: one["Properties"] for one in components}
+    assert set(found) == {"lmi-cohost-components-nli", "lmi-cohost-components-mini"}
+    for name, properties in found.items():
+        specification = properties["Specification"]
+        assert specification["ComputeResourceRequirements"] == {
+            "NumberOfAcceleratorDevicesRequired": 1,
+            "MinMemoryRequiredInMb": 1024,
+        }
+        model = name.rpartition("-")[2]
+        assert json.dumps(specification["Container"]["ArtifactUrl"]).endswith(f'"{model}.tar.gz"]]}}')
+        assert properties["RuntimeConfig"] == {"CopyCount": 1}
+    assert json.loads(template["Outputs"]["Models"]["Value"]) == {
+        "nli": "lmi-cohost-components-nli",
+        "mini": "lmi-cohost-components-mini",
+    }
+
+
+def test_instances_are_managed_and_no_model_is_named() -> None:
+    """Managed scaling is for endpoints made of components alone, and the role comes from the configuration."""
+    template = template_of(make_stack(max_instance_count=3))
+    _, config = only(template, "AWS::SageMaker::EndpointConfig")
+    (variant,) = config["Properties"]["ProductionVariants"]
+    assert variant["ManagedInstanceScaling"] == {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 3}
+    assert variant["InstanceType"] == "ml.g6.12xlarge"
+    assert "ModelName" not in variant
+    assert "ExecutionRoleArn" in config["Properties"]
+    assert resources(template, "AWS::SageMaker::Model") == {}
+
+
+def test_components_wait_for_endpoint_logs_and_rights() -> None:
+    """A component starts containers at once, and goes before its endpoint when the stack goes."""
+    template = template_of(make_stack())
+    endpoint_id, _ = only(template, "AWS::SageMaker::Endpoint")
+    for name in resources(template, "AWS::SageMaker::InferenceComponent"):
+        assert waits_for(template, name, endpoint_id)
+        groups = [one for one in resources(template, "AWS::Logs::LogGroup") if waits_for(template, name, one)]
+        assert any("InferenceComponents/" in json.dumps(template["Resources"][one]) for one in groups)
+    roles = [name for name in resources(template, "AWS::IAM::Role") if "ExecutionRole" in name]
+    logs = [one for one in statements(template, roles[0]) if "logs:PutLogEvents" in one["Action"]]
+    assert logs
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        (
+            {"instance_type": "ml.g6.xlarge", "max_instance_count": 1},
+            "2 copies take a GPU each, and 1 x ml.g6.xlarge have 1",
+        ),
+        ({"copy_count": 5}, "10 copies take a GPU each, and 2 x ml.g6.12xlarge have 8"),
+        ({"endpoint_name": "e" * 60}, "characters; allowed: 63 for a component"),
+    ],
+)
+def test_what_never_fits_is_an_error(changed: dict[str, Any], fault: str) -> None:
+    """SageMaker would refuse the name, or wait for a GPU that never comes."""
+    stack = make_stack(**{"name": None, **changed})
+    assert [fault in error for error in errors_of(stack)].count(True) == 1, errors_of(stack)
+
+
+def test_what_fits_has_no_error() -> None:
+    """The defaults of the design hold the product's models."""
+    assert errors_of(make_stack()) == []
