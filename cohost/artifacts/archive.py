@@ -136,7 +136,8 @@ def content_digest(files: Mapping[str, bytes]) -> str:
         for part in (name.encode(), files[name]):
             state.update(struct.pack(">Q", len(part)))
             state.update(part)
-    mark = BUNDLE_DIGEST if any("/" in name for name in files) else ""
+    # A name that starts with / is no file's; it stands for weights that are copied into the archive.
+    mark = BUNDLE_DIGEST if any("/" in name[1:] for name in files) else ""
     return mark + state.hexdigest()
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ARCHIVES, BUNDLE = "archives", "bundle"
 """Values of `Layout`: an archive a model, or one of all models."""
 
+_UNBUNDLED = "weights cannot be put into an archive of several models; allowed in archives of one; write weights: s3"
+
 _PREFIX = re.compile(r"(?!.*(?:^|/)\.{1,2}/)(?:[^/\s]+/)+")
 
 
@@ -65,6 +67,7 @@ def archives_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
     models = models_of(properties)
     if not is_bundle(properties):
         return models
+    _raise(f"PackedWeights.{name}: {_UNBUNDLED}" for name in packed_revisions(properties))
     _raise(startup_faults(models))
     return {BUNDLE_NAME: bundle_files(models)}
 

@@ -11,9 +11,11 @@ import pytest
 from cohost.artifacts.archive import bundle_files, content_digest, digest, pack
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.generation import Generation
+from cohost.artifacts.packed import with_part
 from cohost.artifacts.request import archives_of
 from cohost.artifacts.store import ModelStore
 from cohost.artifacts.verify import startup_faults, verify_bundle
+from cohost.artifacts.weights import Revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -286,3 +288,21 @@ def test_hostile_bundle_is_told_and_not_unpacked(tmp_path: Path) -> None:
     )
     (tmp_path / "models.tar.gz").write_bytes(b"")
     assert [fault.code for fault in verify_bundle(tmp_path / "models.tar.gz")] == ["empty"]
+
+
+def test_archive_with_weights_of_its_own_is_no_bundle() -> None:
+    """What stands for weights that S3 copies in is no file in a folder, so the model can still be added to others."""
+    files = with_part({"serving.properties": PROPERTIES}, Revision("org/a", "0" * 40), "weights")
+
+    assert not content_digest(files).startswith("bundle-")
+
+
+def test_weights_do_not_go_into_a_bundle(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
+    """S3 puts together archives of one model; for several, the container fetches the weights."""
+    created = event(cloudformation, "Create", AB)
+    created["ResourceProperties"] |= {"PackedWeights": {"b": f"org/b@{'0' * 40}"}, "WeightsBucket": "weights"}
+
+    answer = send(created)
+
+    assert (answer["Status"], keys()) == ("FAILED", set())
+    assert answer["Reason"].startswith("PackedWeights.b: weights cannot be put into an archive of several models")
