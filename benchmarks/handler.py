@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from handler_goals import ALONE, CASES, CROWD_OF_32, STOCK, Case, verdicts
 from handler_load import Client, Sample, counters, load
-from handler_models import LIMIT, STOCK_COPY, Shape, texts_of_mixed_lengths, write_model, write_weights
+from handler_models import BERT, DEBERTA, LIMIT, STOCK_COPY, Shape, texts_of_mixed_lengths, write_model, write_weights
 
 from cohost.handler.cohost_device import half_types
 from local_aws.lmi.process import Container
@@ -113,21 +113,24 @@ def handlers(root: Path, weights: Path, device: str) -> dict[str, Path]:
         folders["fp32-1-thread"] = write_model(root / "one", weights, "batched", threads=1, **given)
     for dtype in half_types(torch.device(device)):
         folders[dtype] = write_model(root / dtype, weights, "batched", dtype=dtype, **given)
+        if device != "cpu":
+            name = f"{dtype}-compiled"
+            folders[name] = write_model(root / name, weights, "batched", dtype=dtype, compile="true", **given)
     return folders
 
 
 def report_share(samples: dict[str, Sample], shape: Shape, device: str) -> None:
     """What of the device's measured rate the batching handler reaches, at 512 tokens and 32 clients."""
     for name, sample in samples.items():
-        if name in TYPES:
-            peak = gemm_rate(device, TYPES[name])
+        if (dtype := name.removesuffix("-compiled")) in TYPES:
+            peak = gemm_rate(device, TYPES[dtype])
             reached = sample.rate * shape.flops(LIMIT)
             print(f"{name}: {reached / 1e12:.3f} of {peak / 1e12:.3f} TFLOP/s measured for GEMM, {reached / peak:.0%}")
 
 
 async def run(options: argparse.Namespace) -> dict[Case, dict[str, Sample]]:
     """Starts a server, loads the handlers and goes through the cases."""
-    shape = Shape(options.layers, options.hidden)
+    shape = Shape(options.architecture, options.layers, options.hidden)
     texts = texts_of_mixed_lengths(1024)
     results: dict[Case, dict[str, Sample]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -169,6 +172,7 @@ def main() -> None:
     """Reads the command line and runs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--architecture", choices=[BERT, DEBERTA], default=BERT, help="of the model (default bert)")
     parser.add_argument("--layers", type=int, help="of the model (default 6, on a GPU 12)")
     parser.add_argument("--hidden", type=int, help="its width, a multiple of 32 (default 384, on a GPU 768)")
     parser.add_argument("--seconds", type=float, default=6.0, help="a handler's time at a case (default 6)")

@@ -18,6 +18,18 @@ TOKENIZER = Path(__file__).parents[1] / "local_aws" / "data" / "hub" / "lmi-coho
 HANDLER = Path(cohost.handler.__file__).parent
 LIMIT = 512
 SPECIAL_TOKENS = 2
+BERT, DEBERTA = "bert", "deberta"
+POSITION_SPAN = 512
+# What DeBERTa v3 models have in common (config.json of microsoft/mdeberta-v3-base).
+DEBERTA_V3 = {
+    "relative_attention": True,
+    "position_buckets": POSITION_SPAN // 2,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+}
 MEDIAN_TOKENS, SPREAD = 30, 0.8
 
 STOCK_COPY = "copy of stock"
@@ -42,31 +54,40 @@ def handle(inputs):
 
 @dataclass(frozen=True)
 class Shape:
-    """A BERT's size."""
+    """A model's architecture, bert or deberta, and its size."""
 
+    architecture: str
     layers: int
     hidden: int
 
     def flops(self, tokens: int) -> int:
         """Floating point operations of one text, a multiply-add counted as two: linear layers, then attention."""
-        return self.layers * (24 * tokens * self.hidden**2 + 4 * tokens**2 * self.hidden)
+        attention = 4 * tokens**2 * self.hidden
+        if self.architecture == DEBERTA:
+            # Queries against all relative positions, and keys.
+            attention += 4 * tokens * POSITION_SPAN * self.hidden
+        return self.layers * (24 * tokens * self.hidden**2 + attention)
 
 
 def write_weights(folder: Path, shape: Shape) -> Path:
-    """A BERT with three labels and random weights, the same each time, with a tokenizer of 2,000 words."""
+    """A model with three labels and random weights, the same each time, with a tokenizer of 2,000 words."""
     torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=2000,
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.hidden // 32,
-        intermediate_size=4 * shape.hidden,
-        max_position_embeddings=LIMIT,
-        num_labels=3,
-        id2label={0: "entailment", 1: "neutral", 2: "contradiction"},
-        label2id={"entailment": 0, "neutral": 1, "contradiction": 2},
-    )
-    model = transformers.BertForSequenceClassification(config)
+    size: dict[str, Any] = {
+        "vocab_size": 2000,
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.hidden // 32,
+        "intermediate_size": 4 * shape.hidden,
+        "max_position_embeddings": LIMIT,
+        "num_labels": 3,
+        "id2label": {0: "entailment", 1: "neutral", 2: "contradiction"},
+        "label2id": {"entailment": 0, "neutral": 1, "contradiction": 2},
+    }
+    if shape.architecture == DEBERTA:
+        config = transformers.DebertaV2Config(**size, **DEBERTA_V3)
+        model = transformers.DebertaV2ForSequenceClassification(config)
+    else:
+        model = transformers.BertForSequenceClassification(transformers.BertConfig(**size))
     # Random weights leave labels undecided, which the check of half precision would take for a changed label.
     model.classifier.bias.data = torch.tensor([1.0, 0.0, -1.0])
     model.save_pretrained(folder)
