@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from local_aws.cloudformation.resources.alarms import Alarm
 from local_aws.cloudformation.resources.budgets import Budget
 from local_aws.cloudformation.resources.dashboards import Dashboard
+from local_aws.cloudformation.resources.ec2 import VpcEndpoint
 from local_aws.cloudformation.resources.ecr import Repository
 from local_aws.cloudformation.resources.functions import Function
 from local_aws.cloudformation.resources.iam import ManagedPolicy, Policy, Role
@@ -62,5 +63,5 @@ def aws_types() -> list[ResourceType]:
         Alarm(), Alias(), Bucket(), BucketPolicy(), Budget(), CdkMetadata(), Dashboard(), Endpoint(), EndpointConfig(),
         Function(), InferenceComponent(), Key(), LogGroup(), ManagedPolicy(), Model(), Parameter(), Policy(),
         Repository(), Role(), ScalableTarget(), ScalingPolicy(), Schedule(), ScheduleGroup(), Subscription(), Topic(),
-        TopicPolicy(),
+        TopicPolicy(), VpcEndpoint(),
     ]  # fmt: skip
