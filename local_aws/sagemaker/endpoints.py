@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.plan import VariantPlan
     from local_aws.sagemaker.quotas import Quotas
     from local_aws.sagemaker.records import Records
+    from local_aws.sagemaker.scaled_variants import ScaledVariants
 
-_UNSUPPORTED = (
-    "ExcludeRetainedVariantProperties",
-)
+_UNSUPPORTED = ("ExcludeRetainedVariantProperties",)
 
 
 class Endpoints:
     """Creates, describes, lists, updates and deletes endpoints."""
 
-    def __init__(self, records: Records, deployments: Deployments, quotas: Quotas) -> None:
+    def __init__(self, records: Records, deployments: Deployments, quotas: Quotas, scaled: ScaledVariants) -> None:
         self._records = records
         self._endpoints = records.endpoints
         self._configs = records.configs
         self._deployments = deployments
         self._quotas = quotas
+        self._scaled = scaled
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         """CreateEndpoint."""
@@ -72,6 +72,9 @@ class Endpoints:
         if request.get("RetainAllVariantProperties"):
             plans = _retaining(endpoint, plans)
         self._check_components(endpoint, plans)
+        await self._scaled.check_update(endpoint, plans)
+        # Another change may have begun while scaling was asked.
+        endpoint.check_steady()
         self._quotas.check((plan.instance_type, plan.instance_count) for plan in plans)
         deployment = endpoint.deployment if request.get("RetainDeploymentConfig") else request.get("DeploymentConfig")
         guardrails = guardrails_of(deployment, plans)
@@ -150,6 +153,8 @@ class Endpoints:
                 "Cannot delete endpoint with inference component associated. Please delete inference component and try "
                 "it again."
             )
+        await self._scaled.deregister(endpoint)
+        endpoint.check_steady()
         self._deployments.delete(endpoint)
 
     def _check_components(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:

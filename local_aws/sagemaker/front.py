@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
 
-    Service = Literal["s3", "iam", "logs", "cloudwatch", "sagemaker", "sns"]
+    Service = Literal["s3", "iam", "logs", "cloudwatch", "sagemaker", "sns", "application-autoscaling"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,6 +72,10 @@ class Front:
         """The client of the embedded SageMaker; as `s3`."""
         client: SageMakerClient = self._client("sagemaker")
         return client
+
+    def auto_scaling(self) -> Any:  # noqa: ANN401 - its type stubs are not installed
+        """The client of the embedded Application Auto Scaling; as `s3`."""
+        return self._client("application-autoscaling")
 
     def sns(self) -> Any:  # noqa: ANN401 - its type stubs are not installed
         """The client of the embedded SNS; as `s3`."""

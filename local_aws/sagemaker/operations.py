@@ -8,6 +8,7 @@ from local_aws.sagemaker.components import InferenceComponents
 from local_aws.sagemaker.endpoint_configs import EndpointConfigs
 from local_aws.sagemaker.endpoints import Endpoints
 from local_aws.sagemaker.models import Models
+from local_aws.sagemaker.scaled_variants import ScaledVariants
 from local_aws.sagemaker.tags import Tags
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def operations(
     return {
         **_of_models(Models(account, records.models, host.front)),
         **_of_configs(EndpointConfigs(records.configs, records.models, host.front, host.settings)),
-        **_of_endpoints(Endpoints(records, deployments, host.quotas)),
+        **_of_endpoints(Endpoints(records, deployments, host.quotas, ScaledVariants(host.front))),
         **_of_components(InferenceComponents(account, records, components, host.front)),
         **_of_tags(Tags([records.models, records.configs, records.endpoints, records.components])),
     }

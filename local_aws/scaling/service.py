@@ -25,7 +25,7 @@ from local_aws.scaling.scaler import Scaler
 from local_aws.scaling.timetable import Timetable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from starlette.types import ASGIApp
 
@@ -72,10 +72,6 @@ class Scaling:
         self._loop: asyncio.Task[None] | None = None
         clock.on_change(self._woken.set)
         self.asgi = self._routes(account)
-
-    def in_alarm(self, names: Iterable[str]) -> list[str]:
-        """Those of the named alarms that are in the state ALARM, as a deployment that rolls back on alarms asks."""
-        return self._alarms.in_alarm(names)
 
     def monitoring(self, moto: ASGIApp) -> ASGIApp:
         """CloudWatch's app, for requests that are signed for "monitoring"; moto answers, alarms come alive."""

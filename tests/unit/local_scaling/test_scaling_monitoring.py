@@ -97,14 +97,6 @@ def test_composite_alarms_are_refused(clients: Clients) -> None:
         clients.get("cloudwatch").put_composite_alarm(AlarmName="c", AlarmRule="ALARM(a)")
 
 
-def test_alarms_in_alarm_are_told_by_name(front: LocalAws, clients: Clients, wait: Callable[..., None]) -> None:
-    """As a deployment that rolls back on alarms asks; SetAlarmState counts, until the data say otherwise."""
-    put_alarm(clients, "drill")
-    assert front.scaling.in_alarm(["drill", "none"]) == []
-    clients.get("cloudwatch").set_alarm_state(AlarmName="drill", StateValue="ALARM", StateReason="a drill")
-    wait(lambda: front.scaling.in_alarm(["drill", "none"]) == ["drill"])
-
-
 def test_a_refused_request_leaves_no_value(clients: Clients, wait: Callable[..., None]) -> None:
     """What moto does not take does not reach an alarm."""
     put_alarm(clients, "refused")

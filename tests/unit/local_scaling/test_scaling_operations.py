@@ -74,6 +74,33 @@ def test_instances_of_a_variant_can_be_scaled(scaling: Any, clients: Clients, wa
     wait(lambda: count() == 1)
 
 
+def test_a_scaled_variant_keeps_its_instance_type_and_ends_with_its_endpoint(
+    scaling: Any, clients: Clients, wait: Callable[..., None]
+) -> None:
+    """An update to another type is refused until the variant is deregistered; deleting the endpoint does that."""
+    sagemaker = clients.get("sagemaker")
+    plain = {"VariantName": "v", "InitialInstanceCount": 1, "ModelName": "model"}
+    for kind in ("ml.g5.xlarge", "ml.g5.2xlarge"):
+        sagemaker.create_endpoint_config(
+            EndpointConfigName=kind.replace(".", "-"), ProductionVariants=[{**plain, "InstanceType": kind}]
+        )
+    sagemaker.create_endpoint(EndpointName="s", EndpointConfigName="ml-g5-xlarge")
+
+    def settled() -> bool:
+        return bool(sagemaker.describe_endpoint(EndpointName="s")["EndpointStatus"] == "InService")
+
+    wait(settled)
+    variant = {**VARIANT, "ResourceId": "endpoint/s/variant/v"}
+    scaling.register_scalable_target(**variant, MinCapacity=1, MaxCapacity=2)
+    with pytest.raises(ClientError, match=r"Variant v .* Deregister the variant as a scalable target"):
+        sagemaker.update_endpoint(EndpointName="s", EndpointConfigName="ml-g5-2xlarge")
+    sagemaker.update_endpoint(EndpointName="s", EndpointConfigName="ml-g5-xlarge")
+    wait(settled)
+    sagemaker.delete_endpoint(EndpointName="s")
+    left = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
+    assert [target["ResourceId"] for target in left] == [COMPONENT["ResourceId"]]
+
+
 def test_a_tracking_policy_has_two_alarms_that_live_and_die_with_it(scaling: Any, clients: Clients) -> None:
     """Named as the service names them; put anew they are made anew, and the policy keeps its ARN."""
     first = scaling.put_scaling_policy(**COMPONENT, **tracking())
