@@ -28,7 +28,6 @@ _ZERO_FIX: Final = "write topology: scale-to-zero under endpoint, or min: 1"
 def scaling_faults(catalog: Catalog) -> Iterator[Placed]:
     """Yield a fault for each setting of scaling or topology that does not go with the others."""
     yield from _topology_faults(catalog.endpoint)
-    yield from _weights_faults(catalog)
     if (scaling := catalog.scaling) is None:
         return
     yield from _bound_faults(scaling, catalog.endpoint)
@@ -57,15 +56,6 @@ def _topology_faults(endpoint: Endpoint) -> Iterator[Placed]:
         what = f"{endpoint.name!r} has {len(endpoint.name)} characters"
         allowed = f"{most} with topology {SCALE_TO_ZERO}, whose component is named {component_name('NAME')}"
         yield _fault(("endpoint", "name"), what, allowed, "shorten the name")
-
-
-def _weights_faults(catalog: Catalog) -> Iterator[Placed]:
-    """Yield the models whose weights would have to go into the one archive, which S3 cannot put together."""
-    for name, entry in catalog.models.items() if catalog.endpoint.topology == SCALE_TO_ZERO else ():
-        if entry.weights == "archive":
-            what = f"weights: archive with topology {SCALE_TO_ZERO} is not possible"
-            allowed = f"with topology {MULTI_MODEL} only, where each model has an archive of its own"
-            yield _fault(("models", name, "weights"), what, allowed, "write weights: s3")
 
 
 def _bound_faults(scaling: Scaling, endpoint: Endpoint) -> Iterator[Placed]:

@@ -203,18 +203,3 @@ def test_faults_of_several_values_have_lines_of_their_own(tmp_path: Path) -> Non
         ["7", "scaling.min"],
         ["9", "scaling.idle_minutes"],
     ]
-
-
-@pytest.mark.parametrize("of_all", [False, True])
-def test_weights_inside_archives_need_an_archive_a_model(*, of_all: bool, tmp_path: Path) -> None:
-    """A bundle holds settings only; whether a model says so or the catalog for all, the way out is named."""
-    path = tmp_path / "catalog.yaml"
-    data = content(ZERO)
-    data["models"]["nli"] |= {"revision": "0" * 40, **({} if of_all else {"weights": "archive"})}
-    path.write_text(
-        yaml.safe_dump(data | ({"weights": "archive"} if of_all else {}), sort_keys=False), encoding="utf-8"
-    )
-
-    fault = r"models\.nli\.weights: weights: archive with topology scale-to-zero .*fix: write weights: s3"
-    with pytest.raises(CatalogError, match=fault):
-        load_catalog(path)
