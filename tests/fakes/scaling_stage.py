@@ -12,10 +12,10 @@ from local_aws.sagemaker.account import Account
 from local_aws.sagemaker.changes import Changes
 from local_aws.scaling.alarms import Alarms
 from local_aws.scaling.clock import Clock
-from local_aws.scaling.history import History, Metric
+from local_aws.scaling.history import History
 from local_aws.scaling.operations import AutoScaling
 from local_aws.scaling.policies import Policies
-from local_aws.scaling.queries import Queries, ScheduledActions
+from local_aws.scaling.queries import ScheduledActions
 from local_aws.scaling.records import Registry
 from local_aws.scaling.scaler import Scaler
 from local_aws.scaling.timetable import Timetable
@@ -37,6 +37,8 @@ VARIANT = {
 }
 OF_COMPONENT = (("InferenceComponentName", "c"),)
 OF_VARIANT = (("EndpointName", "e"), ("VariantName", "v"))
+CONCURRENCY = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
+REFUSALS = "NoCapacityInvocationFailures"
 
 
 def refusal(message: str) -> ClientError:
@@ -145,18 +147,11 @@ class Stage:
         self._policies = Policies(self.registry, self.alarms, scaler, self.clock)
         self._timetable = Timetable(self.registry, scaler, self.clock)
         self.put = AutoScaling(account, self.registry, scaler, self.services)
-        self.ask = Queries(self.registry, self.put)
         self.schedule = ScheduledActions(account, self.registry, self.clock, lambda: None)
 
     def record(self, name: str, value: float, dimensions: tuple[tuple[str, str], ...] = OF_COMPONENT) -> None:
         """A value of AWS/SageMaker, of high resolution."""
         self.history.record(("AWS/SageMaker", name, dimensions), "Count", value, fine=True)
-
-    def read(self, name: str, seconds: float) -> float | None:
-        """The sum of a metric of the component over the last so many seconds."""
-        metric = Metric.of("AWS/SageMaker", name, OF_COMPONENT)
-        sample = self.history.between(metric, None, self.machine - seconds, self.machine)
-        return None if sample is None else sample.total
 
     async def alarm(self, **alarm: Any) -> None:
         """Put an alarm on CPU-like values of metric `m`, of one period of a minute unless said otherwise."""
@@ -208,3 +203,48 @@ def played(scene: Callable[[Stage], Any], count: int = 1) -> Stage:
         return stage
 
     return asyncio.run(whole())
+
+
+async def register(stage: Stage, minimum: int = 0, maximum: int = 4, whose: dict[str, str] = COMPONENT) -> None:
+    """Register the resource."""
+    await stage.put.register({**whose, "MinCapacity": minimum, "MaxCapacity": maximum})
+
+
+async def track(stage: Stage, metric: str = CONCURRENCY, whose: dict[str, str] = COMPONENT, **more: Any) -> Any:
+    """Put a policy that tracks a metric at 5."""
+    configuration = {
+        "TargetValue": 5.0,
+        "PredefinedMetricSpecification": {"PredefinedMetricType": metric},
+        "ScaleOutCooldown": 60,
+        "ScaleInCooldown": 60,
+        **more,
+    }
+    answer = await stage.put.put_policy(
+        {
+            **whose,
+            "PolicyName": "track",
+            "PolicyType": "TargetTrackingScaling",
+            "TargetTrackingScalingPolicyConfiguration": configuration,
+        }
+    )
+    stage.alarms.mark_changed()
+    await stage.work()
+    return answer
+
+
+async def wake(stage: Stage, adjustment: int = 1, kind: str = "ChangeInCapacity", **alarm: Any) -> None:
+    """Put a step policy, with an alarm on refused calls."""
+    answer = await stage.put.put_policy(
+        {
+            **COMPONENT,
+            "PolicyName": "wake",
+            "PolicyType": "StepScaling",
+            "StepScalingPolicyConfiguration": {
+                "AdjustmentType": kind,
+                "MetricAggregationType": "Maximum",
+                "Cooldown": 60,
+                "StepAdjustments": [{"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": adjustment}],
+            },
+        }
+    )
+    await stage.alarm(AlarmName="w", MetricName=REFUSALS, AlarmActions=[answer["PolicyARN"]], **alarm)
