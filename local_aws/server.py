@@ -57,18 +57,18 @@ class LocalAws:
         make_sagemaker: builds the SageMaker part; left out, `local_aws.sagemaker.SageMaker`.
 
     Raises:
-        LocalError: the port is in use.
+        LocalError: the port is in use, or the clock's speed is none.
     """
 
     def __init__(self, settings: Settings, make_sagemaker: Callable[..., Any] | None = None) -> None:
         self.settings = settings
+        clock = Clock(settings.speed)
         self._socket = _bind(settings.port)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}"
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         clients = self._clients = Clients(lambda: self.url)
         moto = MotoServices(moto_app())
-        clock = Clock(settings.speed)
         history = History(clock)
         self.sagemaker = (make_sagemaker or _sagemaker)(
             endpoint_url=lambda: self.url,

@@ -11,9 +11,11 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from cohost.errors import LocalError
+from local_aws.__main__ import main
 from local_aws.scaling.clock import PATH, Clock
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
 
@@ -55,6 +57,14 @@ def test_a_wrong_speed_is_refused(speed: Any) -> None:
     """The text says what is allowed."""
     with pytest.raises(LocalError, match=r"speed .*allowed: more than 0, up to 3600"):
         Clock(speed)
+
+
+def test_the_command_refuses_a_wrong_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one line, before it takes a port."""
+    assert main(["up", "--port", "0", "--state", str(tmp_path), "--speed", "0"]) == 1
+    assert capsys.readouterr().err == (
+        "speed 0.0: not allowed; allowed: more than 0, up to 3600; fix: 1 is real time\n"
+    )
 
 
 def test_the_page_tells_and_sets_the_speed() -> None:
