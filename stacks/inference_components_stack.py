@@ -83,7 +83,9 @@ class InferenceComponentsStack(cdk.Stack):
             environment=own.endpoint.environment,
         )
         if catalog.network is not None:
-            ContainerNetwork(self, "Network", network=catalog.network).place(self.endpoint)
+            # A route table takes one S3 endpoint, which the stack of the catalog's own endpoint makes.
+            network = catalog.network.model_copy(update={"route_tables": []})
+            ContainerNetwork(self, "Network", network=network).place(self.endpoint)
         annotate(self, own, uri, multi_model=False)
         for fault in _faults(own, design):
             cdk.Annotations.of(self).add_error(f"designs.inference-components: {fault}")

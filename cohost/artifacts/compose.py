@@ -18,6 +18,8 @@ MIB = 1024 * 1024
 LEAST_PART_BYTES = 5 * MIB
 """S3 takes no smaller part of an upload, but for the last (User guide: multipart upload limits)."""
 COPY_BYTES = 512 * MIB
+WEIGHTS_OF = "cohost-weights-of"
+"""User metadata of an archive that S3 put together: the key of the part that its weights come from."""
 
 
 class ComposingBucket(Bucket):
@@ -59,7 +61,10 @@ class ComposingBucket(Bucket):
     def _compose(self, key: str, part: Part, facts: HeadObjectOutputTypeDef, ending: bytes, digest: str) -> None:
         with self._request("written", key):
             upload_id = self._client.create_multipart_upload(
-                Bucket=self._name, Key=key, ContentType="application/gzip", Metadata={DIGEST: digest}
+                Bucket=self._name,
+                Key=key,
+                ContentType="application/gzip",
+                Metadata={DIGEST: digest, WEIGHTS_OF: part.key},
             )["UploadId"]
         try:
             ranges = _ranges(facts["ContentLength"])

@@ -41,7 +41,7 @@ def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Clie
     if bucket is None:
         raise WeightsError(
             f"models.{name}: has weights: {entry.weights}, and no model that {deployment.stack_name} deployed has "
-            "weights in S3, so its role may not read them; fix: cdk deploy {deployment.stack_name}"
+            f"weights in S3, so its role may not read them; fix: cdk deploy {deployment.stack_name}"
         )
     if not WeightsStore(s3, bucket).is_there(revision, packed=packed_revision(entry) is not None):
         raise WeightsError(

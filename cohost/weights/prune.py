@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cohost.artifacts.compose import LEAST_PART_BYTES, WEIGHTS_OF
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
 from cohost.artifacts.weights import MODEL_ID, Revision, revision_at
-from cohost.deployment import WEIGHTS_OUTPUT
 from cohost.render import pushed_revision
 from cohost.weights.errors import WeightsError
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from cohost.catalog import Catalog
     from cohost.weights.store import Stored
 
-_OUTPUTS: Final = ("EndpointName", "BucketName", "Prefix", WEIGHTS_OUTPUT)
+_OUTPUTS: Final = ("EndpointName", "BucketName", "Prefix")
+"""What every stack says of itself that has archives, also those of other versions and designs."""
+
 _ARCHIVE: Final = ".tar.gz"
 _PROPERTIES: Final = "serving.properties"
 
@@ -46,7 +48,7 @@ class Use:
 
 
 def uses(stored: Iterable[Stored], catalog: Catalog, bucket: str, session: boto3.Session) -> list[Use]:
-    """Who needs which revision. Every stack of the account's region that uses the bucket is looked at.
+    """Who needs which revision. Every stack of the account's region that has archives is looked at.
 
     Raises:
         WeightsError: the stacks or their archives cannot be read, so nothing can be said to be unused.
@@ -71,14 +73,13 @@ def uses(stored: Iterable[Stored], catalog: Catalog, bucket: str, session: boto3
 
 
 def _archives(bucket: str, session: boto3.Session) -> Iterator[tuple[str, Revision]]:
-    """Yield (stack: archive, revision) for each model of each stored generation of each stack on this bucket."""
+    """Yield (stack: archive, revision) for each model of each stored generation of each stack."""
     s3 = session.client("s3")
     for stack, outputs in _stacks(session):
-        if outputs[WEIGHTS_OUTPUT] != bucket:
-            continue
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=outputs["BucketName"], Prefix=outputs["Prefix"])
-        for key in [item["Key"] for page in pages for item in page.get("Contents", [])]:
-            if key.endswith(_ARCHIVE):
+        for item in [item for page in pages for item in page.get("Contents", [])]:
+            key = item["Key"]
+            if key.endswith(_ARCHIVE) and not _holds_weights(s3, outputs["BucketName"], key, item["Size"]):
                 for revision in _named_in(s3, outputs["BucketName"], key, bucket):
                     yield f"{stack}: {key.removeprefix(outputs['Prefix'])}", revision
 
@@ -89,6 +90,11 @@ def _stacks(session: boto3.Session) -> Iterator[tuple[str, Mapping[str, str]]]:
             outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
             if all(name in outputs for name in _OUTPUTS):
                 yield stack["StackName"], outputs
+
+
+def _holds_weights(s3: S3Client, archives: str, key: str, size: int) -> bool:
+    """Whether an archive has its weights in it, so that it names none and need not be fetched; only large ones may."""
+    return size >= LEAST_PART_BYTES and WEIGHTS_OF in s3.head_object(Bucket=archives, Key=key)["Metadata"]
 
 
 def _named_in(s3: S3Client, archives: str, key: str, bucket: str) -> set[Revision]:

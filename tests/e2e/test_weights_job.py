@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 OLD, NEW = "a" * 40, "b" * 40
 MINILM, TINY = "sentence-transformers/all-MiniLM-L6-v2", "lmi-cohost/tiny-mdeberta-nli"
+PACKED = "lmi-cohost/tiny-xlmr-nli"
 TEXT = "The train to Busan leaves at nine."
 TOKEN = "hf_canaryCanaryCanary"
 
@@ -102,12 +103,13 @@ def catalog_of(**models: dict[str, Any]) -> dict[str, Any]:
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WeightsJourney]:
     """An emulation of its own, without any hub that holds these models: what is not in S3 is not there."""
     folder = tmp_path_factory.mktemp("weights")
-    for model_id in (MINILM, TINY):
+    for model_id in (MINILM, TINY, PACKED):
         shutil.copytree(Hub(default_roots()).resolve(model_id), folder / "hub" / model_id)
     (folder / "empty").mkdir()
     catalog = catalog_of(
         minilm={"model_id": MINILM, "revision": OLD, "task": "feature-extraction"},
         mdeberta={"model_id": TINY, "revision": OLD, "task": "text-classification"},
+        packed={"model_id": PACKED, "revision": OLD, "task": "text-classification", "weights": "archive"},
     )
     (folder / "first.yaml").write_text(yaml.safe_dump(catalog))
     server = local.start(port=0, state=folder / "state", catalog=folder / "first.yaml", hub=[folder / "empty"])
@@ -143,7 +145,7 @@ def test_deploy_before_the_push_says_what_to_run(job: WeightsJourney) -> None:
     done = job.cdk.run("deploy", "--all", "--require-approval", "never", catalog=job.file, check=False)
 
     assert done.returncode != 0
-    assert "run `cohost weights push mdeberta minilm` and deploy again" in done.stdout
+    assert "run `cohost weights push mdeberta minilm packed` and deploy again" in done.stdout
     stacks = {
         stack["StackName"]: stack["StackStatus"] for stack in boto3.client("cloudformation").describe_stacks()["Stacks"]
     }
@@ -181,9 +183,9 @@ def test_every_model_answers_with_weights_from_s3(job: WeightsJourney) -> None:
     """`cdk deploy --all` brings the endpoint up, and each model is loaded from the bucket."""
     job.cdk.run("deploy", "--all", "--require-approval", "never", catalog=job.file)
 
-    job.answers = {name: job.ask(name) for name in ("minilm", "mdeberta")}
+    job.answers = {name: job.ask(name) for name in ("minilm", "mdeberta", "packed")}
     assert len(job.answers["minilm"][0][0][0]) == 384
-    assert sorted(job.answers["mdeberta"][0]) == ["label", "score"]
+    assert all(sorted(job.answers[name][0]) == ["label", "score"] for name in ("mdeberta", "packed"))
 
 
 def test_token_is_in_no_template_archive_or_description(job: WeightsJourney) -> None:
@@ -220,7 +222,7 @@ def test_new_revision_is_a_new_generation_and_keeps_the_old_weights(job: Weights
     for revision in (OLD, NEW):
         assert f"s3://{{WeightsBucket}}/weights/{TINY}/{revision}/" in diff
     assert job.deployment().generation != before.generation
-    assert job.ask("minilm") == job.answers["minilm"]
+    assert all(job.ask(name) == job.answers[name] for name in ("minilm", "packed"))
     assert job.ask("mdeberta") != job.answers["mdeberta"]
     assert {one["revision"] for one in job.weights("list") if one["model_id"] == TINY} == {OLD, NEW}
 
@@ -234,6 +236,8 @@ def test_prune_removes_what_nothing_uses(job: WeightsJourney) -> None:
 
     assert {(one["model_id"], one["revision"]) for one in job.weights("list")} == {(MINILM, OLD), (TINY, NEW)}
     assert job.ask("mdeberta")
+    # Its archive holds them, so the part that it was made of is only needed for the next one.
+    assert job.ask("packed") == job.answers["packed"]
 
 
 def test_destroy_leaves_nothing(job: WeightsJourney) -> None:

@@ -11,10 +11,11 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError
 from typer.testing import CliRunner
-from weights_models import BUCKET, REVISION
+from weights_models import BUCKET, MIB, REVISION
 
 from cohost import cli
 from cohost.artifacts.archive import pack
+from cohost.artifacts.compose import WEIGHTS_OF
 from cohost.artifacts.properties import dumps
 from cohost.artifacts.weights import Revision
 from cohost.weights import prune
@@ -57,11 +58,11 @@ def archive(revision: Revision, folder: str = "") -> bytes:
 
 
 def deploy(s3: S3Client, monkeypatch: pytest.MonkeyPatch, archives: dict[str, bytes]) -> None:
-    """A stack that uses the bucket, with these archives, beside one that does not."""
+    """A stack with these archives."""
     s3.create_bucket(Bucket="archives")
     for key, data in archives.items():
         s3.put_object(Bucket="archives", Key=key, Body=data)
-    outputs = {"EndpointName": "e", "BucketName": "archives", "Prefix": "models/", "WeightsBucket": BUCKET}
+    outputs = {"EndpointName": "e", "BucketName": "archives", "Prefix": "models/"}
     monkeypatch.setattr(prune, "_stacks", lambda _session: iter([("LmiCohostStack", outputs)]))
 
 
@@ -113,6 +114,16 @@ def test_archive_of_all_models_counts(run: Run, s3: S3Client, monkeypatch: pytes
     deploy(s3, monkeypatch, {"models/0123456789ab/models.tar.gz": archive(LIVE, "nli")})
     (shown,) = json.loads(run("list", "--json").stdout)
     assert shown["users"] == ["LmiCohostStack: 0123456789ab/models.tar.gz"]
+
+
+def test_archive_with_weights_is_not_fetched(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be gigabytes, and names no weights of the bucket."""
+    put(s3, OLD)
+    deploy(s3, monkeypatch, {})
+    mark = {WEIGHTS_OF: OLD.packed}
+    s3.put_object(Bucket="archives", Key="models/0123456789ab/nli.tar.gz", Body=bytes(6 * MIB), Metadata=mark)
+    (shown,) = json.loads(run("list", "--json").stdout)
+    assert shown["users"] == []
 
 
 def test_halves_of_uploads_go(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
