@@ -65,6 +65,8 @@ class ComposingBucket(Bucket):
                 Key=key,
                 ContentType="application/gzip",
                 Metadata={DIGEST: digest, WEIGHTS_OF: part.key},
+                # Named, because the SDK sends a checksum with each part, which has to be of the upload's own kind.
+                ChecksumAlgorithm="SHA256",
             )["UploadId"]
         try:
             ranges = _ranges(facts["ContentLength"])
@@ -97,15 +99,27 @@ class ComposingBucket(Bucket):
                 CopySource={"Bucket": part.bucket, "Key": part.key},
                 CopySourceIfMatch=etag,
                 CopySourceRange=f"bytes={piece[0]}-{piece[1]}",
-            )
-        return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
+            )["CopyPartResult"]
+        return _completed(number, answer["ETag"], answer.get("ChecksumSHA256"))
 
     def _send(self, key: str, upload_id: str, number: int, content: bytes) -> CompletedPartTypeDef:
         with self._request("written", key):
             answer = self._client.upload_part(
-                Bucket=self._name, Key=key, UploadId=upload_id, PartNumber=number, Body=content
+                Bucket=self._name,
+                Key=key,
+                UploadId=upload_id,
+                PartNumber=number,
+                Body=content,
+                ChecksumAlgorithm="SHA256",
             )
-        return {"PartNumber": number, "ETag": answer["ETag"]}
+        return _completed(number, answer["ETag"], answer.get("ChecksumSHA256"))
+
+
+def _completed(number: int, etag: str, checksum: str | None) -> CompletedPartTypeDef:
+    """A part as its upload's end names it; S3 demands the checksum that it told of the part."""
+    if checksum is None:
+        return {"PartNumber": number, "ETag": etag}
+    return {"PartNumber": number, "ETag": etag, "ChecksumSHA256": checksum}
 
 
 def _ranges(size: int) -> list[tuple[int, int]]:

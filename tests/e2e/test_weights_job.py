@@ -205,7 +205,7 @@ def test_token_is_in_no_template_archive_or_description(job: WeightsJourney) -> 
 
 
 def test_new_revision_is_a_new_generation_and_keeps_the_old_weights(job: WeightsJourney) -> None:
-    """Other weights answer otherwise; the old ones stay, and a diff shows both addresses."""
+    """Other weights answer otherwise, and the old ones stay."""
     before = job.deployment()
     weights = job.hub / TINY / "model.safetensors"
     content = bytearray(weights.read_bytes())
@@ -216,11 +216,8 @@ def test_new_revision_is_a_new_generation_and_keeps_the_old_weights(job: Weights
     job.catalog["models"]["mdeberta"]["revision"] = NEW
     job.weights("push", "mdeberta", "--from", str(job.hub))
 
-    diff = job.cdk.diff(job.file)
     job.cdk.deploy(job.file)
 
-    for revision in (OLD, NEW):
-        assert f"s3://{{WeightsBucket}}/weights/{TINY}/{revision}/" in diff
     assert job.deployment().generation != before.generation
     assert all(job.ask(name) == job.answers[name] for name in ("minilm", "packed"))
     assert job.ask("mdeberta") != job.answers["mdeberta"]

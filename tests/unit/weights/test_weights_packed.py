@@ -209,3 +209,20 @@ def test_bundle_says_where_such_archives_come_from() -> None:
     with pytest.raises(WeightsError, match="the deploy puts that archive together in S3"):
         check_bundled("nli", packed())
     check_bundled("nli", entry_of())
+
+
+def test_checksums_that_s3_tells_are_told_back(pusher: MakePusher, s3: S3Client) -> None:
+    """S3 ends an upload with checksums only for a request that names each part's."""
+    pusher().push("nli", packed())
+    told: list[dict[str, Any]] = []
+    s3.meta.events.register(
+        "after-call.s3.UploadPartCopy", lambda parsed, **_: parsed["CopyPartResult"].update(ChecksumSHA256="copied")
+    )
+    s3.meta.events.register("after-call.s3.UploadPart", lambda parsed, **_: parsed.update(ChecksumSHA256="sent"))
+
+    def look(params: dict[str, Any], **_: object) -> None:
+        told.extend(params["MultipartUpload"]["Parts"])
+
+    s3.meta.events.register("provide-client-params.s3.CompleteMultipartUpload", look)
+    composed(s3, packed())
+    assert [part["ChecksumSHA256"] for part in told] == ["copied", "sent"]

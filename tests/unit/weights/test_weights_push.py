@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from weights_models import BUCKET, CONFIG, MIB, REVISION, Requests, Steps, entry_of, safetensors
 
+from cohost.weights.checksums import encoded
 from cohost.weights.errors import WeightsError
 from cohost.weights.store import WeightsStore
 
@@ -193,3 +195,25 @@ def test_folder_must_hold_the_revision(pusher: MakePusher, model: Path, tmp_path
         pusher().push("nli", entry_of())
     with pytest.raises(WeightsError, match=r"--from: org/nli is in none of .*empty"):
         pusher(None, (tmp_path / "empty",)).push("nli", entry_of())
+
+
+@pytest.mark.parametrize(("listed", "sent"), [("right", 1), ("wrong", 2)])
+def test_parts_are_compared_by_the_checksum_that_s3_lists(
+    listed: str, sent: int, pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
+) -> None:
+    """Where S3 lists one, the ETag does not count: with a key of KMS it is no MD5."""
+    requests.stop("UploadPart", 2)
+    with pytest.raises(KeyboardInterrupt):
+        pusher().push("nli", entry_of())
+    requests.go_on()
+    content = (model / "model.safetensors").read_bytes()
+
+    def tell(parsed: dict[str, Any], **_: object) -> None:
+        for part in parsed["Parts"]:
+            start = (part["PartNumber"] - 1) * 5 * MIB
+            digest = encoded(hashlib.sha256(content[start : start + 5 * MIB]).digest())
+            part["ChecksumSHA256"] = digest if listed == "right" else "other"
+
+    s3.meta.events.register("after-call.s3.ListParts", tell)
+    pusher().push("nli", entry_of())
+    assert requests.counts["UploadPart"] == sent
