@@ -21,6 +21,7 @@ from cohost.cli_archives import bundle, push, render, verify
 from cohost.cli_cleanup import cleanup, orphans
 from cohost.cli_cost import cost, diff, prices_app
 from cohost.cli_deploy import deploy, preflight
+from cohost.cli_engines import engines
 from cohost.cli_expiry import expire
 from cohost.cli_local import demo, local_app
 from cohost.cli_onnx import export_onnx
@@ -74,6 +75,7 @@ for command in (
     cleanup,
     orphans,
     export_onnx,
+    engines,
 ):
     app.command()(command)
 

@@ -13,6 +13,7 @@ from cohost.pricing import price_note, today
 from cohost.routing import SCALE_TO_ZERO
 from constructs_lib.fit import Misfit, some
 from constructs_lib.fit_component import component_misfits, startup_memory_misfits
+from constructs_lib.fit_engines import engine_misfits
 from constructs_lib.fit_network import network_misfits
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def catalog_misfits(
     """Everything that speaks against a catalog's models on its instance type, and against its bill."""
     return [
         *_memory_misfits(catalog, profiles),
+        *engine_misfits(catalog, profiles),
         *_worker_misfits(catalog, image),
         *_revision_misfits(catalog),
         *_offline_misfits(catalog),
