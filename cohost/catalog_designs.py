@@ -60,7 +60,7 @@ class CpuOnnx(_Settings):
     )
     precision: Precision = Field(default="int8", description="int8 or fp32")
     serving: Serving | None = Field(default=None, description="translator or handler; left out: by task")
-    models: dict[str, OnnxModel] = Field(default_factory=dict, description="precision, serving by model name")
+    overrides: dict[str, OnnxModel] = Field(default_factory=dict, description="precision, serving by model name")
 
 
 class InferenceComponents(_Settings):
@@ -86,7 +86,7 @@ class Designs(_Settings):
     cpu_onnx: CpuOnnx | None = Field(
         default=None,
         alias="cpu-onnx",
-        description="name, instance_type, initial_instance_count, image, archives, precision, serving, models",
+        description="name, instance_type, initial_instance_count, image, archives, precision, serving, overrides",
     )
     inference_components: InferenceComponents | None = Field(
         default=None,
@@ -100,10 +100,10 @@ class Designs(_Settings):
 def design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[tuple[Location, str]]:
     """Yield what names no model of the catalog, and bounds that cross, each with the path of the value to change."""
     onnx = None if designs is None else designs.cpu_onnx
-    for name in () if onnx is None else onnx.models:
+    for name in () if onnx is None else onnx.overrides:
         if name not in models:
             text = f"{name!r} is no model of the catalog; allowed: {', '.join(models)}; fix: name one of these"
-            yield ("designs", "cpu-onnx", "models", name), text
+            yield ("designs", "cpu-onnx", "overrides", name), text
     components = None if designs is None else designs.inference_components
     if components is not None and components.min_instance_count > components.max_instance_count:
         text = (

@@ -138,5 +138,7 @@ def _summary(item: object) -> str:
             return ", ".join(map(_summary, item))
         case [[[float(), *_] as token, *_] as tokens]:
             return f"{len(tokens)} tokens x {len(token)} dimensions, first {token[0]:.4f}"
+        case [float() as first, *_]:
+            return f"{len(item)} dimensions, first {first:.4f}"
         case _:
             return json.dumps(item, ensure_ascii=False)

@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from cohost.artifacts.store import ModelStore
 from cohost.copies import Bounds, Component
 from cohost.errors import StackError
+from cohost.routing import ARCHIVE_SUFFIX, CPU_ONNX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,8 +85,7 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
         )
         raise StackError(msg) from error
     config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
-    store = ModelStore(session.client("s3", region_name=region), deployment.bucket, deployment.prefix)
-    archives = store.models(deployment.generation)
+    archives = _archives(deployment, session)
     variants = endpoint.get("ProductionVariants", [])
     component = _component(deployment, session)
     return Status(
@@ -105,6 +105,14 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
         else _loaded_models(session, deployment, config["ProductionVariants"][0]["VariantName"]),
         component=component,
     )
+
+
+def _archives(deployment: Deployment, session: boto3.Session) -> dict[str, str]:
+    """The archives by model, with their digests; those of the CPU design are named by them, and no store knows them."""
+    if deployment.topology == CPU_ONNX:
+        return {name: target.removesuffix(ARCHIVE_SUFFIX) for name, target in deployment.models.items()}
+    s3 = session.client("s3", region_name=deployment.region)
+    return ModelStore(s3, deployment.bucket, deployment.prefix).models(deployment.generation)
 
 
 def _component(deployment: Deployment, session: boto3.Session) -> ComponentStatus | None:

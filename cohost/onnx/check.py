@@ -108,7 +108,7 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
         return
     fault = _int8_fault(agreement)
     if fault:
-        raise OnnxError(f"{name}: {fault}; fix: designs.cpu-onnx.models.{name}.precision: fp32")
+        raise OnnxError(f"{name}: {fault}; fix: designs.cpu-onnx.overrides.{name}.precision: fp32")
 
 
 def _int8_fault(agreement: Agreement) -> str | None:

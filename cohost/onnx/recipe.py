@@ -79,7 +79,7 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
     """
     entry = catalog.models[name]
     design = cpu_design(catalog)
-    own = design.models.get(name, OnnxModel())
+    own = design.overrides.get(name, OnnxModel())
     wanted = own.serving or design.serving
     if wanted == TRANSLATOR and entry.task == _ZERO_SHOT:
         raise OnnxError(

@@ -23,7 +23,7 @@ MODELS = {
     "xlmr": {"model_id": "lmi-cohost/tiny-xlmr-nli", "task": "text-classification"},
 }
 DESIGN = {
-    "models": {"xlmr": {"serving": "translator", "precision": "fp32"}, "bert": {"precision": "fp32"}},
+    "overrides": {"xlmr": {"serving": "translator", "precision": "fp32"}, "bert": {"precision": "fp32"}},
 }
 
 

@@ -35,7 +35,7 @@ def test_a_design_that_is_not_named_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("designs", "fault"),
     [
-        ("cpu-onnx: {models: {typo: {precision: fp32}}}", r"models\.typo: 'typo' is no model .* allowed: nli"),
+        ("cpu-onnx: {overrides: {typo: {precision: fp32}}}", r"overrides\.typo: 'typo' is no model .* allowed: nli"),
         ("cpu-onnx: {precision: int4}", r"precision: 'int4' is not allowed; allowed: int8 or fp32"),
         ("cpu_onx: {}", r"unknown key; allowed: cpu-onnx, inference-components"),
         (

@@ -118,7 +118,7 @@ def test_export_beyond_the_tolerance_is_refused(
     former = tmp_path / "embed.tar.gz"
     former.write_bytes(exports["embed"].file.read_bytes())
     monkeypatch.setattr(exporting, "quantize", broken)
-    with pytest.raises(OnnxError, match=r"embed: in int8 .*; fix: designs\.cpu-onnx\.models\.embed\.precision: fp32"):
+    with pytest.raises(OnnxError, match=r"embed: in int8 .*designs\.cpu-onnx\.overrides\.embed\.precision: fp32"):
         export("embed", tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["embed.tar.gz"]
     assert former.read_bytes() == exports["embed"].file.read_bytes()

@@ -38,7 +38,7 @@ def test_what_is_called_with_pairs_or_labels_gets_the_handler(task: str, labels:
 
 def test_the_catalog_has_the_last_word() -> None:
     """A model's own setting goes before the design's."""
-    design = {"serving": "handler", "precision": "fp32", "models": {"embed": {"serving": "translator"}}}
+    design = {"serving": "handler", "precision": "fp32", "overrides": {"embed": {"serving": "translator"}}}
     catalog = make_catalog(design=design)
     assert recipe_for("embed", catalog).serving([]) == "translator"
     assert recipe_for("xlmr", catalog).serving(MOODS) == "handler"

@@ -1,0 +1,98 @@
+"""The comparison designs with the real cdk command: exported, deployed, called, and gone without a trace that bills."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cohost import cli, local
+from cohost.client import CohostClient
+from local_aws.demo.cdk import PROJECT, Cdk
+from local_aws.hub import default_roots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from typer.testing import Result
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+EXAMPLE = PROJECT / "model_configs/examples/offline-cpu-onnx.yaml"
+STACKS = ("CpuOnnxStack", "InferenceComponentsStack")
+TEXTS = ["The train to Busan leaves at nine.", "부산행 기차는 아홉 시에 떠납니다."]
+PAIR = {"text": "The train leaves.", "text_pair": "기차가 떠난다."}
+SETTINGS = {"task": "text-classification", "required_memory_mb": 512, "cpu": {"minWorkers": 1, "maxWorkers": 1}}
+
+
+def run(*arguments: str) -> Result:
+    """A cohost command that has to succeed."""
+    done = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example without its largest model, which takes the longest to export."""
+    folder = tmp_path_factory.mktemp("designs")
+    content = yaml.safe_load(EXAMPLE.read_text())
+    del content["models"]["minilm"]
+    content["designs"]["cpu-onnx"]["archives"] = str(folder / "onnx")
+    for entry in content["models"].values():
+        entry.update(SETTINGS)
+    file = folder / "catalog.yaml"
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    return file
+
+
+@pytest.fixture(scope="module")
+def cdk(catalog: Path) -> Iterator[Cdk]:
+    """An emulation of its own, for this process's boto3 too."""
+    state = catalog.parent / "state"
+    server = local.start(port=0, state=state, catalog=catalog)
+    environment = server.environment()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("AWS_PROFILE", raising=False)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        try:
+            yield Cdk(environment=environment, out=catalog.parent)
+        finally:
+            local.stop(state)
+
+
+def test_designs_are_deployed_called_and_destroyed(catalog: Path, cdk: Cdk) -> None:
+    """One catalog, two designs: both answer the same calls by the same names, and are gone afterwards."""
+    run("export-onnx", "--catalog", str(catalog), "--hub", str(default_roots()[0]))
+    cdk.run("bootstrap", "aws://123456789012/us-east-1", catalog=catalog)
+    cdk.run("deploy", *STACKS, "--require-approval", "never", catalog=catalog)
+
+    answers = {stack: _answers(CohostClient.from_stack(stack)) for stack in STACKS}
+    for stack, found in answers.items():
+        assert [sorted(item) for item in found["xlmr-large"]] == [["label", "score"]] * 2, stack
+        assert [sorted(item) for item in found["pair"]] == [["label", "score"]], stack
+    for key in ("xlmr-large", "pair"):
+        one, other = (found[key] for found in answers.values())
+        assert [item["label"] for item in one] == [item["label"] for item in other]
+        assert [item["score"] for item in one] == pytest.approx([item["score"] for item in other], abs=1e-2)
+
+    run("invoke", "--stack", "CpuOnnxStack", "--model", "xlmr-large", "비")
+    for stack in STACKS:
+        status = json.loads(run("status", "--stack", stack, "--json").stdout)
+        assert status["endpoint_status"] == "InService"
+        assert len(status["archives"]) == 2
+
+    cdk.run("destroy", *STACKS, "--force", "--app", str(cdk.out / "cdk.out"), catalog=catalog)
+    assert boto3.client("sagemaker").list_endpoints()["Endpoints"] == []
+    left = {stack["StackName"] for stack in boto3.client("cloudformation").describe_stacks()["Stacks"]}
+    assert left == {"CDKToolkit"}
+
+
+def _answers(client: CohostClient) -> dict[str, Any]:
+    return {"xlmr-large": client.invoke("xlmr-large", TEXTS), "pair": client.invoke("mdeberta", PAIR)}

@@ -1,0 +1,114 @@
+"""The command `cohost export-onnx`: what it exports where, what it prints, and what it needs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from onnx_exports import DESIGN, MODELS
+from typer.testing import CliRunner
+
+from cohost import cli
+from cohost.errors import CatalogError
+from cohost.onnx import export as exporting
+from cohost.onnx.check import Agreement
+from cohost.onnx.errors import OnnxError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cohost.onnx.export import Exported
+    from cohost.onnx.recipe import Recipe
+
+Calls = list[tuple[str, "Path", list["Path"]]]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> str:
+    """A catalog file of the tiny models."""
+    image = "djl-inference:0.36.0-lmi26.0.0-cu130"
+    content = {
+        "endpoint": {"name": "lmi-cohost", "instance_type": "ml.g5.xlarge", "image": image},
+        "models": {name: {**entry, "required_memory_mb": 512} for name, entry in MODELS.items()},
+        "designs": {"cpu-onnx": {**DESIGN, "archives": str(tmp_path / "own")}},
+    }
+    file = tmp_path / "catalog.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return str(file)
+
+
+@pytest.fixture
+def calls(exports: dict[str, Exported], monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """What is exported; each export gives that of another model, which is made already."""
+    made: Calls = []
+
+    def export(recipe: Recipe, out: Path, hubs: list[Path], step: Any) -> Exported:
+        for what in exporting.STEPS:
+            step(what)
+        made.append((recipe.name, out, hubs))
+        return replace(exports["embed"], name=recipe.name)
+
+    monkeypatch.setattr(exporting, "export_model", export)
+    return made
+
+
+def run(*arguments: str) -> str:
+    """What the command prints for scripts or people."""
+    done = CliRunner().invoke(cli.app, ["export-onnx", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_named_models_go_where_they_are_told(catalog: str, calls: Calls, tmp_path: Path) -> None:
+    """Only these are exported, from the folders that are named."""
+    answer = json.loads(
+        run("embed", "--catalog", catalog, "--out", str(tmp_path / "out"), "--hub", str(tmp_path), "--json")
+    )
+    assert calls == [("embed", tmp_path / "out", [tmp_path])]
+    (one,) = answer
+    assert {"model", "precision", "serving", "sha256", "archive", "agreement"} <= one.keys()
+
+
+def test_all_models_go_to_the_catalog_s_folder(catalog: str, calls: Calls, tmp_path: Path) -> None:
+    """Without names the whole catalog, where its stack looks for it; the table says how far each is off."""
+    table = run("--catalog", catalog)
+    assert {(name, out) for name, out, _ in calls} == {(name, tmp_path / "own") for name in MODELS}
+    assert "cosine 1.000" in table
+
+
+@pytest.mark.parametrize(
+    ("precision", "found", "shown"),
+    [
+        ("fp32", {"output": 1.5e-8}, "1.5e-08"),
+        ("int8", {"probability": 0.0123, "flipped": 0}, "0.0123, no label changed"),
+    ],
+)
+def test_distance_is_told_in_the_measure_of_the_precision(
+    precision: str, found: dict[str, Any], shown: str, catalog: str, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fp32 by its outputs, int8 by probabilities and labels."""
+    inner = exporting.export_model
+    agreement = Agreement(
+        **{"sequences": 25, "output": 0.1, "probability": None, "flipped": None, "cosine": None, **found}
+    )
+    monkeypatch.setattr(
+        exporting,
+        "export_model",
+        lambda *given: replace(inner(*given), precision=precision, agreement=agreement),
+    )
+    assert shown in " ".join(run("xlmr", "--catalog", catalog).replace("│", " ").split())
+    assert len(calls) == 1
+
+
+def test_unknown_model_and_missing_packages_are_told(catalog: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with the nearest one; a package with the groups it is in, before anything is exported."""
+    with pytest.raises(CatalogError, match="did you mean 'embed'"):
+        run("embedd", "--catalog", catalog)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else find(name))
+    with pytest.raises(OnnxError, match=r"the Python package onnxscript is not installed; .*groups local and onnx"):
+        run("embed", "--catalog", catalog)
