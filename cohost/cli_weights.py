@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 weights_app = typer.Typer(help="Weights in S3: push, list, prune.", no_args_is_help=True)
 
+_SHOWN = 8
+"""Digits of a commit that tell it from others, as the Hub's pages show it."""
+
 _NAMES = Annotated[list[str] | None, typer.Argument(help="Models; left out, all whose weights go to S3.")]
 _FROM = Annotated[
     list[Path] | None,
@@ -128,7 +131,7 @@ def _print_uses(store: WeightsStore, found: list[Use], *, as_json: bool, title: 
     if as_json:
         console.print_json([_facts(store, use) for use in found])
     elif found:
-        columns = ("model id", "revision", "size", "state", "used by")
+        columns = ("weights", "size", "state", "used by")
         console.print_table(f"{title} {store.bucket}", columns, map(_use_row, found))
     else:
         console.out.print(Text(f"{title} {store.bucket}: nothing"), soft_wrap=True)
@@ -149,7 +152,8 @@ def _facts(store: WeightsStore, use: Use) -> dict[str, Any]:
 def _use_row(use: Use) -> tuple[object, ...]:
     stored = use.stored
     state = "whole" if stored.whole else "unfinished"
-    return stored.revision.model_id, stored.revision.revision[:8], decimal(stored.size), state, ", ".join(use.users)
+    name = f"{stored.revision.model_id}@{stored.revision.revision[:_SHOWN]}"
+    return name, decimal(stored.size), state, ", ".join(use.users)
 
 
 def _row(pushed: Pushed) -> tuple[object, ...]:

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from cohost.catalog import Catalog
 
 WEIGHTS_STACK: Final = "LmiCohostWeightsStack"
+BUCKET_PREFIX: Final = "lmi-cohost-weights-"
 DEFAULT_REGION: Final = "us-east-1"
 
 
 def bucket_name(account: str, region: str) -> str:
     """The name of the bucket that the weights' own stack makes; both may be tokens of a template."""
-    return f"lmi-cohost-weights-{account}-{region}"
+    return f"{BUCKET_PREFIX}{account}-{region}"
 
 
 def find_bucket(catalog: Catalog, session: boto3.Session) -> str:

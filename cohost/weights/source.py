@@ -84,6 +84,7 @@ class Hub:
             WeightsError: the client is not installed, or the Hub does not give the model.
         """
         try:
+            import httpx  # noqa: PLC0415 - what huggingface_hub asks with
             from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - in a group of its own
             from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
         except ImportError as error:
@@ -101,7 +102,7 @@ class Hub:
             return Path(snapshot_download(model_id, revision=commit, token=self._token, allow_patterns=chosen))
         except HfHubHTTPError as error:
             raise WeightsError(_explain(revision, error)) from error
-        except (OSError, ValueError) as error:
+        except (httpx.HTTPError, OSError, ValueError) as error:
             raise WeightsError(
                 f"{revision}: cannot be fetched from the Hub ({type(error).__name__}: {_first_line(error)}); "
                 "fix: check the network and the disk's room, and run the command again"

@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost.artifacts.weights import MANIFESTS, PACKED, WEIGHTS, Revision, revision_of_key
 from cohost.weights.errors import WeightsError
-from cohost.weights.place import WEIGHTS_STACK
+from cohost.weights.place import BUCKET_PREFIX, WEIGHTS_STACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -152,10 +152,12 @@ class WeightsStore:
 
     def _fix(self, error: ClientError) -> str:
         match error.response.get("Error", {}).get("Code"):
+            case "NoSuchBucket" if self.bucket.startswith(BUCKET_PREFIX):
+                return f"run `cdk deploy {WEIGHTS_STACK}`, which makes the bucket {self.bucket!r}"
             case "NoSuchBucket":
                 return (
-                    f"run `cdk deploy {WEIGHTS_STACK}`, which makes the bucket {self.bucket!r}, "
-                    "or name one that is there as storage.weights_bucket"
+                    f"make the bucket {self.bucket!r}, or leave storage.weights_bucket out and run "
+                    f"`cdk deploy {WEIGHTS_STACK}`, which makes one"
                 )
             case "AccessDenied" | "403":
                 return f"allow reading, writing and listing the bucket {self.bucket!r} to whoever runs this"

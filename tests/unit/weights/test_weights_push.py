@@ -182,10 +182,13 @@ def test_progress_adds_up(pusher: MakePusher, requests: Requests) -> None:
 
 
 def test_missing_bucket_says_how_to_get_one(pusher: MakePusher, s3: S3Client) -> None:
-    """The first push of an account comes after the weights' own stack."""
+    """A bucket of the user's is for the user to make; ours comes with the weights' own stack."""
     s3.delete_bucket(Bucket=BUCKET)
-    with pytest.raises(WeightsError, match="fix: run `cdk deploy LmiCohostWeightsStack`"):
+    with pytest.raises(WeightsError, match=f"fix: make the bucket '{BUCKET}', or leave storage.weights_bucket out"):
         pusher().push("nli", entry_of())
+    ours = WeightsStore(s3, "lmi-cohost-weights-123456789012-us-east-1")
+    with pytest.raises(WeightsError, match="fix: run `cdk deploy LmiCohostWeightsStack`"):
+        ours.manifest(REVISION)
 
 
 def test_folder_must_hold_the_revision(pusher: MakePusher, model: Path, tmp_path: Path) -> None:

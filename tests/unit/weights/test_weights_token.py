@@ -151,6 +151,16 @@ def test_hub_without_a_token_says_how_to_give_one(hub: FakeHub, monkeypatch: pyt
         Hub().fetch(REVISION, allow_pickle=False, with_code=False)
 
 
+def test_hub_that_cannot_be_reached_is_told_in_one_line(hub: FakeHub) -> None:
+    """Not a page of the client's own."""
+    hub.close()
+    with pytest.raises(
+        WeightsError, match=r"cannot be fetched from the Hub \(\w+: .*; fix: check the network"
+    ) as caught:
+        Hub(TOKEN).fetch(REVISION, allow_pickle=False, with_code=False)
+    assert "\n" not in str(caught.value)
+
+
 def test_only_what_is_uploaded_is_fetched(hub: FakeHub) -> None:
     """Neither other formats nor words."""
     folder = Hub(TOKEN).fetch(REVISION, allow_pickle=False, with_code=False)
