@@ -100,10 +100,15 @@ class Bucket:
             if self.digest(key) != digest:
                 raise
 
-    def put_mark(self, key: str) -> None:
-        """Writes a zero-byte object, over itself if need be."""
+    def put_mark(self, key: str, body: bytes = b"") -> None:
+        """Writes a small object, over itself if need be."""
         with self._request("written", key):
-            self._client.put_object(Bucket=self._name, Key=key, Body=b"")
+            self._client.put_object(Bucket=self._name, Key=key, Body=body)
+
+    def get(self, key: str) -> bytes:
+        """What a small object holds."""
+        with self._request("read", key):
+            return self._client.get_object(Bucket=self._name, Key=key)["Body"].read()
 
     def delete(self, keys: Sequence[str]) -> None:
         """Deletes objects; one that is gone already is no fault."""

@@ -3,9 +3,12 @@
 Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
 models that need some, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, `Wheels`, {name:
 "file.whl@sha256 …"}, `PackedWeights`, {name: "model id@revision"}, and `WeightsBucket`, the bucket of weights that were
-pushed to S3. `Layout` is "archives" (one a model; the default) or "bundle" (one of all models). Its physical id is the
-S3 URI of the generation that holds the models, its attributes are `Generation` and `ModelDataUrl`, which is the same
-URI, or that of the bundle's archive.
+pushed to S3. `Layout` is "archives" (one a model; the default) or "bundle" (one of all models). `KeepGenerations` says
+how many earlier generations stay after an update, none when left out. `Generation` names one that is stored: it is
+served as it is, and Models and the rest only say what it was published from.
+
+The physical id is the S3 URI of the generation that holds the models, the attributes are `Generation` and
+`ModelDataUrl`, which is the same URI, or that of the bundle's archive.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from .errors import ArtifactError
 from .packed import packed_revisions
 from .publisher import Publisher
 from .reply import Reply
-from .request import archives_of, is_bundle, names_in, place_of, revisions_of
+from .request import archives_of, is_bundle, kept_in, names_in, pinned_in, place_of, revisions_of
 from .store import ModelStore
 
 if TYPE_CHECKING:
@@ -109,19 +112,23 @@ def _handle(event: Event, reply: Reply, deadline: Deadline) -> tuple[str, dict[s
 def _create(event: Event, deadline: Deadline) -> tuple[str, dict[str, str]]:
     properties = event.get("ResourceProperties", {})
     store = _store(properties, deadline)
-    archives = archives_of(properties)
-    return _outcome(store, _publisher(store, deadline, properties).create(archives), properties)
+    publisher = _publisher(store, deadline, event)
+    if (pinned := pinned_in(properties)) is not None:
+        generation = publisher.go_back(pinned, names_in(properties), current=None, published_from=None)
+    else:
+        generation = publisher.create(archives_of(properties))
+    return _outcome(store, generation, properties)
 
 
 def _update(event: Event, deadline: Deadline) -> tuple[str, dict[str, str]]:
-    properties = event.get("ResourceProperties", {})
+    properties, old = event.get("ResourceProperties", {}), event.get("OldResourceProperties")
     store = _store(properties, deadline)
-    archives = archives_of(properties)
-    generation = _publisher(store, deadline, properties).update(
-        archives,
-        current=store.generation_at(event.get("PhysicalResourceId", "")),
-        previous=names_in(event.get("OldResourceProperties")),
-    )
+    publisher = _publisher(store, deadline, event)
+    current = store.generation_at(event.get("PhysicalResourceId", ""))
+    if (pinned := pinned_in(properties)) is not None:
+        generation = publisher.go_back(pinned, names_in(properties), current, old)
+    else:
+        generation = publisher.update(archives_of(properties), current, names_in(old), old)
     return _outcome(store, generation, properties)
 
 
@@ -132,7 +139,7 @@ def _delete(event: Event, deadline: Deadline) -> None:
         # Such a resource was never made, so there is nothing to delete.
         _log.warning("nothing to delete: %s", error)
         return
-    publisher = _publisher(store, deadline, {})
+    publisher = _publisher(store, deadline, event)
     try:
         publisher.sweep()
         generation = store.generation_at(event.get("PhysicalResourceId", ""))
@@ -149,11 +156,15 @@ def _store(properties: Mapping[str, Any], deadline: Deadline) -> ModelStore:
     return ModelStore(s3_client(), place.bucket, place.prefix, checkpoint=deadline.check)
 
 
-def _publisher(store: ModelStore, deadline: Deadline, properties: Mapping[str, Any]) -> Publisher:
+def _publisher(store: ModelStore, deadline: Deadline, event: Event) -> Publisher:
+    properties = event.get("ResourceProperties", {})
     return Publisher(
         store,
         before_undo=deadline.allow_undo,
         before_write=lambda names: _check_weights(names, properties, deadline),
+        # How many stay is decided by what was noted when the one that is served now was published.
+        keep=0 if event.get("RequestType") == "Delete" else kept_in(properties),
+        resource=event.get("LogicalResourceId", ""),
     )
 
 

@@ -4,6 +4,10 @@
 <prefix><generation>/models.tar.gz                   of a bundle, the one archive of all models: ModelDataUrl is this
 <prefix>removed/<generation>/<name>/<digest>         zero bytes: this content was once served under this name
 <prefix>unfinished/<generation>                      zero bytes: nobody has been told of this generation yet
+<prefix>served.json                                  the generation that is served, and how many stay beside it
+<prefix>trial/<generation>                           zero bytes: the update that published it may yet fail
+<prefix>earlier/<time>/<generation>.json             what a generation that served before was published from
+<prefix>rollback/<name>                              a template on its way to CloudFormation, for minutes
 """
 
 from __future__ import annotations
@@ -70,3 +74,27 @@ class Layout:
     def unfinished(self, generation: str = "") -> str:
         """The key that marks a generation as not finished; without one, the prefix of these marks."""
         return f"{self.prefix}unfinished/{generation}"
+
+    def served(self) -> str:
+        """The key of the note of what is served."""
+        return f"{self.prefix}served.json"
+
+    def trial(self, generation: str) -> str:
+        """The key that marks a generation as not yet proven."""
+        return f"{self.prefix}trial/{generation}"
+
+    def left(self, time: str = "", generation: str = "") -> str:
+        """The key of the note of a generation that was left at a time; without them, the prefix of these notes."""
+        return f"{self.prefix}earlier/{time}/{generation}.json" if generation else f"{self.prefix}earlier/"
+
+    def left_at(self, key: str) -> str:
+        """The time in the key of such a note."""
+        return key.removeprefix(self.left()).partition("/")[0]
+
+    def generation_left(self, key: str) -> str:
+        """The generation in the key of such a note."""
+        return key.removeprefix(self.left()).partition("/")[2].removesuffix(".json")
+
+    def template(self, name: str = "") -> str:
+        """The key of a template for CloudFormation; without a name, the prefix of these."""
+        return f"{self.prefix}rollback/{name}"

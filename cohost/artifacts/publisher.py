@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .archive import content_digest
 from .errors import ArtifactError
 from .generation import Generation, changes, choose, generation_id
+from .history import Move
+from .request import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from .history import Served
     from .store import ModelStore
 
     Models = Mapping[str, Mapping[str, bytes]]
@@ -25,6 +28,13 @@ class Publisher:
 
     `before_undo` is called before an attempt is undone, so that a time limit can leave room for that. `before_write` is
     called with the names of the models whose archives are about to be written, and may refuse.
+
+    Args:
+        store: where the archives lie.
+        before_undo: see above.
+        before_write: see above.
+        keep: how many earlier generations stay after an update that succeeded.
+        resource: the logical id of the resource that this is done for.
     """
 
     def __init__(
@@ -32,10 +42,15 @@ class Publisher:
         store: ModelStore,
         before_undo: Callable[[], None],
         before_write: Callable[[Collection[str]], None] = lambda _names: None,
+        *,
+        keep: int = 0,
+        resource: str = "",
     ) -> None:
         self._store = store
         self._before_undo = before_undo
         self._before_write = before_write
+        self._keep = keep
+        self._resource = resource
 
     def create(self, models: Models) -> str:
         """Publishes models for a new resource and returns the generation's id; a repeat finds its own work.
@@ -46,14 +61,22 @@ class Publisher:
         self.sweep()
         wanted = _digests(models)
         present = self._store.read(generation_id(wanted))
+        move = self._move(trial=False)
         if not present.empty and present.agrees(wanted):
-            return self._fill(present, models, previous=())
-        return self._publish(models)
+            return self._fill(present, models, (), move)
+        return self._publish(models, move)
 
-    def update(self, models: Models, current: str | None, previous: Collection[str]) -> str:
+    def update(
+        self,
+        models: Models,
+        current: str | None,
+        previous: Collection[str],
+        published_from: Mapping[str, Any] | None = None,
+    ) -> str:
         """Publishes models in place of those that `previous` names, and returns the generation's id.
 
-        `current` is the generation that is served now, None if it does not lie in this store.
+        `current` is the generation that is served now, None if it does not lie in this store, and `published_from` what
+        it is noted as published from, should it be left.
 
         Raises:
             ArtifactError: it could not be done; the current generation is as it was.
@@ -62,12 +85,57 @@ class Publisher:
         wanted = _digests(models)
         now = self._store.read(current) if current is not None else None
         others = (self._store.read(other) for other in self._store.generations() if other != current)
-        chosen = choose(wanted, now, others)
-        return self._publish(models) if chosen is None else self._fill(chosen, models, previous)
+        chosen = choose(wanted, now, (other for other in others if self._was_published_from(other.id, wanted)))
+        move = self._move(left=current, published_from=published_from, trial=chosen is None)
+        return self._publish(models, move) if chosen is None else self._fill(chosen, models, previous, move)
+
+    def go_back(
+        self, generation: str, names: Collection[str], current: str | None, published_from: Mapping[str, Any] | None
+    ) -> str:
+        """Serves a generation that is stored as it is, archives of all these names in it, and returns its id.
+
+        Raises:
+            ArtifactError: it is not stored, or not whole.
+        """
+        stored = self._store.models(generation)
+        if missing := sorted(set(names) - set(stored)):
+            raise ArtifactError(
+                f"Generation: {generation} is not stored with {', '.join(missing)}; allowed: what "
+                "`cohost rollback --list` shows; run `cdk deploy` to publish the catalog"
+            )
+        self._before_write(names)
+        move = self._move(left=current, published_from=published_from, trial=False)
+        try:
+            move.to(generation)
+        except Exception:
+            self._undo(move.back)
+            raise
+        return generation
 
     def delete(self, generation: str) -> None:
-        """Deletes a generation, as far as it was written here."""
-        self._store.delete(generation)
+        """Deletes a generation, as far as it was written here; of a resource that goes, all.
+
+        One that an update replaced stays while it is among the last ones, unless it never served.
+        """
+        history = self._store.history
+        served = history.served()
+        if served is None or (served.resource != self._resource and served.generation != generation):
+            self._store.delete(generation)
+        elif served.resource != self._resource:
+            _log.info("%s is served for %s now and stays", self._store.uri(generation), served.resource)
+        elif served.generation == generation:
+            self._store.delete_all()
+        else:
+            self._retire(generation, served)
+
+    def _retire(self, generation: str, served: Served) -> None:
+        left = [one for one in self._store.history.left() if one != served.generation]
+        kept = left[: served.keep]
+        for one in {generation, *left} - set(kept):
+            self._store.delete(one)
+        # What replaced a generation that goes has succeeded; after a rollback it never was in doubt.
+        self._store.history.confirm(served.generation)
+        _log.info("kept beside %s: %s", served.generation, ", ".join(kept) or "none")
 
     def sweep(self, keep: str | None = None) -> None:
         """Deletes generations that an earlier attempt began and could not even undo: nobody was told of them."""
@@ -76,7 +144,15 @@ class Publisher:
                 _log.info("deleting %s, which was never finished", self._store.uri(generation))
                 self._store.delete(generation)
 
-    def _fill(self, generation: Generation, models: Models, previous: Collection[str]) -> str:
+    def _move(self, **options: Any) -> Move:  # noqa: ANN401 - Move's own
+        return Move(self._store.history, keep=self._keep, resource=self._resource, **options)
+
+    def _was_published_from(self, generation: str, wanted: Collection[str]) -> bool:
+        """Whether an earlier generation had just these archives; also where nothing is known of it."""
+        properties = self._store.history.properties(generation)
+        return properties is None or names_in(properties) == set(wanted)
+
+    def _fill(self, generation: Generation, models: Models, previous: Collection[str], move: Move) -> str:
         wanted = _digests(models)
         todo = changes(wanted, generation, previous)
         _log.info("%s: %d to write, %d to remove", self._store.uri(generation.id), len(todo.write), len(todo.remove))
@@ -85,13 +161,14 @@ class Publisher:
             for name in todo.write:
                 self._store.put(generation.id, name, models[name])
             self._store.remove(generation.id, todo.remove)
+            move.to(generation.id)
         except Exception:
             attempted = {name: wanted[name] for name in todo.write}
-            self._undo(lambda: self._store.take_back(generation.id, attempted))
+            self._undo(lambda: self._store.take_back(generation.id, attempted), move.back)
             raise
         return generation.id
 
-    def _publish(self, models: Models) -> str:
+    def _publish(self, models: Models, move: Move) -> str:
         generation = generation_id(_digests(models), taken=self._store.generations())
         _log.info("%s: new, %d to write", self._store.uri(generation), len(models))
         self._before_write(sorted(models))
@@ -99,17 +176,19 @@ class Publisher:
             self._store.begin(generation)
             for name in sorted(models):
                 self._store.put(generation, name, models[name])
+            move.to(generation)
             self._store.finish(generation)
         except Exception:
-            self._undo(lambda: self._store.delete(generation))
+            self._undo(lambda: self._store.delete(generation), move.back)
             raise
         return generation
 
-    def _undo(self, step: Callable[[], None]) -> None:
+    def _undo(self, *steps: Callable[[], None]) -> None:
         _log.info("undoing what this attempt wrote")
         self._before_undo()
         try:
-            step()
+            for step in steps:
+                step()
         except ArtifactError as error:
             # The first fault is the one to report. A new generation keeps its mark, and the next event sweeps it.
             _log.warning("not all could be undone: %s", error)

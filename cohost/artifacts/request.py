@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .archive import bundle_files, model_files
 from .errors import ArtifactError
-from .generation import check_name
+from .generation import check_name, is_generation_id
 from .handlers import handler_files, handler_version
 from .layout import BUNDLE_NAME
 from .packed import packed_revisions, with_part
@@ -25,6 +25,7 @@ ARCHIVES, BUNDLE = "archives", "bundle"
 _UNBUNDLED = "weights cannot be put into an archive of several models; allowed in archives of one; write weights: s3"
 
 _PREFIX = re.compile(r"(?!.*(?:^|/)\.{1,2}/)(?:[^/\s]+/)+")
+_NUMBER = re.compile(r"[0-9]{1,2}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,30 @@ def is_bundle(properties: Mapping[str, Any]) -> bool:
     if layout not in {ARCHIVES, BUNDLE}:
         raise ArtifactError(f"Layout: is {_short(layout)}; allowed are {ARCHIVES} and {BUNDLE}; write one of these")
     return bool(layout == BUNDLE)
+
+
+def kept_in(properties: Mapping[str, Any]) -> int:
+    """How many earlier generations stay, as `KeepGenerations` says; 0 when it says nothing.
+
+    Raises:
+        ArtifactError: it is no such number.
+    """
+    text = str(properties.get("KeepGenerations", "0"))
+    if not _NUMBER.fullmatch(text):
+        raise ArtifactError(f"KeepGenerations: is {_short(text)}; allowed is a number from 0 to 99; write one")
+    return int(text)
+
+
+def pinned_in(properties: Mapping[str, Any]) -> str | None:
+    """The stored generation that `Generation` names; None when it names none, so that models are published.
+
+    Raises:
+        ArtifactError: it is no generation's id.
+    """
+    pinned = properties.get("Generation")
+    if pinned is not None and not (isinstance(pinned, str) and is_generation_id(pinned)):
+        raise ArtifactError(f"Generation: is {_short(pinned)}; allowed is an id of 12 hexadecimal digits; leave it out")
+    return pinned
 
 
 def archives_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:

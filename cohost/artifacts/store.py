@@ -9,6 +9,7 @@ from .archive import content_digest, pack
 from .compose import ComposingBucket
 from .errors import ArtifactError
 from .generation import FOREIGN, Generation, check_name, is_generation_id
+from .history import History
 from .layout import Layout
 from .packed import part_of
 
@@ -32,6 +33,7 @@ class ModelStore:
     ) -> None:
         self._layout = Layout(bucket=bucket, prefix=prefix)
         self._bucket = ComposingBucket(s3_client, bucket, checkpoint)
+        self.history = History(self._bucket, self._layout)
 
     def uri(self, generation: str) -> str:
         """The generation's S3 URI: SageMaker's ModelDataUrl of a multi-model endpoint."""
@@ -137,6 +139,16 @@ class ModelStore:
         prefix = self._layout.unfinished()
         return tuple(sorted(filter(is_generation_id, (key[len(prefix) :] for key in self._bucket.keys(prefix)))))
 
+    def delete_all(self) -> None:
+        """Deletes every generation, and last of all what tells that they were here, so that a repeat finds the rest."""
+        served = self.history.served()
+        known = {*self.generations(), *self.history.left()} - ({served.generation} if served else set())
+        for generation in sorted(known):
+            self.delete(generation)
+        self._bucket.delete(self._bucket.keys(self._layout.template()))
+        if served is not None:
+            self.delete(served.generation)
+
     def delete(self, generation: str) -> None:
         """Deletes all of a generation that was written here; what others put there stays and is logged."""
         keys = self._bucket.keys(self._layout.archives(generation))
@@ -144,8 +156,9 @@ class ModelStore:
         ours = [key for key in keys if digests.get(key, FOREIGN) != FOREIGN]
         marks = self._bucket.keys(self._layout.tombstones(generation))
         self._delete(ours)
-        self._bucket.delete([key for key in marks if self._layout.removed_at(generation, key)])
-        self.finish(generation)
+        removed = [key for key in marks if self._layout.removed_at(generation, key)]
+        self._bucket.delete([*removed, *self.history.notes(generation), self._layout.unfinished(generation)])
+        self.history.end(generation)
         for key in keys:
             if key not in ours:
                 _log.warning("left s3://%s/%s where it is: not written by lmi-cohost", self._layout.bucket, key)
