@@ -18,7 +18,7 @@ from cohost.catalog_designs import Designs, design_faults
 from cohost.catalog_expiry import ALLOWED_EXPIRES, Expires, expiry_faults
 from cohost.catalog_faults import Fault, PlacedFaultsError, faults_of
 from cohost.catalog_handlers import BatchedSettings
-from cohost.catalog_monitoring import DEFAULT_MONITORING, Monitoring
+from cohost.catalog_monitoring import DEFAULT_MONITORING, DataCapture, Monitoring
 from cohost.catalog_network import Network
 from cohost.catalog_scaling import MULTI_MODEL, Scaling, with_default_bounds
 from cohost.catalog_scaling_rules import scaling_faults
@@ -185,6 +185,7 @@ class Catalog(WeightsSettings, Settings):
     )
     budget: Budget | None = Field(default=None, description="monthly_usd, email")
     monitoring: Monitoring = Field(default=DEFAULT_MONITORING, description="email, dashboard, kms_key, alarms")
+    data_capture: DataCapture | None = Field(default=None, description=", ".join(DataCapture.model_fields))
     deployment: Guardrails | None = Field(default=None, description=", ".join(Guardrails.model_fields))
     expires: Expires | None = Field(default=None, description=ALLOWED_EXPIRES)
     scaling: Scaling | None = Field(

@@ -107,7 +107,7 @@ class DataCapture(_Settings):
 
     Attributes:
         sampling_percentage: how many of a hundred calls are kept.
-        prefix: where in the stack's bucket; the endpoint's role may write there and nowhere else.
+        prefix: where in a bucket of their own; the endpoint's role may write there and nowhere else.
         kms_key: the key that the records are encrypted with. None: the bucket's own encryption.
         expire_days: days after which S3 deletes a record.
     """

@@ -48,6 +48,7 @@ class HostedEndpoint(EndpointMetrics, Construct):
         self.execution_role = ExecutionRole(self, "ExecutionRole", image=image, log_group=self.log_group)
         store.grant_read(self.execution_role.role)
         self.endpoint_config_name: str
+        self._config: sagemaker.CfnEndpointConfig
         self._endpoint: sagemaker.CfnEndpoint
 
     @property
@@ -60,6 +61,10 @@ class HostedEndpoint(EndpointMetrics, Construct):
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["sagemaker:InvokeEndpoint"], resource_arns=self._invoked_arns()
         )
+
+    def capture_data(self, config: sagemaker.CfnEndpointConfig.DataCaptureConfigProperty) -> None:
+        """Keep calls and answers as this configuration says; the execution role needs the right to write them."""
+        self._config.data_capture_config = config
 
     def guard_updates(self, config: sagemaker.CfnEndpoint.DeploymentConfigProperty) -> None:
         """Let later updates of the endpoint go by this configuration."""
@@ -95,7 +100,7 @@ class HostedEndpoint(EndpointMetrics, Construct):
         execution_role_arn: str | None = None,
         retain_all_variant_properties: bool | None = None,
     ) -> None:
-        config = sagemaker.CfnEndpointConfig(
+        config = self._config = sagemaker.CfnEndpointConfig(
             self, "Config", production_variants=[variant], execution_role_arn=execution_role_arn
         )
         config.node.add_dependency(*config_waits_for)

@@ -25,7 +25,7 @@ from constructs_lib.network import ContainerNetwork
 from constructs_lib.spend_guard import SpendGuard
 from constructs_lib.weights import weights_of
 from stacks.endpoints import add_endpoint
-from stacks.watching import add_expiry, add_guardrails, add_monitoring
+from stacks.watching import add_data_capture, add_expiry, add_guardrails, add_monitoring
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -85,6 +85,7 @@ class LmiCohostStack(cdk.Stack):
         if catalog.network is not None:
             ContainerNetwork(self, "Network", network=catalog.network).place(self.endpoint)
         self.monitoring = add_monitoring(self, catalog, endpoint=self.endpoint, prices=self._prices)
+        add_data_capture(self, catalog, endpoint=self.endpoint)
         add_guardrails(catalog, endpoint=self.endpoint, monitoring=self.monitoring)
         add_expiry(self, catalog, endpoint=self.endpoint, topic=self.monitoring.topic)
         if (budget := catalog.budget) is not None:

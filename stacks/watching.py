@@ -10,6 +10,7 @@ from cohost.catalog_expiry import is_past, read_expiry
 from cohost.clock import now
 from cohost.instances import INSTANCES
 from cohost.pricing_changes import PER_HOUR, planned_costs
+from constructs_lib.data_capture import DataCapture
 from constructs_lib.expiry import EndpointExpiry
 from constructs_lib.guardrails import deployment_config
 from constructs_lib.monitoring import Monitoring
@@ -57,6 +58,14 @@ def add_monitoring(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoi
         )
         cdk.CfnOutput(stack, "DashboardUrl", value=dashboard.url)
     return monitoring
+
+
+def add_data_capture(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoint) -> None:
+    """Add the bucket of calls and answers, where the catalog wants them kept; an output says where they are."""
+    if (settings := catalog.data_capture) is None:
+        return
+    capture = DataCapture(stack, "DataCapture", endpoint=endpoint, **settings.model_dump())
+    cdk.CfnOutput(stack, "DataCaptureUrl", value=f"s3://{capture.bucket.bucket_name}/{settings.prefix}")
 
 
 def add_guardrails(catalog: Catalog, *, endpoint: HostedEndpoint, monitoring: Monitoring) -> None:

@@ -62,5 +62,9 @@ _FINDERS: dict[str, Callable[[boto3.Session], list[str]]] = {
     "object": _objects,
     "Lambda function": _names("lambda", "list_functions", "Functions", "FunctionName"),
     "role": _names("iam", "list_roles", "Roles", "RoleName"),
+    "topic": _names("sns", "list_topics", "Topics", "TopicArn"),
+    "alarm": _names("cloudwatch", "describe_alarms", "MetricAlarms", "AlarmName"),
+    "dashboard": _names("cloudwatch", "list_dashboards", "DashboardEntries", "DashboardName"),
+    "schedule": _names("scheduler", "list_schedules", "Schedules", "Name"),
     "log group": _names("logs", "describe_log_groups", "logGroups", "logGroupName"),
 }
