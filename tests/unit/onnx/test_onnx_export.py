@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tarfile
+import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
@@ -13,16 +16,17 @@ from onnx_exports import export, make_catalog
 from cohost.artifacts.properties import loads
 from cohost.artifacts.verify import verify
 from cohost.onnx import export as exporting
+from cohost.onnx import torch_model
 from cohost.onnx.errors import OnnxError
 from cohost.onnx.graph import quantize
+from cohost.onnx.handler_files import REQUIREMENTS
 from cohost.onnx.source import model_folder
 from cohost.onnx.torch_model import TorchModel
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cohost.onnx.export import Exported
 
+ROOT = Path(__file__).parents[3]
 TOKENS = {"config.json", "model.onnx", "serving.properties", "tokenizer.json", "tokenizer_config.json"}
 
 
@@ -149,3 +153,21 @@ def test_weights_on_s3_are_told_how_to_be_exported() -> None:
     """They are not fetched by a command that promises to export from the Hub or a folder."""
     with pytest.raises(OnnxError, match=r"'s3://b/m/' cannot be exported from S3; .*--hub"):
         model_folder("s3://b/m/", None, [])
+
+
+def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A protobuf ends at 2 GiB, which XLM-R large in single precision is over: in fp32 and on the way to int8."""
+    monkeypatch.setattr(torch_model, "_SINGLE_FILE_BYTES", 1)
+    models = {"m": {"model_id": "lmi-cohost/tiny-embed", "task": "feature-extraction"}}
+    for precision, parts in (("fp32", {"model.onnx", "model.onnx.data"}), ("int8", {"model.onnx"})):
+        one = export("m", tmp_path / precision, make_catalog(models=models, design={"precision": precision}))
+        with tarfile.open(one.file) as archive:
+            assert {name for name in archive.getnames() if name.startswith("model.onnx")} == parts
+        assert (one.agreement.cosine or 0) > 0.99
+
+
+def test_requirements_of_the_handler_agree_with_the_lock() -> None:
+    """An archive runs on the versions that it was checked with on this machine."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    locked = {(package["name"], package["version"]) for package in packages}
+    assert {tuple(line.split("==")) for line in REQUIREMENTS} <= locked
