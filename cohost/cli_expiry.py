@@ -38,6 +38,10 @@ def expire(
         move(session, lifetime, at)
         with console.err.status(f"Bringing endpoint {lifetime.deployment.endpoint_name} back") as status:
             restore(session, lifetime, lambda state: status.update(f"Endpoint is {state}"))
+        if lifetime.lost_scaling:
+            console.print_warning(
+                "the endpoint's scaling ended with it and is not back; fix: deploy once without `scaling`, then with it"
+            )
         lifetime = read_lifetime(session, stack)
     if as_json:
         console.print_json(_facts(lifetime))

@@ -62,6 +62,11 @@ class Lifetime:
         """Whether the end has come, so that prolonging brings the endpoint back."""
         return self.state in {GONE, AT_ZERO}
 
+    @property
+    def lost_scaling(self) -> bool:
+        """Whether an end that has come took scaling along: Application Auto Scaling forgets what is deleted."""
+        return self.state == GONE and self.bounds is not None
+
 
 def read_when(text: str, *, now: dt.datetime, current: dt.datetime | None) -> dt.datetime | None:
     """The end that a user asks for; None is never.
