@@ -37,14 +37,12 @@ _SNS, _POLICY = ":sns:", ":scalingPolicy:"
 class Trigger:
     """An alarm that tells a scaling policy to act.
 
-    `action` is what it names as such, `values` what it was judged by, `gaps` whether periods without data lie among
-    the last that it judges.
+    `action` is what it names as such, `values` what it was judged by.
     """
 
     action: str
     alarm: Alarm
     values: Sequence[float]
-    gaps: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +50,10 @@ class _Judged:
     """What an alarm was last judged by; `stale` tells that the newest period has no data."""
 
     values: Sequence[float]
-    gaps: bool
     stale: bool
 
 
-_NOTHING: Final = _Judged(values=(), gaps=True, stale=True)
+_NOTHING: Final = _Judged(values=(), stale=True)
 
 
 class Alarms:
@@ -152,9 +149,7 @@ class Alarms:
     async def _evaluate(self, alarm: Alarm, end: float, now: float) -> list[Trigger]:
         data = alarm.data(self._history, end)
         verdict = judge(alarm.rule, data)
-        self._judged[alarm.name] = _Judged(
-            values=verdict.values, gaps=None in data[-alarm.rule.periods :], stale=data[-1] is None
-        )
+        self._judged[alarm.name] = _Judged(values=verdict.values, stale=data[-1] is None)
         if verdict.state is None or verdict.state == alarm.state or alarm.has_few_samples(self._history, end):
             return self._again(alarm, now)
         return await self._change(alarm, verdict, verdict.state)
@@ -198,7 +193,7 @@ class Alarms:
         actions: Collection[str] = [action for action in alarm.actions(alarm.state) if _POLICY in action]
         if actions:
             alarm.acted = now
-        return [Trigger(action=action, alarm=alarm, values=judged.values, gaps=judged.gaps) for action in actions]
+        return [Trigger(action=action, alarm=alarm, values=judged.values) for action in actions]
 
     async def _publish(self, topic: str, alarm: Alarm, old: State, reason: str) -> None:
         account = self._account

@@ -121,14 +121,11 @@ class Policies:
     def _is_founded(self, target: Target, trigger: Trigger) -> bool:
         """Whether what an alarm says of too much capacity is said of the capacity that there is.
 
-        What was before a time at zero is not, and a component's metrics have a gap then. On the service starting takes
-        so long that it is no longer looked at; here a second is enough, and what has just been woken would be put to
-        sleep again.
+        What was before a time at zero is not. On the service starting takes so long that it is no longer looked at;
+        here a second is enough, and what has just been woken would be put to sleep again.
         """
-        rule, alarm = trigger.alarm.rule, trigger.alarm
-        if self._clock.now() < target.woken + rule.periods * alarm.period:
-            return False
-        return target.scalable.least > 0 or not (trigger.values and trigger.gaps)
+        alarm = trigger.alarm
+        return self._clock.now() >= target.woken + alarm.rule.periods * alarm.period
 
     def _all_low(self, target: Target) -> bool:
         """Whether every tracking policy that may scale in is ready to (user guide: "Multiple target tracking")."""
