@@ -86,6 +86,9 @@ compat: .uv-there ## Run the handler's tests on Python 3.11 and 3.12 with transf
 	    python -m pytest --quiet -p no:cacheprovider tests/unit/handler || exit 1; \
 	done; done
 
+bench-onnx: setup ## Time int8 ONNX against torch fp32, one text at a time, and hold the labels equal
+	python benchmarks/cpu_onnx.py
+
 bench-load: setup ## Compare the load generator's calls a second with boto3's and wrk's
 	python benchmarks/load.py
 

@@ -14,7 +14,8 @@ from cohost.routing import CPU_ONNX
 from constructs_lib.multi_model_endpoint import MultiModelEndpoint
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.onnx_archives import GENERATION, PREFIX, OnnxArchives
-from stacks.designs import add_outputs, annotate, as_own, image_uri
+from stacks.designs import add_outputs, annotate, as_own
+from stacks.parts import image_uri
 
 if TYPE_CHECKING:
     from constructs import Construct

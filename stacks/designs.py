@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import TYPE_CHECKING, Final
 
 import aws_cdk as cdk
 
-from cohost.images import locate_image, parse_image, parse_image_uri
+from cohost.images import parse_image
 from cohost.pricing import load_prices, price_note, today
 from cohost.pricing_changes import planned_costs
-from cohost.routing import find_route
 from constructs_lib.fit import misfits
+from stacks.parts import example_call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cohost.catalog import Catalog, Endpoint
+    from cohost.catalog import Catalog
     from cohost.images import ImageUri
 
 
@@ -28,17 +27,6 @@ def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
     """The catalog with its endpoint changed; it fixes the number of instances, so nothing scales it."""
     changed = catalog.endpoint.model_copy(update={"topology": "multi-model", **endpoint})
     return catalog.model_copy(update={"endpoint": changed, "scaling": None})
-
-
-def image_uri(endpoint: Endpoint, region: str) -> ImageUri:
-    """The server image: the one named in full, else AWS's own for the region.
-
-    Raises:
-        ImageError: the image cannot be read, or the region has no known registry for it.
-    """
-    if endpoint.image_uri is not None:
-        return parse_image_uri(endpoint.image_uri)
-    return locate_image(endpoint.image, region)
 
 
 def annotate(stack: cdk.Stack, own: Catalog, uri: ImageUri, *, multi_model: bool) -> None:
@@ -69,25 +57,9 @@ def add_outputs(
         "Region": stack.region,
         "Topology": topology,
         "Models": json.dumps(models),
-        "ExampleCall": _example_call(own, topology, models, stack.region),
+        "ExampleCall": example_call(own, stack.region, topology=topology, known=models),
     }
     for name, value in outputs.items():
         cdk.CfnOutput(stack, name, value=value)
     for name, cost in planned_costs(own, load_prices(), stack.region).items():
         cdk.CfnOutput(stack, name, value=cost.value, description=cost.description)
-
-
-def _example_call(own: Catalog, topology: str, models: Mapping[str, str], region: str) -> str:
-    name, entry = next(iter(own.models.items()))
-    body: dict[str, object] = {"inputs": "The delivery came two days early."}
-    if entry.task == "zero-shot-classification":
-        body["parameters"] = {"candidate_labels": ["shipping", "billing"]}
-    route = find_route(endpoint_name=own.endpoint.name, topology=topology, model=name, known=models)
-    return shlex.join(
-        [
-            *("aws", "sagemaker-runtime", "invoke-endpoint", "--region", region),
-            *route.command_options(),
-            *("--content-type", "application/json", "--cli-binary-format", "raw-in-base64-out"),
-            *("--body", json.dumps(body), "/dev/stdout"),
-        ]
-    )

@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
-from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.catalog_designs import InferenceComponents
 from cohost.images import default_inference_ami_version, parse_image
 from cohost.instances import INSTANCES
-from cohost.packages import wheels_of
-from cohost.render import properties_of, requirements_for
 from cohost.routing import INFERENCE_COMPONENTS, own_component_name
 from constructs_lib.component_endpoint import ComponentEndpoint
 from constructs_lib.model_bucket import ModelBucket
-from constructs_lib.model_store import ModelStore
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.weights import weights_of
-from stacks.designs import add_outputs, annotate, as_own, image_uri
+from stacks.designs import add_outputs, annotate, as_own
+from stacks.parts import add_store, image_uri
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -62,7 +59,9 @@ class InferenceComponentsStack(cdk.Stack):
         image = parse_image(own.endpoint.image)
         uri = image_uri(own.endpoint, self.region)
         bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=False)
-        store = _store(self, catalog, image, bucket)
+        store = add_store(
+            self, catalog, image, bucket, weights=weights_of(self, catalog), keep_on_destroy=False, bundle=False
+        )
         self.endpoint = ComponentEndpoint(
             self,
             "Endpoint",
@@ -96,27 +95,6 @@ class InferenceComponentsStack(cdk.Stack):
             "ModelDataUrl": store.model_data_url,
         }
         add_outputs(self, own, INFERENCE_COMPONENTS, self.endpoint.component_names, others)
-
-
-def _store(stack: cdk.Stack, catalog: Catalog, image: Image, bucket: ModelBucket) -> ModelStore:
-    """The archives of the catalog as its own stack publishes them, in a bucket of this stack."""
-    models = catalog.models
-    return ModelStore(
-        stack,
-        "ModelStore",
-        bucket=bucket,
-        prefix=catalog.storage.prefix,
-        models={name: properties_of(entry) for name, entry in models.items()},
-        requirements={name: requirements_for(entry, image) for name, entry in models.items()},
-        handlers={
-            name: f"{entry.handler}@{handler_version(entry.handler)}"
-            for name, entry in models.items()
-            if entry.handler == BATCHED
-        },
-        wheels={name: wheels_of(entry.packages) for name, entry in models.items() if entry.packages},
-        weights=weights_of(stack, catalog),
-        keep_on_destroy=False,
-    )
 
 
 def _inference_ami_version(own: Catalog, image: Image) -> str | None:

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
-from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.deployment import WEIGHTS_OUTPUT
-from cohost.images import locate_image, parse_image, parse_image_uri
-from cohost.packages import wheels_of
+from cohost.images import parse_image
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
 from cohost.pricing_changes import planned_costs
-from cohost.render import properties_of, requirements_for
-from cohost.routing import SCALE_TO_ZERO, addresses, component_name, find_route
+from cohost.routing import SCALE_TO_ZERO, addresses, component_name
 from constructs_lib.fit import misfits
 from constructs_lib.fit_catalog import catalog_misfits
 from constructs_lib.model_bucket import ModelBucket
-from constructs_lib.model_store import ModelStore
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.spend_guard import SpendGuard
 from constructs_lib.weights import weights_of
 from stacks.endpoints import add_endpoint
+from stacks.parts import add_store, example_call, image_uri
 from stacks.watching import add_data_capture, add_expiry, add_guardrails, add_monitoring
 
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from cohost.catalog import Catalog, Endpoint, ModelEntry
+    from cohost.catalog import Catalog
     from cohost.images import Image, ImageUri
+    from constructs_lib.model_store import ModelStore
 
 STACK_ID: Final = "LmiCohostStack"
 
@@ -60,22 +57,14 @@ class LmiCohostStack(cdk.Stack):
         for key, value in catalog.tags.items():
             cdk.Tags.of(self).add(key, value)
         image = parse_image(catalog.endpoint.image)
-        uri = _image_uri(catalog.endpoint, self.region)
+        uri = image_uri(catalog.endpoint, self.region)
         keep = catalog.storage.on_destroy == "keep"
         bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=keep)
-        store = ModelStore(
+        store = add_store(
             self,
-            "ModelStore",
-            bucket=bucket,
-            prefix=catalog.storage.prefix,
-            models={name: properties_of(entry) for name, entry in catalog.models.items()},
-            requirements={name: requirements_for(entry, image) for name, entry in catalog.models.items()},
-            handlers={
-                name: f"{entry.handler}@{handler_version(entry.handler)}"
-                for name, entry in catalog.models.items()
-                if entry.handler == BATCHED
-            },
-            wheels={name: wheels_of(entry.packages) for name, entry in catalog.models.items() if entry.packages},
+            catalog,
+            image,
+            bucket,
             weights=(weights := weights_of(self, catalog)),
             keep_on_destroy=keep,
             bundle=catalog.endpoint.topology == SCALE_TO_ZERO,
@@ -123,7 +112,13 @@ class LmiCohostStack(cdk.Stack):
             "Topology": catalog.endpoint.topology,
             "Models": json.dumps(addresses(catalog.endpoint.topology, catalog.models)),
             **({} if component is None else {"InferenceComponentName": component}),
-            "ExampleCall": _example_call(catalog, self.region),
+            "ExampleCall": example_call(
+                catalog,
+                self.region,
+                topology=catalog.endpoint.topology,
+                known=catalog.models,
+                inference_component_name=component,
+            ),
         }
         for name, value in outputs.items():
             cdk.CfnOutput(self, name, value=value)
@@ -132,40 +127,6 @@ class LmiCohostStack(cdk.Stack):
             cdk.CfnOutput(self, name, value=cost.value, description=cost.description)
 
 
-def _image_uri(endpoint: Endpoint, region: str) -> ImageUri:
-    if endpoint.image_uri is not None:
-        return parse_image_uri(endpoint.image_uri)
-    return locate_image(endpoint.image, region)
-
-
 def _component_name(catalog: Catalog) -> str | None:
     """The inference component that callers name; None where there is none."""
     return component_name(catalog.endpoint.name) if catalog.endpoint.topology == SCALE_TO_ZERO else None
-
-
-def _example_call(catalog: Catalog, region: str) -> str:
-    """A call of the first model that can be pasted into a shell."""
-    name, entry = next(iter(catalog.models.items()))
-    endpoint = catalog.endpoint
-    route = find_route(
-        endpoint_name=endpoint.name,
-        topology=endpoint.topology,
-        model=name,
-        known=catalog.models,
-        inference_component_name=_component_name(catalog),
-    )
-    return shlex.join(
-        [
-            *("aws", "sagemaker-runtime", "invoke-endpoint", "--region", region),
-            *route.command_options(),
-            *("--content-type", "application/json", "--cli-binary-format", "raw-in-base64-out"),
-            *("--body", json.dumps(_example_body(entry)), "/dev/stdout"),
-        ]
-    )
-
-
-def _example_body(entry: ModelEntry) -> dict[str, object]:
-    body: dict[str, object] = {"inputs": "The delivery came two days early."}
-    if entry.task == "zero-shot-classification":
-        body["parameters"] = {"candidate_labels": ["shipping", "billing"]}
-    return body

@@ -148,6 +148,25 @@ BATCHED_KEYS = frozenset(
 """The keys that our batching handler reads beside those of the server; it checks their values itself."""
 
 
+TRANSLATOR_KEYS = frozenset(
+    (
+        "includeTokenTypes",
+        "maxLength",
+        "modelMaxLength",
+        "normalize",
+        "option.interOpNumThreads",
+        "option.intraOpNumThreads",
+        "padding",
+        "pooling",
+        "truncation",
+    )
+)
+"""The keys that DJL's text translators, their tokenizer and the OnnxRuntime engine read beside those of the server.
+
+Sources: DJL 0.36.0, TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer, OrtModel.
+"""
+
+
 def nearest(key: str) -> str | None:
     """The known key that a wrong one was meant to be; None if none is close.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .errors import ArtifactError
 from .fault import Fault, shown
-from .known_keys import BATCHED_KEYS, KNOWN_KEYS, TASKS, KnownKey, is_integer, nearest
+from .known_keys import BATCHED_KEYS, KNOWN_KEYS, TASKS, TRANSLATOR_KEYS, KnownKey, is_integer, nearest
 from .properties import entries
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 BATCHED_MARK = "cohost_service.py"
 """A file that only archives with our batching handler hold."""
+
+# The handler of ONNX archives reads the same keys.
+_HANDLER_MARKS = frozenset({BATCHED_MARK, "onnx_service.py"})
+_ONNX_ENGINE = "OnnxRuntime"
 
 _BLANKS = " \t\f\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -39,7 +43,9 @@ def parse(data: bytes) -> tuple[dict[str, str], list[Fault]]:
 def check_properties(properties: Mapping[str, str], files: Collection[str]) -> Iterator[Fault]:
     """The faults of properties whose archive holds these regular files; values are stripped."""
     own_code = any(name.endswith(".py") for name in files)
-    handled = BATCHED_KEYS if BATCHED_MARK in files else frozenset()
+    handled = BATCHED_KEYS if _HANDLER_MARKS & set(files) else frozenset()
+    if properties.get("engine") == _ONNX_ENGINE:
+        handled |= TRANSLATOR_KEYS
     for key, value in properties.items():
         if key in handled:
             continue
@@ -121,6 +127,8 @@ def _check_engine(properties: Mapping[str, str]) -> Iterator[Fault]:
     task, rolling = properties.get("option.task"), properties.get("option.rolling_batch")
     if task is not None and task not in TASKS:
         return
+    if rolling is None and properties.get("engine") == _ONNX_ENGINE:
+        return  # it forms no batches of tokens, whatever the key says
     if rolling is None:
         yield Fault(
             "no-rolling-batch",

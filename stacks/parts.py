@@ -1,0 +1,96 @@
+"""What stacks of every design are made of: the image's address, the archives of a catalog, a call to paste."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+from cohost.artifacts.handlers import BATCHED, handler_version
+from cohost.images import locate_image, parse_image_uri
+from cohost.packages import wheels_of
+from cohost.render import properties_of, requirements_for
+from cohost.routing import find_route
+from constructs_lib.model_store import ModelStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import aws_cdk as cdk
+
+    from cohost.catalog import Catalog, Endpoint
+    from cohost.images import Image, ImageUri
+    from constructs_lib.model_bucket import ModelBucket
+    from constructs_lib.weights import ModelWeights
+
+
+def image_uri(endpoint: Endpoint, region: str) -> ImageUri:
+    """The server image: the one named in full, else AWS's own for the region.
+
+    Raises:
+        ImageError: the image cannot be read, or the region has no known registry for it.
+    """
+    if endpoint.image_uri is not None:
+        return parse_image_uri(endpoint.image_uri)
+    return locate_image(endpoint.image, region)
+
+
+def add_store(
+    stack: cdk.Stack,
+    catalog: Catalog,
+    image: Image,
+    bucket: ModelBucket,
+    *,
+    weights: ModelWeights | None,
+    keep_on_destroy: bool,
+    bundle: bool,
+) -> ModelStore:
+    """Add the archives of a catalog's models for an image, published below the catalog's prefix of a bucket."""
+    models = catalog.models
+    return ModelStore(
+        stack,
+        "ModelStore",
+        bucket=bucket,
+        prefix=catalog.storage.prefix,
+        models={name: properties_of(entry) for name, entry in models.items()},
+        requirements={name: requirements_for(entry, image) for name, entry in models.items()},
+        handlers={
+            name: f"{entry.handler}@{handler_version(entry.handler)}"
+            for name, entry in models.items()
+            if entry.handler == BATCHED
+        },
+        wheels={name: wheels_of(entry.packages) for name, entry in models.items() if entry.packages},
+        weights=weights,
+        keep_on_destroy=keep_on_destroy,
+        bundle=bundle,
+    )
+
+
+def example_call(
+    catalog: Catalog,
+    region: str,
+    *,
+    topology: str,
+    known: Iterable[str] | Mapping[str, str],
+    inference_component_name: str | None = None,
+) -> str:
+    """A call of the catalog's first model that can be pasted into a shell; the rest as `find_route` takes it."""
+    name, entry = next(iter(catalog.models.items()))
+    route = find_route(
+        endpoint_name=catalog.endpoint.name,
+        topology=topology,
+        model=name,
+        known=known,
+        inference_component_name=inference_component_name,
+    )
+    body: dict[str, object] = {"inputs": "The delivery came two days early."}
+    if entry.task == "zero-shot-classification":
+        body["parameters"] = {"candidate_labels": ["shipping", "billing"]}
+    return shlex.join(
+        [
+            *("aws", "sagemaker-runtime", "invoke-endpoint", "--region", region),
+            *route.command_options(),
+            *("--content-type", "application/json", "--cli-binary-format", "raw-in-base64-out"),
+            *("--body", json.dumps(body), "/dev/stdout"),
+        ]
+    )
