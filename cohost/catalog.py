@@ -18,11 +18,13 @@ from cohost.catalog_designs import Designs, design_faults
 from cohost.catalog_expiry import ALLOWED_EXPIRES, Expires, expiry_faults
 from cohost.catalog_faults import Fault, PlacedFaultsError, faults_of
 from cohost.catalog_handlers import BatchedSettings
+from cohost.catalog_keys import KMS_KEY, KmsKey
 from cohost.catalog_monitoring import DEFAULT_MONITORING, DataCapture, Monitoring
 from cohost.catalog_network import Network
 from cohost.catalog_scaling import MULTI_MODEL, Scaling, with_default_bounds
 from cohost.catalog_scaling_rules import scaling_faults
-from cohost.catalog_weights import BUCKET_NAME, BucketName, ModelSource, WeightsSettings
+from cohost.catalog_storage import Storage
+from cohost.catalog_weights import ModelSource, WeightsSettings
 from cohost.errors import CatalogError
 from cohost.packages import PACKAGES, Packages, package_faults
 from cohost.plan.errors import PlanError
@@ -86,18 +88,7 @@ class Endpoint(Settings):
     environment: Annotated[dict[str, str], AfterValidator(rules.check_environment)] = Field(
         default_factory=dict, description="text values by environment variable, no secrets, each 1024 bytes at most"
     )
-
-
-class Storage(Settings):
-    """Where the archives lie in the stack's bucket, and what becomes of them when the stack goes."""
-
-    prefix: Annotated[str, AfterValidator(rules.check_prefix)] = Field(
-        default="encoder-serving/lmi/04-lmi/", description="an S3 prefix that ends with / and does not start with it"
-    )
-    on_destroy: Literal["delete", "keep"] = Field(
-        default="delete", description="delete (the bucket goes with the stack) or keep"
-    )
-    weights_bucket: BucketName | None = Field(default=None, description=BUCKET_NAME)
+    kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
 
 
 class DeviceSettings(Settings):
@@ -175,7 +166,8 @@ class Catalog(WeightsSettings, Settings):
     """One endpoint and its models, in the order of the file."""
 
     endpoint: Endpoint
-    storage: Storage = Field(default_factory=Storage, description="prefix, on_destroy, weights_bucket")
+    termination_protection: bool = Field(default=False, description="true or false")
+    storage: Storage = Field(default_factory=Storage, description=", ".join(Storage.model_fields))
     network: Network | None = Field(default=None, description="vpc, subnets, security_groups, isolation and more")
     tags: Annotated[dict[str, str], AfterValidator(rules.check_tags)] = Field(
         default_factory=dict, description="text values by tag key, at most 50, no key that starts with aws:"

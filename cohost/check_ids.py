@@ -10,6 +10,7 @@ ERRORS: Final = (
     "image-region",
     "image-accelerator",
     "instance-cuda",
+    "instance-kms-key",
     "model-memory",
     "model-task",
     "model-attention",

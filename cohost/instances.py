@@ -8,6 +8,7 @@ Graviton types are left out: the server images are built for x86.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -123,6 +124,16 @@ _CPU_FAMILIES: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "r6i": (8, (*_SIX_AND_LATER, "32xlarge")),
     "r7i": (8, (*_SIX_AND_LATER, "48xlarge")),
 }
+
+
+# AWS's naming of types: a "d" after the generation means disks of the instance's own. These have some without it (EC2
+# user guide: instance store volumes, read 2026-11-30).
+_OWN_DISKS: Final = re.compile(r"ml\.([a-z]+[0-9][a-z-]*d[a-z-]*|g[56]e?|gr6|p5(e|en)?|trn[12]n?|i[0-9][a-z]*)\..*")
+
+
+def has_own_disks(instance_type: str) -> bool:
+    """Whether an instance type has local NVMe disks, which hold the models and are encrypted by its own hardware."""
+    return bool(_OWN_DISKS.fullmatch(instance_type))
 
 
 def _vcpus(size: str) -> int:

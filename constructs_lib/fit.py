@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from cohost.images import default_inference_ami_version
-from cohost.instances import INSTANCES
+from cohost.instances import INSTANCES, has_own_disks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +35,12 @@ class Misfit:
 def misfits(endpoint: Endpoint, image: Image, uri: ImageUri, region: str) -> list[Misfit]:
     """Everything that speaks against an endpoint's settings, errors and warnings, in the order of the catalog."""
     instance = INSTANCES.get(endpoint.instance_type)
-    found = [*_image_misfits(endpoint, image), *_region_misfits(uri, region), *_ami_misfits(endpoint, image)]
+    found = [
+        *_image_misfits(endpoint, image),
+        *_region_misfits(uri, region),
+        *_ami_misfits(endpoint, image),
+        *_key_misfits(endpoint),
+    ]
     if instance is None:
         return [*found, *_unknown_instance(endpoint, image)]
     return [*found, *_instance_misfits(endpoint, image, instance)]
@@ -81,6 +86,17 @@ def _ami_misfits(endpoint: Endpoint, image: Image) -> Iterator[Misfit]:
             "inference-ami-version",
             f"endpoint.inference_ami_version: {chosen!r} is not the one whose driver is known to fit {image.cuda}, "
             f"{fitting!r}; a driver that does not fit leaves the endpoint in Creating; fix: leave the key out",
+        )
+
+
+def _key_misfits(endpoint: Endpoint) -> Iterator[Misfit]:
+    if endpoint.kms_key is not None and has_own_disks(endpoint.instance_type):
+        yield _error(
+            "instance-kms-key",
+            f"endpoint.kms_key: {endpoint.instance_type} keeps models on disks of its own (NVMe), which its hardware "
+            "encrypts and which SageMaker encrypts with no key of yours (CreateEndpointConfig, KmsKeyId), so the key "
+            "would protect nothing; allowed: with types without such disks, such as ml.m5.xlarge or ml.p3.2xlarge; "
+            "fix: take kms_key out (storage.kms_key still encrypts the archives), or another instance_type",
         )
 
 

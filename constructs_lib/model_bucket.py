@@ -8,6 +8,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from constructs_lib.acknowledgements import acknowledge
+from constructs_lib.bucket_key import BucketKey, encryption_of
 
 
 class ModelBucket(Construct):
@@ -19,15 +20,19 @@ class ModelBucket(Construct):
         keep_on_destroy: True leaves the bucket in the account when the stack goes, False deletes it. There is no
             helper that empties it: the model store removes what it wrote, and a bucket that holds anything else is
             left for its owner to decide on.
+        kms_key: the ARN of the key that objects are encrypted with. None: with S3's own keys.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, keep_on_destroy: bool) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, *, keep_on_destroy: bool, kms_key: str | None = None
+    ) -> None:
         super().__init__(scope, construct_id)
+        self.key = BucketKey.of(self, kms_key)
         self.bucket: s3.IBucket = s3.Bucket(
             self,
             "Bucket",
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            encryption=s3.BucketEncryption.S3_MANAGED,
+            **encryption_of(self.key),
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             removal_policy=cdk.RemovalPolicy.RETAIN if keep_on_destroy else cdk.RemovalPolicy.DESTROY,
         )

@@ -48,6 +48,7 @@ class ModelStore(Construct):
         wheels: the wheels that travel in the archive, contents by file name, by model name. A model left out has none.
         weights: the weights that the archives name and that lie in S3. None where all come from the Hub.
         keep_on_destroy: True leaves the published archives in the bucket when the stack goes, False removes them.
+        keep_generations: how many earlier generations stay after an update that succeeded, for `cohost rollback`.
         bundle: True publishes all models as one archive with a folder for each, for a container that loads them all
             when it starts. Then any change of the models gives a new address.
     """
@@ -65,6 +66,7 @@ class ModelStore(Construct):
         wheels: Mapping[str, Mapping[str, bytes]] = MappingProxyType({}),
         weights: ModelWeights | None = None,
         keep_on_destroy: bool,
+        keep_generations: int = 0,
         bundle: bool = False,
     ) -> None:
         super().__init__(scope, construct_id)
@@ -93,6 +95,7 @@ class ModelStore(Construct):
                 **({"Handlers": dict(handlers)} if handlers else {}),
                 **({"Wheels": packed} if packed else {}),
                 **({"Layout": BUNDLE} if bundle else {}),
+                **({"KeepGenerations": str(keep_generations)} if keep_generations else {}),
                 **({"PackedWeights": dict(weights.packed)} if weights and weights.packed else {}),
                 **({"WeightsBucket": weights.bucket_name} if weights and weights.bucket_name else {}),
             },
@@ -114,6 +117,8 @@ class ModelStore(Construct):
         """Allow reading archives and listing their keys, below the store's prefix only, and the weights they name."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[self._objects_arn()])
         self._grant_list(grantee)
+        if self._bucket.key is not None:
+            self._bucket.key.grant_read(grantee)
         acknowledge(
             grantee,
             "AwsSolutions-IAM5",
@@ -171,6 +176,8 @@ class ModelStore(Construct):
             resource_arns=[self._objects_arn()],
         )
         self._grant_list(role)
+        if self._bucket.key is not None:
+            self._bucket.key.grant_write(role)
         if self._weights is not None:
             self._weights.grant_publish(role)
             if self._weights.packed:

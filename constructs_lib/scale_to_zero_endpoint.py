@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sagemaker as sagemaker
 
 from cohost.instance_bounds import instances_for
@@ -162,6 +163,20 @@ class ScaleToZeroEndpoint(HostedEndpoint):
     def metric_no_capacity_invocation_failures(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
         """How many calls were refused because there is no copy."""
         return self.metric("NoCapacityInvocationFailures", statistic="Sum", period=period)
+
+    def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Allow calling the models, and seeing whether there is a copy, which is how a caller waits at zero."""
+        return (
+            super()
+            .grant_invoke(grantee)
+            .combine(
+                iam.Grant.add_to_principal(
+                    grantee=grantee,
+                    actions=["sagemaker:DescribeInferenceComponent"],
+                    resource_arns=[self.component_arn],
+                )
+            )
+        )
 
     def _invoked_arns(self) -> list[str]:
         return [self.endpoint_arn, self.component_arn]

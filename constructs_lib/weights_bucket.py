@@ -7,6 +7,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from constructs_lib.acknowledgements import acknowledge
+from constructs_lib.bucket_key import BucketKey, encryption_of
 
 
 class WeightsBucket(Construct):
@@ -18,16 +19,25 @@ class WeightsBucket(Construct):
         bucket_name: its name, by which the command and the endpoint's stack find it.
         keep_on_destroy: True leaves the bucket in the account when the stack goes. False deletes it, which S3 refuses
             while weights lie in it: `cohost weights prune --all` removes those that no deployed stack uses.
+        kms_key: the ARN of the key that weights are encrypted with. None: with S3's own keys.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, bucket_name: str, keep_on_destroy: bool) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        bucket_name: str,
+        keep_on_destroy: bool,
+        kms_key: str | None = None,
+    ) -> None:
         super().__init__(scope, construct_id)
         bucket = s3.Bucket(
             self,
             "Bucket",
             bucket_name=bucket_name,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            encryption=s3.BucketEncryption.S3_MANAGED,
+            **encryption_of(BucketKey.of(self, kms_key)),
             enforce_ssl=True,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             removal_policy=cdk.RemovalPolicy.RETAIN if keep_on_destroy else cdk.RemovalPolicy.DESTROY,

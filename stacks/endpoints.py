@@ -24,6 +24,15 @@ def add_endpoint(
     stack: cdk.Stack, catalog: Catalog, *, store: ModelStore, image: Image, uri: ImageUri
 ) -> MultiModelEndpoint | ScaleToZeroEndpoint:
     """Add the endpoint that a catalog states to its stack."""
+    hosted = _hosted(stack, catalog, store=store, image=image, uri=uri)
+    if catalog.endpoint.kms_key is not None:
+        hosted.encrypt_volumes(catalog.endpoint.kms_key)
+    return hosted
+
+
+def _hosted(
+    stack: cdk.Stack, catalog: Catalog, *, store: ModelStore, image: Image, uri: ImageUri
+) -> MultiModelEndpoint | ScaleToZeroEndpoint:
     endpoint, scaling = catalog.endpoint, catalog.scaling
     # The catalog of a scale-to-zero endpoint always has a scaling section, its own or the default.
     if endpoint.topology == SCALE_TO_ZERO and scaling is not None:

@@ -33,6 +33,7 @@ class LmiCohostWeightsStack(cdk.Stack):
             "Weights",
             bucket_name=bucket_name(self.account, self.region),
             keep_on_destroy=catalog.storage.on_destroy == "keep",
+            kms_key=catalog.storage.kms_key,
         )
         cdk.CfnOutput(self, "WeightsBucketName", value=bucket.bucket_name)
 

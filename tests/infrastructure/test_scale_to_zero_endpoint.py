@@ -405,13 +405,15 @@ def test_outputs_say_how_to_call(zero: dict[str, Any]) -> None:
 
 
 def test_grant_invoke_allows_endpoint_and_component() -> None:
-    """A call names both, and needs the right on both."""
+    """A call names both, and needs the right on both; a caller that waits at zero asks for the component's state."""
     stack = make_stack(catalog_of())
     role = iam.Role(stack, "Caller", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     stack.endpoint.grant_invoke(role)
     template = template_of(stack)
     [role_id] = [name for name in resources(template, "AWS::IAM::Role") if name.startswith("Caller")]
-    [statement] = statements(template, role_id)
+    [statement, waiting] = statements(template, role_id)
+    assert waiting["Action"] == "sagemaker:DescribeInferenceComponent"
+    assert waiting["Resource"] == {"Ref": only(template, COMPONENT)[0]}
     assert statement["Action"] == "sagemaker:InvokeEndpoint"
     assert statement["Resource"] == [
         {"Ref": only(template, "AWS::SageMaker::Endpoint")[0]},

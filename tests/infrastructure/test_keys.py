@@ -1,0 +1,134 @@
+"""Keys of the account's own, kept generations and protection, as the catalog asks for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+import pytest
+from pydantic import ValidationError
+from synthesis import FLAGS, make_catalog, make_stack, only, resources, statements, template_of
+
+from cohost.catalog import Catalog
+from cohost.images import locate_image, parse_image
+from cohost.instances import has_own_disks
+from constructs_lib.fit import misfits
+from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+def rights_on_key(template: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
+    """The statements on the key of the one role whose logical id starts so."""
+    [role_id] = [name for name in resources(template, "AWS::IAM::Role") if name.startswith(prefix)]
+    return [one for one in statements(template, role_id) if one["Resource"] == KEY]
+
+
+def endpoint_of(**fields: Any) -> list[str]:
+    """The ids of the errors that a synth would tell of these endpoint settings."""
+    endpoint = make_catalog(endpoint=fields).endpoint
+    found = misfits(endpoint, parse_image(endpoint.image), locate_image(endpoint.image, "us-east-1"), "us-east-1")
+    return [one.name for one in found if one.level == "error"]
+
+
+def test_bucket_is_encrypted_with_the_catalog_s_key() -> None:
+    """The key stands in the bucket, and S3 asks it once in a while instead of for each object."""
+    template = template_of(make_stack(make_catalog(storage={"kms_key": KEY})))
+    _, bucket = only(template, "AWS::S3::Bucket")
+    [rule] = bucket["Properties"]["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule == {
+        "BucketKeyEnabled": True,
+        "ServerSideEncryptionByDefault": {"KMSMasterKeyID": KEY, "SSEAlgorithm": "aws:kms"},
+    }
+
+
+def test_roles_may_use_the_key_through_s3_alone() -> None:
+    """The containers only decrypt, the function encrypts too, and neither can use the key for anything else."""
+    template = template_of(make_stack(make_catalog(storage={"kms_key": KEY})))
+    [reading] = rights_on_key(template, "EndpointExecutionRole")
+    [writing] = rights_on_key(template, "ModelStoreRole")
+    assert reading["Action"] == "kms:Decrypt"
+    assert writing["Action"] == ["kms:Decrypt", "kms:GenerateDataKey"]
+    via = {"Fn::Join": ["", ["s3.us-east-1.", {"Ref": "AWS::URLSuffix"}]]}
+    assert reading["Condition"] == writing["Condition"] == {"StringEquals": {"kms:ViaService": via}}
+
+
+def test_without_a_key_no_role_has_a_right_on_any(product: dict[str, Any]) -> None:
+    """The default asks for nothing of KMS."""
+    documents = [policy["Properties"]["PolicyDocument"] for policy in resources(product, "AWS::IAM::Policy").values()]
+    assert documents
+    assert "kms:" not in str(documents)
+
+
+def test_weights_bucket_has_the_same_key() -> None:
+    """Weights are what the archives point to; they are encrypted as the archives are."""
+    catalog = make_catalog(storage={"kms_key": KEY})
+    stack = LmiCohostWeightsStack(cdk.App(context=FLAGS, analytics_reporting=False), "Weights", catalog=catalog)
+    _, bucket = only(template_of(stack), "AWS::S3::Bucket")
+    assert KEY in str(bucket["Properties"]["BucketEncryption"])
+
+
+def test_volume_key_stands_in_the_endpoint_config() -> None:
+    """A type without disks of its own has one volume, which the key encrypts."""
+    image = {"image": "djl-inference:0.36.0-cpu-full", "instance_type": "ml.m5.xlarge"}
+    template = template_of(make_stack(make_catalog(endpoint={**image, "kms_key": KEY})))
+    _, config = only(template, "AWS::SageMaker::EndpointConfig")
+    assert config["Properties"]["KmsKeyId"] == KEY
+
+
+@pytest.mark.parametrize("instance_type", ["ml.g5.xlarge", "ml.g4dn.xlarge", "ml.g6e.2xlarge", "ml.p4d.24xlarge"])
+def test_volume_key_is_refused_where_it_would_protect_nothing(instance_type: str) -> None:
+    """Models lie on the instance's own disks there, which no key of the account's encrypts."""
+    assert "instance-kms-key" in endpoint_of(instance_type=instance_type, kms_key=KEY)
+    assert "instance-kms-key" not in endpoint_of(instance_type=instance_type)
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "own"),
+    [
+        ("ml.m5d.large", True),
+        ("ml.c6id.xlarge", True),
+        ("ml.r5dn.xlarge", True),
+        ("ml.p3dn.24xlarge", True),
+        ("ml.trn1.2xlarge", True),
+        ("ml.g6.xlarge", True),
+        ("ml.m5.large", False),
+        ("ml.c7i.xlarge", False),
+        ("ml.p3.2xlarge", False),
+        ("ml.inf2.xlarge", False),
+        ("ml.r6i.large", False),
+    ],
+)
+def test_types_with_disks_of_their_own_are_known_by_their_names(instance_type: str, own: bool) -> None:  # noqa: FBT001
+    """AWS's naming says it with a "d", and a few families have such disks without it."""
+    assert has_own_disks(instance_type) is own
+
+
+@pytest.mark.parametrize("key", ["alias/mine", "1234abcd-12ab-34cd-56ef-1234567890ab", KEY.replace("key/", "alias/")])
+def test_key_is_named_by_its_arn(key: str) -> None:
+    """Rights are given on ARNs of keys; anything else would deploy and then be refused at the first object."""
+    with pytest.raises(ValidationError, match="kms_key"):
+        make_catalog(storage={"kms_key": key})
+
+
+def test_number_of_kept_generations_reaches_the_function(product: dict[str, Any]) -> None:
+    """Two stay by default, and the catalog's own number goes to the function; none is said by nothing."""
+
+    def kept(**storage: Any) -> object:
+        _, store = only(template_of(make_stack(make_catalog(storage=storage))), "Custom::LmiModelStore")
+        return store["Properties"].get("KeepGenerations")
+
+    assert only(product, "Custom::LmiModelStore")[1]["Properties"]["KeepGenerations"] == "2"
+    assert [kept(keep_generations=7), kept(keep_generations=0)] == ["7", None]
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_stack_is_protected_as_the_catalog_says(protected: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """`cdk deploy` reads this from the assembly and tells CloudFormation."""
+    data = make_catalog().model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+    stack = make_stack(Catalog.model_validate({**data, "termination_protection": protected}), outdir=tmp_path)
+    assembly = stack.node.root.synth()  # type: ignore[attr-defined]
+    assert bool(assembly.get_stack_by_name(stack.stack_name).termination_protection) is protected
