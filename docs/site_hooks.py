@@ -1,10 +1,14 @@
-"""What the site does differently from the files: a link out of `docs` has no page there, so it becomes a path."""
+"""What the site does differently from the files.
+
+A link out of `docs` has no page there, so it becomes a path; the marks of code blocks (CONTRIBUTING.md) are for tests.
+"""
 
 from __future__ import annotations
 
 import re
 
 _OUTSIDE = re.compile(r"\[(?P<text>[^\]]+)\]\((?:\.\./)+(?P<path>[^)#]+)(?:#[^)]*)?\)")
+_MARK = re.compile(r"^[ ]*<!--[^>]*-->\n(?=[ ]*```)", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
@@ -12,4 +16,5 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
     Pages of `decisions/` link to their neighbours with `../` too; those stay links.
     """
-    return _OUTSIDE.sub(lambda found: found[0] if found["path"].endswith(".md") else f"`{found['path']}`", markdown)
+    linked = _OUTSIDE.sub(lambda found: found[0] if found["path"].endswith(".md") else f"`{found['path']}`", markdown)
+    return _MARK.sub("", linked)
