@@ -51,6 +51,7 @@ class LmiCohostStack(cdk.Stack):
             construct_id,
             description="lmi-cohost: several encoder models on one SageMaker endpoint",
             tags=catalog.tags,
+            termination_protection=catalog.termination_protection,
             **kwargs,
         )
         # Stack tags reach what CloudFormation can tag; these stand in the template, where a review sees them.
@@ -59,7 +60,7 @@ class LmiCohostStack(cdk.Stack):
         image = parse_image(catalog.endpoint.image)
         uri = image_uri(catalog.endpoint, self.region)
         keep = catalog.storage.on_destroy == "keep"
-        bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=keep)
+        bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=keep, kms_key=catalog.storage.kms_key)
         store = add_store(
             self,
             catalog,
@@ -67,6 +68,7 @@ class LmiCohostStack(cdk.Stack):
             bucket,
             weights=(weights := weights_of(self, catalog)),
             keep_on_destroy=keep,
+            keep_generations=catalog.storage.keep_generations,
             bundle=catalog.endpoint.topology == SCALE_TO_ZERO,
         )
         self._prices = load_prices()

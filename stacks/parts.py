@@ -44,6 +44,7 @@ def add_store(
     weights: ModelWeights | None,
     keep_on_destroy: bool,
     bundle: bool,
+    keep_generations: int = 0,
 ) -> ModelStore:
     """Add the archives of a catalog's models for an image, published below the catalog's prefix of a bucket."""
     models = catalog.models
@@ -63,6 +64,7 @@ def add_store(
         weights=weights,
         keep_on_destroy=keep_on_destroy,
         bundle=bundle,
+        keep_generations=keep_generations,
     )
 
 

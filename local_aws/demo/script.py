@@ -142,17 +142,17 @@ class Script:
         return f"{seen}; SageMaker's model and config untouched"
 
     def roll(self) -> str:
-        """Change a model; a new generation must take over and the old one's archives must go."""
+        """Change a model; a new generation must take over and the old one's archives must stay for a rollback."""
         old = self.deployment
         self.catalog["models"][CHANGED_MODEL][CHANGED_KEY] = CHANGED_VALUE
         self.cdk.deploy(self.file)
         self.deployment = self._read()
-        left = self._keys(old)
-        if self.deployment.generation == old.generation or left:
-            msg = f"generation {old.generation} was to be replaced; live: {self.deployment.generation}, left: {left}"
+        kept = self._keys(old)
+        if self.deployment.generation == old.generation or not kept:
+            msg = f"generation {old.generation} was to be replaced; live: {self.deployment.generation}, kept: {kept}"
             raise DemoError(msg)
         seen = self.invoke()
-        return f"generation {old.generation} → {self.deployment.generation}, old archives gone; {seen}"
+        return f"generation {old.generation} → {self.deployment.generation}, the old one kept for `cohost rollback`; {seen}"
 
     def destroy(self) -> str:
         """Remove the stack; nothing may be left."""

@@ -80,6 +80,11 @@ class Journey:
         )
         return [item["Key"].rpartition("/")[2] for item in page.get("Contents", [])]
 
+    def all_keys(self, deployment: Deployment) -> list[str]:
+        """Every object below a deployment's prefix."""
+        page = boto3.client("s3").list_objects_v2(Bucket=deployment.bucket, Prefix=deployment.prefix)
+        return [item["Key"] for item in page.get("Contents", [])]
+
 
 def _data(model: Any) -> str:
     return str(model["PrimaryContainer"]["ModelDataUrl"])

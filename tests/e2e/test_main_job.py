@@ -133,12 +133,12 @@ def test_pushed_model_answers_without_a_deploy(journey: Journey) -> None:
 
 
 def test_changed_model_rolls_to_a_new_generation(journey: Journey) -> None:
-    """A change of content replaces model and config, keeps the endpoint's name, and leaves no old archive.
+    """A change of content replaces model and config, keeps the endpoint's name, and the old archives for a rollback.
 
     The change is the handler: the batching one answers what the server's own one answered.
     """
     old, before = journey.deployment(), journey.endpoint()
-    stock = journey.client().invoke("mdeberta", TEXTS)
+    stock, archives = journey.client().invoke("mdeberta", TEXTS), journey.keys(old)
     journey.models["mdeberta"]["handler"] = "batched"
 
     journey.cdk.deploy(journey.file)
@@ -148,7 +148,7 @@ def test_changed_model_rolls_to_a_new_generation(journey: Journey) -> None:
     assert (after["status"], after["data"]) == ("InService", new.model_data_url)
     assert after["config"] != before["config"]
     assert after["model"] != before["model"]
-    assert journey.keys(old) == []
+    assert journey.keys(old) == archives
     assert "pushed.tar.gz" in journey.keys(new)
     batched = journey.client().invoke("mdeberta", TEXTS)
     assert [item["label"] for item in batched] == [item["label"] for item in stock]
@@ -158,7 +158,7 @@ def test_changed_model_rolls_to_a_new_generation(journey: Journey) -> None:
 def test_failed_update_goes_back_to_the_old_generation(journey: Journey) -> None:
     """An update that SageMaker refuses leaves everything as it was, archives included, and every model answering."""
     good, old, before = journey.copy_of_catalog(), journey.deployment(), journey.endpoint()
-    keys = journey.keys(old)
+    keys, everything = journey.keys(old), journey.all_keys(old)
     journey.models["mdeberta"]["required_memory_mb"] = 1792
     journey.catalog["endpoint"]["instance_type"] = "ml.p5.48xlarge"
 
@@ -174,8 +174,7 @@ def test_failed_update_goes_back_to_the_old_generation(journey: Journey) -> None
     assert journey.deployment() == old
     assert journey.endpoint() == before
     assert journey.keys(old) == keys
-    bucket = boto3.client("s3").list_objects_v2(Bucket=old.bucket, Prefix=old.prefix, Delimiter="/")
-    assert [item["Prefix"] for item in bucket["CommonPrefixes"]] == [f"{old.prefix}{old.generation}/"]
+    assert journey.all_keys(old) == everything
     assert journey.client().invoke("mdeberta", TEXTS[0])
 
 
