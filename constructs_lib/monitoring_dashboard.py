@@ -10,6 +10,7 @@ from constructs import Construct
 
 from cohost.pricing import UNKNOWN
 from constructs_lib.multi_model_endpoint import MultiModelEndpoint
+from constructs_lib.scale_to_zero_endpoint import ScaleToZeroEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -97,15 +98,22 @@ def _instances(endpoint: EndpointMetrics) -> list[list[cloudwatch.IWidget]]:
         "host memory": endpoint.metric_memory_utilization(),
         "disk": endpoint.metric_disk_utilization(),
     }
-    scaling = {
-        # Every instance reports once a minute, so the reports of a minute are the instances.
-        "instances": endpoint.metric_cpu_utilization(statistic="SampleCount"),
-        "calls a minute and instance": endpoint.metric_invocations_per_instance(),
-    }
+    # Every instance reports once a minute, so the reports of a minute are the instances.
+    instances = {"instances": endpoint.metric_cpu_utilization(statistic="SampleCount")}
     return [
         [_graph("Use, percent summed over GPUs or cores", use), _graph("Memory and disk, percent", room)],
-        [_graph("Scaling", scaling, width=_WIDTH)],
+        [_graph("Scaling: instances", instances), _graph("Scaling: what it goes by", _load(endpoint))],
     ]
+
+
+def _load(endpoint: EndpointMetrics) -> dict[str, cloudwatch.IMetric]:
+    """What says that there are too few instances or copies."""
+    if isinstance(endpoint, ScaleToZeroEndpoint):
+        return {
+            "calls in hand of a copy": endpoint.metric_concurrent_requests_per_copy(),
+            "calls refused for want of a copy": endpoint.metric_no_capacity_invocation_failures(),
+        }
+    return {"calls a minute and instance": endpoint.metric_invocations_per_instance()}
 
 
 def _models(endpoint: MultiModelEndpoint) -> list[list[cloudwatch.IWidget]]:

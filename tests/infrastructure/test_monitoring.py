@@ -24,7 +24,9 @@ def synthesised(instance_type: str = "ml.g5.xlarge", **settings: Any) -> dict[st
 def alarms_of(template: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The properties of the alarms by the catalog's key, which each description ends with."""
     found = [alarm["Properties"] for alarm in resources(template, ALARM).values()]
-    return {one["AlarmDescription"].rpartition("monitoring.alarms.")[2].rstrip(")"): one for one in found}
+    # Those that scaling goes by have no such description.
+    told = [one for one in found if "monitoring.alarms." in one.get("AlarmDescription", "")]
+    return {one["AlarmDescription"].rpartition("monitoring.alarms.")[2].rstrip(")"): one for one in told}
 
 
 def widgets_of(template: dict[str, Any]) -> list[dict[str, Any]]:
@@ -154,6 +156,22 @@ def test_dashboard_shows_all_that_was_promised() -> None:
     )  # fmt: skip
     assert [name for name in names if f'"{name}"' not in shown] == []
     assert all(f'"stat": "{statistic}"' in shown for statistic in ("p50", "p90", "p99"))
+
+
+def test_component_is_watched_by_its_own_metrics() -> None:
+    """With scale-to-zero, calls are the component's and instances the endpoint's; models are loaded all the time."""
+    catalog = make_catalog(endpoint={"topology": "scale-to-zero"})
+    template = template_of(make_stack(catalog.model_copy(update={"monitoring": Monitoring()})))
+    found = alarms_of(template)
+    assert set(found) == EVERY_ALARM - {"model_loading_wait_seconds"}
+    assert found["server_errors_percent"]["Dimensions"] == [
+        {"Name": "InferenceComponentName", "Value": "lmi-cohost-models"}
+    ]
+    assert {one["Name"] for one in found["disk_percent"]["Dimensions"]} == {"EndpointName", "VariantName"}
+    shown = json.dumps(widgets_of(template))
+    assert '"NoCapacityInvocationFailures"' in shown
+    assert '"ConcurrentRequestsPerCopy"' in shown
+    assert not [name for name in ("ModelCacheHit", "InvocationsPerInstance") if name in shown]
 
 
 def test_unknown_price_is_said_to_be_unknown() -> None:
