@@ -32,18 +32,25 @@ def main() -> int:
     """Write the cloud assembly; a fault of the user's is told on stderr, line by line, and gives 1."""
     app = cdk.App()
     try:
-        catalog = load_catalog(_catalog_file(app))
-        environment = cdk.Environment(region=_region())
-        stack = LmiCohostStack(app, STACK_ID, catalog=catalog, env=environment)
-        if needs_weights_stack(catalog):
-            stack.add_stack_dependency(LmiCohostWeightsStack(app, WEIGHTS_STACK, catalog=catalog, env=environment))
-        _add_designs(app, catalog, environment)
+        add_stacks(app, load_catalog(_catalog_file(app)), cdk.Environment(region=_region()))
     except CohostError as error:
         print(error, file=sys.stderr)  # noqa: T201 - what the cdk command shows of us
         return 1
-    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     app.synth()
     return 0
+
+
+def add_stacks(app: cdk.App, catalog: Catalog, environment: cdk.Environment) -> None:
+    """Add every stack of a catalog to an application, and the checks of its synth.
+
+    Raises:
+        CohostError: the catalog asks for what cannot be built.
+    """
+    stack = LmiCohostStack(app, STACK_ID, catalog=catalog, env=environment)
+    if needs_weights_stack(catalog):
+        stack.add_stack_dependency(LmiCohostWeightsStack(app, WEIGHTS_STACK, catalog=catalog, env=environment))
+    _add_designs(app, catalog, environment)
+    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
 
 
 def _add_designs(app: cdk.App, catalog: Catalog, environment: cdk.Environment) -> None:

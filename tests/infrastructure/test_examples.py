@@ -1,0 +1,140 @@
+"""Every catalog under model_configs/examples, as a user would deploy it: synthesised, linted, checked and priced."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+import pytest
+from cfnlint.api import ManualArgs, lint_file
+from synthesis import FLAGS, ROOT
+
+from cohost.catalog import Catalog, load_catalog
+from cohost.onnx.archive import archive_file, note_file
+from cohost.onnx.recipe import cpu_design, recipe_for
+from cohost.plan.profiles import SUFFIX, load_profiles, profiles_path
+from cohost.pricing import load_prices
+from cohost.pricing_designs import compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FOLDER = ROOT / "model_configs/examples"
+EXAMPLES = sorted(path for path in FOLDER.glob("*.yaml") if not path.name.endswith(SUFFIX))
+OFFLINE = [path for path in EXAMPLES if path.stem.startswith("offline")]
+REGION = "us-east-1"
+
+
+@functools.cache
+def add_stacks() -> Callable[..., None]:
+    """What app.py does with a catalog; it lies beside the packages, and is none."""
+    spec = importlib.util.spec_from_file_location("cohost_app", ROOT / "app.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    added: Callable[..., None] = module.add_stacks
+    return added
+
+
+def ready_to_deploy(catalog: Catalog, folder: Path) -> Catalog:
+    """The catalog with archives of its CPU design; a synth reads no more of them than their checksums."""
+    if catalog.designs is None or catalog.designs.cpu_onnx is None:
+        return catalog
+    onnx = cpu_design(catalog).model_copy(update={"archives": str(folder)})
+    ready = catalog.model_copy(update={"designs": catalog.designs.model_copy(update={"cpu_onnx": onnx})})
+    for name in catalog.models:
+        archive_file(folder, name).write_bytes(name.encode())
+        sha256 = hashlib.sha256(name.encode()).hexdigest()
+        note = {"recipe": recipe_for(name, ready).as_data("handler"), "serving": "handler", "sha256": sha256}
+        note_file(folder, name).write_text(json.dumps(note))
+    return ready
+
+
+@pytest.fixture(scope="module", params=EXAMPLES, ids=lambda path: path.stem)
+def example(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Catalog, Path, list[str]]:
+    """A catalog, the folder that its application is written to, and what the synth warned of."""
+    catalog = load_catalog(request.param)
+    app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(tmp_path_factory.mktemp("assembly")))
+    add_stacks()(app, ready_to_deploy(catalog, tmp_path_factory.mktemp("onnx")), cdk.Environment(region=REGION))
+    assembly = app.synth()
+    told = [f"{m.level}: {m.entry.data}" for stack in assembly.stacks for m in stack.messages]
+    return catalog, app_folder(assembly), told
+
+
+def app_folder(assembly: Any) -> Path:
+    """Where an assembly lies."""
+    return type(ROOT)(assembly.directory)
+
+
+def templates(folder: Path) -> dict[str, Any]:
+    """Each stack's template."""
+    files = folder.glob("*.template.json")
+    return {file.name.removesuffix(".template.json"): json.loads(file.read_text()) for file in files}
+
+
+def test_an_example_passes_every_check(example: tuple[Catalog, Path, list[str]]) -> None:
+    """No finding of cdk-nag, and nothing that our own checks doubt, but for prices that nobody published."""
+    _, folder, told = example
+    assert json.loads((folder / "validation-report.json").read_text())["pluginReports"] == []
+    assert [message for message in told if "price-unknown" not in message] == []
+
+
+def test_an_example_passes_the_linter(example: tuple[Catalog, Path, list[str]]) -> None:
+    """cfn-lint has neither errors nor warnings for any of its stacks."""
+    _, folder, _ = example
+    files = sorted(folder.glob("*.template.json"))
+    assert files
+    for file in files:
+        assert lint_file(file, config=ManualArgs(regions=[REGION])) == [], file.name
+
+
+def test_an_example_is_priced(example: tuple[Catalog, Path, list[str]]) -> None:
+    """The stack says what an hour costs, and `cohost cost` the same; an unknown price is said to be unknown."""
+    catalog, folder, _ = example
+    per_hour = {
+        stack: template["Outputs"]["CostPerHourUsd"]["Value"]
+        for stack, template in templates(folder).items()
+        if "CostPerHourUsd" in template.get("Outputs", {})
+    }
+    (own, *_) = compare(catalog, load_prices(), REGION, busy_hours=24)
+    assert own.per_hour is not None
+    least, _, most = per_hour.pop("LmiCohostStack").partition("..")
+    assert float(least) <= own.per_hour <= float(most or least)
+    assert all(value == "unknown" or float(value) > 0 for value in per_hour.values()), per_hour
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_model_of_an_example_is_pinned_and_planned(path: Path) -> None:
+    """A revision of 40 digits, and a profile that was made of it; only this machine's own hub has no revisions."""
+    catalog = load_catalog(path)
+    profiles = load_profiles(profiles_path(path))
+    for name, entry in catalog.models.items():
+        assert entry.model_id in profiles, name
+        if path not in OFFLINE:
+            assert entry.revision is not None, name
+            assert profiles[entry.model_id].revision == entry.revision, name
+
+
+def test_a_model_has_one_revision_and_one_profile_in_all_examples() -> None:
+    """Two catalogs that disagree on a model are a slip."""
+    known: dict[str, Any] = {}
+    for path in (*EXAMPLES, ROOT / "model_configs/encoders.yaml"):
+        for model_id, profile in load_profiles(profiles_path(path)).items():
+            if path not in OFFLINE:
+                assert known.setdefault(model_id, profile) == profile, f"{path.name}: {model_id}"
+
+
+def test_every_example_is_listed_in_the_documents() -> None:
+    """A reader finds each, with a sentence on what it is for."""
+    text = (ROOT / "docs/examples.md").read_text()
+    for path in EXAMPLES:
+        assert re.search(rf"^\| \[`{re.escape(path.name)}`\]\(.*\) \| .+ \|$", text, re.MULTILINE), path.name
