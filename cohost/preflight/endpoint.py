@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
+from cohost.expiry import OUTPUT
 from cohost.preflight.finding import Finding, failed, passed
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 
@@ -27,6 +28,12 @@ def check_endpoint(session: boto3.Session, region: str, catalog: Catalog) -> Fin
     """
     name, wanted = catalog.endpoint.name, catalog.endpoint
     variant = _variant_of(session, region, name)
+    if variant is None and (stack := _stack_that_had(session, region, name)) is not None:
+        return failed(
+            ENDPOINT,
+            f"{name!r} of stack {stack!r} has ended, and CloudFormation believes that it exists: it could neither "
+            f"update it nor go back; fix: cohost expire 8h --stack {stack}, then deploy",
+        )
     if variant is None:
         return passed(ENDPOINT, f"there is no endpoint {name!r} yet")
     topology = SCALE_TO_ZERO if variant.get("ModelName") is None else MULTI_MODEL
@@ -57,6 +64,17 @@ def _variant_of(session: boto3.Session, region: str, name: str) -> dict[str, Any
             return None
         raise
     return dict(client.describe_endpoint_config(EndpointConfigName=config)["ProductionVariants"][0])
+
+
+def _stack_that_had(session: boto3.Session, region: str, name: str) -> str | None:
+    """The stack whose endpoint of this name ends by itself; None if no stack has one."""
+    client = session.client("cloudformation", region_name=region)
+    for page in client.get_paginator("describe_stacks").paginate():
+        for stack in page["Stacks"]:
+            outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+            if outputs.get("EndpointName") == name and OUTPUT in outputs:
+                return str(stack["StackName"])
+    return None
 
 
 def _is_scaled(session: boto3.Session, region: str, name: str, variant: dict[str, Any]) -> bool:

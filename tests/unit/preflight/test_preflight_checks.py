@@ -51,6 +51,7 @@ GOOD: dict[str, list[tuple[str, Any]]] = {
     "service-quotas": [("list_service_quotas", QUOTAS), ("list_service_quotas", QUOTAS)],
     "sagemaker": [("list_endpoints", {"Endpoints": []}), ("describe_endpoint", ENDPOINT_GONE)],
     "ecr": [("batch_get_image", IMAGE)],
+    "cloudformation": [("describe_stacks", {"Stacks": []})],
 }
 
 
@@ -334,6 +335,20 @@ def test_type_of_a_variant_that_scales_cannot_be_changed(instance_type: str, tar
 
 
 @pytest.mark.usefixtures("hub")
+def test_endpoint_that_has_ended_is_brought_back_before_a_deploy() -> None:
+    """CloudFormation would update what is gone; the fix is the command that makes it again."""
+    outputs = [
+        {"OutputKey": "EndpointName", "OutputValue": "lmi-cohost"},
+        {"OutputKey": "EndOfLife", "OutputValue": "{}"},
+    ]
+    stack = {"StackName": "S", "CreationTime": LONG_AGO, "StackStatus": "CREATE_COMPLETE", "Outputs": outputs}
+
+    found = findings(cloudformation=[("describe_stacks", {"Stacks": [stack]})])["endpoint"]
+
+    assert found.outcome == "fail"
+    assert "fix: cohost expire 8h --stack S" in found.why
+
+
 def test_endpoint_that_may_not_be_looked_at_is_unknown() -> None:
     """A missing right is no verdict."""
     found = findings(sagemaker=[*GOOD["sagemaker"][:1], ("describe_endpoint", DENIED)])
