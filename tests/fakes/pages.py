@@ -1,0 +1,121 @@
+"""The pages of the documentation as tests read them: code blocks with their marks, links, headings."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+from markdown_it import MarkdownIt
+
+from cohost.catalog import Catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from markdown_it.token import Token
+
+PROJECT: Final = Path(__file__).parents[2]
+DOCS: Final = PROJECT / "docs"
+MARK: Final = re.compile(r"<!-- (?P<kind>\w+)(?: (?P<name>[\w./-]+))? -->")
+KINDS: Final = ("run", "account", "make", "shown", "file", "catalog")
+
+_MARKDOWN: Final = MarkdownIt("commonmark").enable("table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A fenced block: where it begins, its language ('' for none), its text, and the mark in the line above it.
+
+    `kind` is None without a mark; `name` is the file of the mark `file`.
+    """
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    kind: str | None
+    name: str | None
+
+    def __str__(self) -> str:
+        """The block's place, as editors open it."""
+        return f"{self.page.relative_to(PROJECT)}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """README in all languages, CONTRIBUTING, and every page below docs."""
+    return sorted([*PROJECT.glob("README*.md"), PROJECT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in its order."""
+    found = []
+    before: Token | None = None
+    for token in _MARKDOWN.parse(page.read_text(encoding="utf-8")):
+        if token.type == "fence":
+            mark = MARK.fullmatch(before.content.strip()) if before and before.type == "html_block" else None
+            line = (token.map or [0])[0] + 1
+            kind, name = (mark["kind"], mark["name"]) if mark else (None, None)
+            language = token.info.strip()
+            found.append(Block(page=page, line=line, language=language, text=token.content, kind=kind, name=name))
+        before = token
+    return found
+
+
+def all_blocks() -> list[Block]:
+    """The fenced blocks of all pages."""
+    return [block for page in pages() for block in blocks(page)]
+
+
+def code_spans(page: Path) -> Iterator[tuple[int, str]]:
+    """The line (of the paragraph) and the text of each `code` in running text and tables."""
+    for line, token in _inline(page):
+        if token.type == "code_inline":
+            yield line, token.content
+
+
+def links(page: Path) -> Iterator[tuple[int, str]]:
+    """The line (of the paragraph) and the target of each link and image."""
+    for line, token in _inline(page):
+        if token.type in {"link_open", "image"}:
+            yield line, str(token.attrGet("href") or token.attrGet("src"))
+
+
+def headings(page: Path) -> list[str]:
+    """The text of each heading, without its marks of code and emphasis."""
+    tokens = _MARKDOWN.parse(page.read_text(encoding="utf-8"))
+    return [
+        "".join(part.content for part in after.children or ())
+        for token, after in itertools.pairwise(tokens)
+        if token.type == "heading_open"
+    ]
+
+
+def _inline(page: Path) -> Iterator[tuple[int, Token]]:
+    for token in _MARKDOWN.parse(page.read_text(encoding="utf-8")):
+        for child in token.children or ():
+            yield (token.map or [0])[0] + 1, child
+
+
+def is_catalog_fragment(data: object) -> bool:
+    """Whether what a YAML block holds is a part of a catalog: all its keys are keys of one."""
+    keys = {field.alias or name for name, field in Catalog.model_fields.items()}
+    return isinstance(data, dict) and bool(data) and data.keys() <= keys
+
+
+def put_into(catalog: dict[str, Any], fragment: dict[str, Any]) -> dict[str, Any]:
+    """A catalog with a fragment in it, as a person edits the file: what is there is changed, what is not is added."""
+    merged = dict(catalog)
+    for key, value in fragment.items():
+        inner = merged.get(key)
+        merged[key] = put_into(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def write_into(file: Path, fragment: str) -> None:
+    """Put a fragment into a catalog's file."""
+    catalog = put_into(yaml.safe_load(file.read_text(encoding="utf-8")), yaml.safe_load(fragment))
+    file.write_text(yaml.safe_dump(catalog, sort_keys=False, allow_unicode=True), encoding="utf-8")
