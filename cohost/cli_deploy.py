@@ -64,7 +64,9 @@ def deploy(
     command = cdk_command("deploy", stack, "--require-approval", "never", "--ci", catalog=catalog)
     cloudformation = boto3.client("cloudformation", region_name=_region())
     with Live(Text("cdk is at its synth and at publishing assets"), console=console.err) as live:
-        run_deploy(command, stack, cloudformation, log=_LOG, show=lambda progress: live.update(_table(progress)))
+        run_deploy(
+            command, stack, cloudformation, log=_LOG, show=lambda progress: live.update(progress_table(progress))
+        )
     console.out.print(Text(f"{stack} is deployed; the log is {_LOG}"), soft_wrap=True)
 
 
@@ -84,7 +86,8 @@ def _check(catalog: Catalog, *, shown: bool) -> list[Finding]:
     return findings
 
 
-def _table(progress: Progress) -> Table:
+def progress_table(progress: Progress) -> Table:
+    """Each resource of an update, its type, and how far it is."""
     table = Table("resource", "type", "status")
     for name, (kind, status) in progress.resources.items():
         style = "red" if "FAILED" in status or "ROLLBACK" in status else "green" if status.endswith("COMPLETE") else ""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from typing import TYPE_CHECKING
 
 from cohost.artifacts.handlers import BATCHED, handler_version
+from cohost.example_call import call_of
 from cohost.images import locate_image, parse_image_uri
 from cohost.packages import wheels_of
 from cohost.render import properties_of, requirements_for
@@ -85,14 +84,4 @@ def example_call(
         known=known,
         inference_component_name=inference_component_name,
     )
-    body: dict[str, object] = {"inputs": "The delivery came two days early."}
-    if entry.task == "zero-shot-classification":
-        body["parameters"] = {"candidate_labels": ["shipping", "billing"]}
-    return shlex.join(
-        [
-            *("aws", "sagemaker-runtime", "invoke-endpoint", "--region", region),
-            *route.command_options(),
-            *("--content-type", "application/json", "--cli-binary-format", "raw-in-base64-out"),
-            *("--body", json.dumps(body), "/dev/stdout"),
-        ]
-    )
+    return call_of(route, entry.task, region)

@@ -1,0 +1,165 @@
+"""Back to an earlier generation that is still stored, without the checkout that it was deployed from.
+
+What such a generation was published from lies beside the archives. It is put in the place of the present models in the
+template that is deployed, and CloudFormation updates the stack to that. Nothing is packed again: the resource is told
+the generation by its id, so it does not matter which code the present function carries.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from cohost.deployment import WEIGHTS_OUTPUT
+from cohost.errors import StackError
+from cohost.example_call import call_of
+from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO, addresses, find_route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cohost.artifacts.history import Earlier
+    from cohost.deployment import Deployment
+
+RESOURCE_TYPE: Final = "Custom::LmiModelStore"
+
+# What stays as it is deployed: where the store is, and how it is asked.
+_OF_THE_PLACE: Final = ("ServiceToken", "ServiceTimeout", "Bucket", "Prefix", "KeepGenerations", WEIGHTS_OUTPUT)
+_S3: Final = "s3://"
+_PLACEHOLDER: Final = "{"
+
+
+def check_topology(deployment: Deployment) -> None:
+    """Check that a deployment is one whose generations can be changed by themselves.
+
+    Raises:
+        StackError: it is a comparison design.
+    """
+    if deployment.topology not in {MULTI_MODEL, SCALE_TO_ZERO}:
+        raise StackError(
+            f"stack {deployment.stack_name!r} has the topology {deployment.topology!r}; allowed: {MULTI_MODEL}, "
+            f"{SCALE_TO_ZERO}; fix: run `cdk deploy {deployment.stack_name}` from the checkout to go back to"
+        )
+
+
+def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
+    """The generation of that id, or the one that served last before the present one.
+
+    Raises:
+        StackError: none is stored, or none of that id.
+    """
+    if not earlier:
+        raise StackError(
+            "no earlier generation is stored; allowed: one that an update replaced and `storage.keep_generations` "
+            "kept; fix: deploy the catalog as it was"
+        )
+    if wanted is None:
+        return earlier[0]
+    for one in earlier:
+        if one.generation == wanted:
+            return one
+    known = ", ".join(one.generation for one in earlier)
+    raise StackError(f"--to: {wanted!r} is no earlier generation that is stored; allowed: {known}; fix: name one")
+
+
+def present_models(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The properties of each model as a template has them.
+
+    Raises:
+        StackError: the template has no model store, or several.
+    """
+    return dict(_store_of(template)["Properties"]["Models"])
+
+
+def differences(now: Mapping[str, Mapping[str, str]], then: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """What going back changes, a line a model: that it comes, goes, or which of its properties become what."""
+    lines = [f"{name}: comes back" for name in then if name not in now]
+    lines += [f"{name}: goes" for name in now if name not in then]
+    for name in then:
+        old, new = now.get(name, then[name]), then[name]
+        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        if changed:
+            lines.append(f"{name}: " + ", ".join(f"{key} {_shown(old, key)} → {_shown(new, key)}" for key in changed))
+    return lines
+
+
+def template_of(template: Mapping[str, Any], deployment: Deployment, target: Earlier) -> dict[str, Any]:
+    """The deployed template with an earlier generation in the place of the present one.
+
+    Raises:
+        StackError: the stack would not serve what the generation holds; says what is in the way.
+    """
+    changed: dict[str, Any] = copy.deepcopy(dict(template))
+    store = _store_of(changed)
+    present = store["Properties"]
+    _check(present, target, deployment)
+    store["Properties"] = {
+        **{name: present[name] for name in _OF_THE_PLACE if name in present},
+        **{name: value for name, value in target.properties.items() if name not in _OF_THE_PLACE},
+        "Generation": target.generation,
+    }
+    _tell(changed["Outputs"], deployment, target.properties["Models"], present["Models"])
+    return changed
+
+
+def _store_of(template: Mapping[str, Any]) -> dict[str, Any]:
+    found = [one for one in template.get("Resources", {}).values() if one.get("Type") == RESOURCE_TYPE]
+    if len(found) != 1:
+        raise StackError(
+            f"the deployed template has {len(found)} resources of type {RESOURCE_TYPE}; allowed: one; fix: name the "
+            "right stack with --stack"
+        )
+    store: dict[str, Any] = found[0]
+    return store
+
+
+def _check(present: Mapping[str, Any], target: Earlier, deployment: Deployment) -> None:
+    """What the generation needs beside its archives, and what only a deploy of its own checkout would bring."""
+    then = target.properties
+    if present.get("Layout") != then.get("Layout"):
+        raise _missing(target, deployment, "another topology's archives")
+    if WEIGHTS_OUTPUT in then and WEIGHTS_OUTPUT not in present:
+        raise _missing(target, deployment, "weights in S3, which the containers' role may not read now")
+    if unread := sorted(set(_places(then["Models"])) - set(_places(present["Models"]))):
+        raise _missing(target, deployment, f"weights of {', '.join(unread)}, which the role may not read now")
+
+
+def _missing(target: Earlier, deployment: Deployment, what: str) -> StackError:
+    return StackError(
+        f"generation {target.generation} has {what}; allowed: one that the present stack can serve; fix: check out "
+        f"what it was deployed from and run `cdk deploy {deployment.stack_name}`"
+    )
+
+
+def _places(models: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
+    """The addresses of the user's own that weights lie at; the role is given the right to read just these."""
+    for properties in models.values():
+        address = properties.get("option.model_id", "")
+        if address.startswith(_S3) and not address.startswith(_S3 + _PLACEHOLDER):
+            yield address
+
+
+def _tell(
+    outputs: dict[str, Any],
+    deployment: Deployment,
+    models: Mapping[str, Mapping[str, str]],
+    before: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Let the outputs that name models name those that are back."""
+    outputs["Models"]["Value"] = json.dumps(addresses(deployment.topology, models))
+    first = next(iter(models))
+    if "ExampleCall" not in outputs or next(iter(before)) in models:
+        return
+    route = find_route(
+        endpoint_name=deployment.endpoint_name,
+        topology=deployment.topology,
+        model=first,
+        known=models,
+        inference_component_name=deployment.inference_component_name,
+    )
+    outputs["ExampleCall"]["Value"] = call_of(route, models[first].get("option.task", ""), deployment.region)
+
+
+def _shown(properties: Mapping[str, str], key: str) -> str:
+    return properties.get(key, "unset")
