@@ -35,6 +35,7 @@ from cohost.cli_options import (
 )
 from cohost.cli_plan import inspect, plan
 from cohost.cli_report import bench, report
+from cohost.cli_rollback import rollback
 from cohost.cli_scaling import sleep, wake
 from cohost.cli_simulate import simulate
 from cohost.cli_weights import weights_app
@@ -76,6 +77,7 @@ for command in (
     orphans,
     export_onnx,
     engines,
+    rollback,
 ):
     app.command()(command)
 
