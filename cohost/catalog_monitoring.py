@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from cohost.catalog_keys import KMS_KEY, KmsKey
 from cohost.catalog_rules import check_prefix
 
 OFF: Final = "false switches it off"
@@ -17,7 +18,6 @@ IDLE_HOURS: Final = 12
 """Longer than a night without callers, shorter than a weekend."""
 
 _EMAIL: Final = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
-_KMS_KEY: Final = r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$"
 
 
 class _Settings(BaseModel):
@@ -93,9 +93,7 @@ class Monitoring(_Settings):
         default=None, description="an e-mail address"
     )
     dashboard: bool = Field(default=True, description="true or false")
-    kms_key: Annotated[str, Field(pattern=_KMS_KEY)] | None = Field(
-        default=None, description="the ARN of a customer managed KMS key that CloudWatch may use"
-    )
+    kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
     alarms: Alarms = Field(default_factory=Alarms, description=", ".join(Alarms.model_fields))
 
 
@@ -116,5 +114,5 @@ class DataCapture(_Settings):
     prefix: Annotated[str, AfterValidator(check_prefix)] = Field(
         default="data-capture/", description="an S3 prefix that ends with / and does not start with it"
     )
-    kms_key: Annotated[str, Field(pattern=_KMS_KEY)] | None = Field(default=None, description="the ARN of a KMS key")
+    kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
     expire_days: int = Field(default=30, ge=1, le=3650, description="1 to 3650 days")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cohost.catalog_monitoring import Alarms
     from constructs_lib.endpoint_metrics import EndpointMetrics
 
+
 class Monitoring(Construct):
     """A topic, and an alarm on it for each threshold that is stated.
 
