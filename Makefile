@@ -15,7 +15,7 @@ export PATH := $(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export CDK_DISABLE_CLI_TELEMETRY := 1
 
-.PHONY: help setup demo test test-fast check synth lock format bench bench-local load bench-load conformance docs clean compat
+.PHONY: help setup demo test test-fast check synth lock format bench bench-local load compare bench-load conformance docs clean compat
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ bench: setup ## Time bundling and fleet planning; hold the estimate of activatio
 
 load: setup ## Deploy on this machine, run the short load test, write its report
 	python -m load_tests.on_this_machine
+
+compare: setup ## Deploy the three designs on this machine, measure each, end in one page
+	python -m load_tests.compare_on_this_machine
 
 bench-handler: setup ## Time both handlers on one server in one run and hold the goals, memory too
 	@python benchmarks/handler.py; code=$$?; \

@@ -19,6 +19,7 @@ from cohost.artifacts.errors import ArtifactError
 from cohost.catalog import ModelEntry
 from cohost.cli_archives import bundle, push, render, verify
 from cohost.cli_cleanup import cleanup, orphans
+from cohost.cli_compare import compare
 from cohost.cli_cost import cost, diff, prices_app
 from cohost.cli_deploy import deploy, preflight
 from cohost.cli_engines import engines
@@ -78,6 +79,7 @@ for command in (
     export_onnx,
     engines,
     rollback,
+    compare,
 ):
     app.command()(command)
 

@@ -173,21 +173,26 @@ def _faults(log: Path) -> list[str]:
 
 def _locustfile() -> Path:
     """Found without importing it: the folder of load tests depends on this one, not the other way round."""
-    _check_packages(("locust", "geventhttpclient", "numpy", "jinja2", "load_tests"))
+    check_packages(("locust", "geventhttpclient", "numpy", "jinja2", "load_tests"))
     spec = importlib.util.find_spec("load_tests")
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     return Path(places[0]) / "encoders.py"
 
 
 def _write(results: list[Path], out: Path, *, metrics: bool) -> Written:
-    _check_packages(("numpy", "jinja2"))
+    check_packages(("numpy", "jinja2"))
     from cohost.report.build import write_report  # noqa: PLC0415 - a deploy machine has no numpy
 
     with console.err.status("Writing the report"):
         return write_report(results, out, boto3.Session() if metrics else None)
 
 
-def _check_packages(names: tuple[str, ...]) -> None:
+def check_packages(names: tuple[str, ...]) -> None:
+    """See that the packages of load tests and reports are there.
+
+    Raises:
+        BenchError: some are missing.
+    """
     if missing := [name for name in names if importlib.util.find_spec(name) is None]:
         msg = (
             f"this command needs {', '.join(missing)}; allowed: an environment with the group `load`; fix: run "

@@ -1,0 +1,106 @@
+"""`make compare`: which commands it runs in which order, what ends it, and that the emulation always ends."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.catalog import load_catalog
+from cohost.errors import LocalError
+from load_tests import compare_on_this_machine, machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Recorder:
+    """Stands in for the machine: notes each command and answers with the exit code that a test set for its start."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self.codes: dict[str, int] = {}
+        self.ended = False
+
+    def cdk(self, *arguments: str) -> int:
+        """Note a cdk command."""
+        return self._note("cdk", *arguments)
+
+    def cohost(self, *arguments: str) -> int:
+        """Note a cohost command."""
+        return self._note("cohost", *arguments)
+
+    def _note(self, *words: str) -> int:
+        self.commands.append(" ".join(words))
+        return next((code for start, code in self.codes.items() if self.commands[-1].startswith(start)), 0)
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """In place of an emulation."""
+    made = Recorder()
+
+    @contextlib.contextmanager
+    def running(_: Path) -> Iterator[Recorder]:
+        try:
+            yield made
+        finally:
+            made.ended = True
+
+    monkeypatch.setattr(compare_on_this_machine, "running", running)
+    return made
+
+
+def test_three_designs_are_deployed_measured_and_compared(recorder: Recorder, tmp_path: Path) -> None:
+    """Each with the same protocol and its own stack, and the page last."""
+    assert compare_on_this_machine.main(["--out", str(tmp_path)]) == 0
+
+    starts = [" ".join(command.split()[:2]) for command in recorder.commands]
+    assert starts == ["cohost export-onnx", "cdk bootstrap", "cdk deploy", *["cohost bench"] * 3, "cohost compare"]
+    stacks = ("LmiCohostStack", "CpuOnnxStack", "InferenceComponentsStack")
+    assert all(stack in recorder.commands[2] for stack in stacks)
+    for stack, command in zip(stacks, recorder.commands[3:6], strict=True):
+        assert f"--stack {stack} " in command
+        assert f"--out {tmp_path / stack}" in command
+        assert "--short --mixed-lengths" in command
+    assert recorder.commands[6] == f"cohost compare {' '.join(str(tmp_path / s) for s in stacks)} --out {tmp_path}"
+    assert recorder.ended
+
+
+def test_the_first_failure_ends_it(recorder: Recorder, tmp_path: Path) -> None:
+    """Nothing is measured that did not deploy, and the emulation is gone."""
+    recorder.codes = {"cdk deploy": 7}
+    assert compare_on_this_machine.main(["--out", str(tmp_path)]) == 7
+    assert recorder.commands[-1].startswith("cdk deploy")
+    assert recorder.ended
+
+
+def test_a_run_that_the_generator_limited_is_shown_all_the_same(recorder: Recorder, tmp_path: Path) -> None:
+    """The page marks it; a busy machine does not keep it from being made."""
+    recorder.codes = {"cohost bench": 3}
+    assert compare_on_this_machine.main(["--out", str(tmp_path)]) == 0
+    assert recorder.commands[-1].startswith("cohost compare")
+
+
+def test_what_it_deploys_has_all_three_designs() -> None:
+    """Its catalog names both comparison designs beside its own endpoint, with models of this machine's hub."""
+    catalog = load_catalog(compare_on_this_machine.CATALOG)
+    assert catalog.designs is not None
+    assert catalog.designs.cpu_onnx is not None
+    assert catalog.designs.inference_components is not None
+
+
+def test_known_faults_and_ctrl_c_have_their_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line on stderr, and no traceback."""
+
+    def fails() -> int:
+        raise LocalError("port: in use; fix: choose another")
+
+    def stopped() -> int:
+        raise KeyboardInterrupt
+
+    assert machine.exit_code(fails) == 1
+    assert capsys.readouterr().err == "error: port: in use; fix: choose another\n"
+    assert machine.exit_code(stopped) == 130
