@@ -45,7 +45,7 @@ def demo(
 @local_app.command()
 def up(
     port: Annotated[
-        int, typer.Option("--port", help="The port on 127.0.0.1; 0 takes a free one.")
+        int, typer.Option("--port", envvar="COHOST_PORT", help="The port on 127.0.0.1; 0 takes a free one.")
     ] = local.DEFAULT_PORT,
     catalog: CatalogOption = OFFLINE_CATALOG,
     state: StateOption = local.DEFAULT_STATE,
