@@ -14,6 +14,9 @@ from cohost.cli_report import check_packages
 
 DEFAULT_OUT = Path(".cohost/compare")
 
+# Shorter than on the page, and without the instance, so that a terminal of 80 columns holds them.
+_COLUMNS = ("design", "p50", "p90", "p95", "p99 ms", "items/s at 8", "at 8 : at 1", "USD per 1M")
+
 
 def compare(
     results: Annotated[
@@ -30,14 +33,17 @@ def compare(
     Example: cohost compare .cohost/load/20270301-101500 .cohost/load/20270301-113000
     """
     check_packages(("numpy", "jinja2"))
-    from cohost.report.comparison import COLUMNS, write_comparison  # noqa: PLC0415 - a deploy machine has no numpy
+    from cohost.report.comparison import write_comparison  # noqa: PLC0415 - a deploy machine has no numpy
 
     written = write_comparison(results, out)
     if as_json:
         console.print_json(json.loads(written.json.read_text(encoding="utf-8")))
     else:
-        console.print_table("Designs compared", COLUMNS, written.rows)
+        console.print_table("Designs compared, all models", _COLUMNS, [row[:-1] for row in written.rows])
         console.err.print(Text(written.comparison.measured), soft_wrap=True)
     for weight, text in written.comparison.notes:
-        console.print_warning(text if weight == "warning" else f"{weight}: {text}")
+        if weight == "note":
+            console.err.print(Text(f"note: {text}"), soft_wrap=True)
+        else:
+            console.print_warning(text if weight == "warning" else f"{weight.upper()}: {text}")
     console.err.print(Text(f"Written: {written.page}, {written.markdown.name}, {written.json.name}"), soft_wrap=True)

@@ -47,7 +47,9 @@ def _measure(catalog: Path, out: Path) -> int:
 
 
 def _steps(machine: Machine, catalog: Path, out: Path) -> Iterator[int]:
-    yield machine.cohost("export-onnx", "--catalog", str(catalog), "--hub", str(TOKENIZERS))
+    # The synth reads a relative folder from where it runs, which is the project's own.
+    archives = ROOT / cpu_design(load_catalog(catalog)).archives
+    yield machine.cohost("export-onnx", "--catalog", str(catalog), "--hub", str(TOKENIZERS), "--out", str(archives))
     yield machine.cdk("bootstrap")
     yield machine.cdk("deploy", *DESIGNS, "--require-approval", "never", "--concurrency", str(len(DESIGNS)))
     results = {stack: out / stack for stack in DESIGNS}
