@@ -32,7 +32,6 @@ class Journey:
     cdk: Cdk
     folder: Path
     catalog: dict[str, Any] = field(default_factory=lambda: yaml.safe_load(OFFLINE.read_text()))
-    broken: str | None = None
 
     @property
     def file(self) -> Path:
@@ -107,24 +106,18 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
 
 
 @pytest.fixture(autouse=True)
-def _stop_at_the_first_broken_step(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each step stands on the ones before it, so what follows a failed one tells nothing."""
-    if "journey" not in request.fixturenames:
-        yield
-        return
-    journey: Journey = request.getfixturevalue("journey")
-    if journey.broken:
-        pytest.fail(f"an earlier step failed: {journey.broken}")
-    journey.broken = request.node.name
-    yield
-    if getattr(request.node, "passed", False):
-        journey.broken = None
+def _stop_at_the_first_broken_step(request: pytest.FixtureRequest) -> None:
+    """In a file of steps each stands on the ones before it, so what follows a failed one tells nothing."""
+    broken = getattr(request.module, "_broken_step", None)
+    if broken and request.node.get_closest_marker("steps"):
+        pytest.fail(f"an earlier step failed: {broken}")
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Let the fixture above know how its test ended."""
+    """Remember the first step of a file that failed, in setup or call."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
-    if report.when == "call":
-        item.passed = report.passed  # type: ignore[attr-defined]
+    module = item.getparent(pytest.Module)
+    if report.failed and module is not None and not hasattr(module.obj, "_broken_step"):
+        module.obj._broken_step = item.name

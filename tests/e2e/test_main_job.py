@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from local_aws.hub import Hub, default_roots
 if TYPE_CHECKING:
     from tests.e2e.conftest import Journey
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.steps, pytest.mark.timeout(180)]
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 TEXTS = ["The train to Busan leaves at nine.", "부산행 기차는 아홉 시에 떠납니다."]
@@ -153,6 +154,30 @@ def test_changed_model_rolls_to_a_new_generation(journey: Journey) -> None:
     batched = journey.client().invoke("mdeberta", TEXTS)
     assert [item["label"] for item in batched] == [item["label"] for item in stock]
     assert [item["score"] for item in batched] == pytest.approx([item["score"] for item in stock], abs=1e-4)
+
+
+def test_rollback_serves_the_kept_generation_and_back(journey: Journey) -> None:
+    """Without catalog or cdk the stored archives serve again; the same command returns to what was left."""
+    live = journey.deployment()
+    runner = CliRunner()
+    stored = json.loads(runner.invoke(cli.app, ["rollback", "--list", "--json"], catch_exceptions=False).stdout)
+    (earlier,) = stored["earlier"]
+    assert stored["live"] == live.generation
+    assert [line.partition(":")[0] for line in earlier["changes"]] == ["pushed", "mdeberta"]
+
+    back = runner.invoke(cli.app, ["rollback", "--to", earlier["generation"]], catch_exceptions=False)
+
+    assert back.exit_code == 0, back.output
+    assert journey.deployment().generation == earlier["generation"]
+    assert journey.endpoint()["data"] == journey.deployment().model_data_url
+    assert journey.client().invoke("mdeberta", TEXTS[0])
+    diff = journey.cdk.diff(journey.file)
+    assert "[-] Generation" in diff
+    assert "mdeberta" in diff
+    again = runner.invoke(cli.app, ["rollback"], catch_exceptions=False)
+    assert again.exit_code == 0, again.output
+    assert journey.deployment().generation == live.generation
+    assert journey.client().invoke("mdeberta", TEXTS[0])
 
 
 def test_failed_update_goes_back_to_the_old_generation(journey: Journey) -> None:

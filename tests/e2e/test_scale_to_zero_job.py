@@ -1,0 +1,213 @@
+"""An endpoint that scales to zero, with the real cdk and the embedded AWS's clock: each test is the next step."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import httpx
+import pytest
+import yaml
+
+from cohost import local
+from cohost.catalog import load_catalog
+from cohost.client import CohostClient
+from cohost.deployment import Deployment, read_deployment
+from cohost.errors import NoCapacityError
+from cohost.preflight.run import run_checks
+from cohost.pricing import load_prices
+from local_aws.demo.cdk import STACK, Cdk
+from local_aws.demo.leftovers import find_leftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.e2e, pytest.mark.steps, pytest.mark.timeout(300)]
+
+CATALOG = Path(__file__).parents[2] / "model_configs" / "offline-scale-to-zero.yaml"
+TEXT = "The train to Busan leaves at nine."
+FAST, SLOW = 60, 1
+"""Minutes of the service that pass in a minute of this machine."""
+
+
+@dataclass(kw_only=True)
+class ZeroJourney:
+    """An emulation, the catalog as it is now, and what the models answered at first."""
+
+    server: local.LocalServer
+    cdk: Cdk
+    folder: Path
+    catalog: dict[str, Any] = field(default_factory=lambda: yaml.safe_load(CATALOG.read_text()))
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> Path:
+        """The catalog as a file."""
+        path = self.folder / "catalog.yaml"
+        path.write_text(yaml.safe_dump(self.catalog, sort_keys=False))
+        return path
+
+    def deployment(self) -> Deployment:
+        """What the stack says of itself now."""
+        return read_deployment(boto3.client("cloudformation"))
+
+    def ask(self, model: str, **options: Any) -> Any:
+        """What a model answers now."""
+        return CohostClient.from_stack(session=boto3.Session()).invoke(model, TEXT, **options)
+
+    def ask_all(self) -> dict[str, Any]:
+        """What each model answers now."""
+        return {model: self.ask(model) for model in self.catalog["models"]}
+
+    def become(self, topology: str, scaling: dict[str, Any] | None) -> Any:
+        """Have the catalog say another topology, with its scaling; what it said of scaling before."""
+        before = self.catalog.pop("scaling", None)
+        self.catalog["endpoint"]["topology"] = topology
+        if scaling is not None:
+            self.catalog["scaling"] = scaling
+        return before
+
+    def run_at(self, speed: float) -> None:
+        """Have the clock of alarms, cooldowns and idle times run so much faster."""
+        httpx.put(f"{self.server.url}/_cohost/clock", json={"speed": speed}, trust_env=False).raise_for_status()
+
+    def copies(self) -> int:
+        """The copies of the component that serve now."""
+        name = str(self.deployment().inference_component_name)
+        described = boto3.client("sagemaker").describe_inference_component(InferenceComponentName=name)
+        return described["RuntimeConfig"]["CurrentCopyCount"]
+
+    def instances(self) -> int:
+        """The instances behind the endpoint now."""
+        endpoint = boto3.client("sagemaker").describe_endpoint(EndpointName=self.catalog["endpoint"]["name"])
+        return endpoint["ProductionVariants"][0]["CurrentInstanceCount"]
+
+    def refused_deploy(self) -> str:
+        """What cdk says of a deploy that fails."""
+        done = self.cdk.run("deploy", STACK, "--require-approval", "never", catalog=self.file, check=False)
+        assert done.returncode != 0
+        return str(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZeroJourney]:
+    """An emulation of its own, since its clock is changed."""
+    folder = tmp_path_factory.mktemp("zero")
+    server = local.start(port=0, state=folder / "state", catalog=CATALOG)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_PROFILE", "COHOST_CATALOG"):
+            patch.delenv(name, raising=False)
+        for name, value in server.environment().items():
+            patch.setenv(name, value)
+        try:
+            made = ZeroJourney(
+                server=server, cdk=Cdk(environment=server.environment(), out=folder / "cdk"), folder=folder
+            )
+            made.catalog["scaling"]["idle_minutes"] = 5
+            made.catalog["acknowledge"]["memory-unknown"] = "The catalog is written anew here, without profiles."
+            yield made
+        finally:
+            local.stop(folder / "state")
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    """Wait until a condition holds; fails the test if it does not in time."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.1)
+
+
+def test_a_deploy_starts_one_copy_that_serves_all_models(job: ZeroJourney) -> None:
+    """A component cannot be created with none; every model answers through the same client as elsewhere."""
+    job.cdk.bootstrap(job.file)
+    job.cdk.deploy(job.file)
+
+    assert (job.copies(), job.instances()) == (1, 1)
+    assert job.deployment().topology == "scale-to-zero"
+    job.answers = job.ask_all()
+    assert list(job.answers) == ["minilm", "mdeberta", "xlmr-large"]
+
+
+def test_idle_time_ends_the_copy_and_then_the_instance(job: ZeroJourney) -> None:
+    """Without a call for the catalog's idle minutes nothing is left that bills by the hour."""
+    job.run_at(FAST)
+    wait_for(lambda: job.copies() == 0)
+    wait_for(lambda: job.instances() == 0)
+    job.run_at(SLOW)
+
+
+def test_a_call_at_zero_fails_with_an_error_of_its_own(job: ZeroJourney) -> None:
+    """A caller that does not want to wait can tell a sleeping endpoint from every other refusal."""
+    with pytest.raises(NoCapacityError, match="no capacity"):
+        job.ask("minilm")
+
+
+def test_a_call_that_waits_is_answered_in_the_end(job: ZeroJourney) -> None:
+    """The refused call raises the alarm, the policy adds a copy, an instance starts, the models load."""
+    told: list[Any] = []
+    job.run_at(FAST / 2)
+    answer = job.ask("minilm", wake=True, wake_timeout_s=120, notice=told.append)
+    job.run_at(SLOW)
+    assert told, "a caller that waits is told so"
+    assert answer == job.answers["minilm"]
+    assert job.instances() >= 1
+
+
+def test_a_changed_model_rolls_the_component(job: ZeroJourney) -> None:
+    """Another bundle under another address; the component keeps its name, and the other models their answers."""
+    before = job.deployment()
+    job.catalog["models"]["again"] = dict(job.catalog["models"]["mdeberta"])
+    del job.catalog["models"]["xlmr-large"]
+
+    job.cdk.deploy(job.file)
+
+    after = job.deployment()
+    assert after.generation != before.generation
+    assert after.inference_component_name == before.inference_component_name
+    answers = job.ask_all()
+    assert answers["again"] == answers["mdeberta"] == job.answers["mdeberta"]
+    assert answers["minilm"] == job.answers["minilm"]
+
+
+def test_another_topology_under_the_same_name_is_refused_before_and_by_the_service(job: ZeroJourney) -> None:
+    """Preflight says what must be replaced; a deploy all the same fails with the service's reason, and calls go on."""
+    scaling = job.become("multi-model", None)
+
+    checks = run_checks(boto3.Session(), "us-east-1", load_catalog(job.file), load_prices())
+    (fault,) = [one.why for one in checks if one.check == "endpoint"]
+    assert "is a scale-to-zero endpoint, the catalog says multi-model" in fault
+    assert "cdk destroy" in fault
+    said = job.refused_deploy()
+
+    assert "inference component" in said.casefold()
+    assert job.deployment().topology == "scale-to-zero"
+    assert job.ask("minilm") == job.answers["minilm"]
+    job.become("scale-to-zero", scaling)
+
+
+def test_destroyed_and_deployed_anew_the_name_takes_the_other_topology(job: ZeroJourney) -> None:
+    """The way that the message names works: the same models, the same client, the same endpoint name."""
+    job.cdk.destroy(job.file)
+    assert find_leftovers(boto3.Session()) == {}
+    scaling = job.become("multi-model", None)
+    job.cdk.deploy(job.file)
+    assert job.deployment().topology == "multi-model"
+    assert job.ask("mdeberta") == job.answers["mdeberta"]
+
+    job.become("scale-to-zero", scaling)
+    job.refused_deploy()
+    assert job.ask("mdeberta") == job.answers["mdeberta"]
+
+
+def test_destroy_leaves_nothing(job: ZeroJourney) -> None:
+    """Policies, target, component, endpoint, config, model, bucket, log groups: all gone."""
+    job.cdk.destroy(job.file)
+    assert find_leftovers(boto3.Session()) == {}
+    cloudwatch, scaling = boto3.client("cloudwatch"), boto3.client("application-autoscaling")
+    assert cloudwatch.describe_alarms()["MetricAlarms"] == []
+    assert scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"] == []
+    assert boto3.client("sagemaker").list_inference_components()["InferenceComponents"] == []
