@@ -75,6 +75,7 @@ class Browser:
 
     def open(self, file: Path) -> None:
         """Open a page, wait until it is loaded, and a moment for what it might still ask for."""
+        self.events.clear()
         self._send("Page.navigate", url=file.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
@@ -84,6 +85,10 @@ class Browser:
         """The value of a script in the page."""
         answer = self._send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         return answer["result"].get("value")
+
+    def as_wide_as_a_phone(self) -> None:
+        """Show pages as a phone does."""
+        self._send("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
 
     def close(self) -> None:
         """End the browser."""
@@ -155,7 +160,9 @@ def check_in(browser: Browser, page: Path) -> list[dict[str, Any]]:
 
 
 def test_bench_reports_what_the_target_did(stub: str, tmp_path: Path, browser: Browser) -> None:
-    """One command against a target of known speed: its table is right, and a browser draws all of its plots."""
+    """One command against a target of known speed: its table is right, and a browser draws the plots of its report, and
+    those of a comparison of two such results at the width of a desk and of a phone.
+    """
     command = [sys.executable, "-m", "cohost", "bench", "--short", "--host", stub, "--models", "nli=2,other"]
     command += ["--task", "text-classification", "--price", "1.408", "--out", str(tmp_path / "run")]
 
@@ -183,6 +190,15 @@ def test_bench_reports_what_the_target_did(stub: str, tmp_path: Path, browser: B
         "Failures",
         "The generator",
     ]
+
+    command = [sys.executable, "-m", "cohost", "compare", str(tmp_path / "run")]
+    command += [str(tmp_path / "run" / "report" / "report.json"), "--out", str(tmp_path / "compare")]
+    compared = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment())
+    assert compared.returncode == 0, compared.stdout + compared.stderr
+    titles = ["Latency", "Items a second at batch 8", "Batch size", "Callers", "USD for a million items"]
+    assert [plot["title"] for plot in check_in(browser, tmp_path / "compare" / "compare.html")] == titles
+    browser.as_wide_as_a_phone()
+    assert [plot["title"] for plot in check_in(browser, tmp_path / "compare" / "compare.html")] == titles
 
 
 def test_make_load_measures_the_embedded_aws(tmp_path: Path, browser: Browser) -> None:
