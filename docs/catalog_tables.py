@@ -93,14 +93,17 @@ def _cells(row: str) -> list[str]:
 def _default(field: FieldInfo, written: str) -> str:
     """What is served when the key is left out; where that is more than a value, the page says it by hand."""
     if field.is_required():
-        return "required"
+        # A key may be required in most catalogs and known in the others, which is said by hand too.
+        return written if written.startswith("required") else "required"
     match field.default:
         case bool(value):
             return str(value).lower()
         case str(value):
             return f"`{value}`"
-        case int(value) | float(value):
+        case int(value):
             return str(value)
+        case float(value):
+            return f"{value:g}"
     return written
 
 

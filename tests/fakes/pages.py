@@ -42,7 +42,8 @@ class Block:
 
     def __str__(self) -> str:
         """The block's place, as editors open it."""
-        return f"{self.page.relative_to(PROJECT)}:{self.line}"
+        place = self.page.relative_to(PROJECT) if self.page.is_relative_to(PROJECT) else self.page
+        return f"{place}:{self.line}"
 
 
 def pages() -> list[Path]:
@@ -106,16 +107,16 @@ def is_catalog_fragment(data: object) -> bool:
     return isinstance(data, dict) and bool(data) and data.keys() <= keys
 
 
-def put_into(catalog: dict[str, Any], fragment: dict[str, Any]) -> dict[str, Any]:
+def merged(catalog: dict[str, Any], fragment: dict[str, Any]) -> dict[str, Any]:
     """A catalog with a fragment in it, as a person edits the file: what is there is changed, what is not is added."""
-    merged = dict(catalog)
+    result = dict(catalog)
     for key, value in fragment.items():
-        inner = merged.get(key)
-        merged[key] = put_into(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
-    return merged
+        inner = result.get(key)
+        result[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return result
 
 
 def write_into(file: Path, fragment: str) -> None:
     """Put a fragment into a catalog's file."""
-    catalog = put_into(yaml.safe_load(file.read_text(encoding="utf-8")), yaml.safe_load(fragment))
+    catalog = merged(yaml.safe_load(file.read_text(encoding="utf-8")), yaml.safe_load(fragment))
     file.write_text(yaml.safe_dump(catalog, sort_keys=False, allow_unicode=True), encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import command_lines
 import pytest
 import yaml
-from pages import KINDS, PROJECT, Block, all_blocks, blocks, code_spans, is_catalog_fragment, pages, put_into
+from pages import KINDS, PROJECT, Block, all_blocks, blocks, code_spans, is_catalog_fragment, pages, write_into
 
 from cohost.catalog import load_catalog
 from cohost.errors import CatalogError
@@ -95,25 +95,26 @@ def test_yaml_can_be_read_and_parts_of_a_catalog_are_taken(block: Block, tmp_pat
     data = yaml.safe_load(block.text)
 
     if is_catalog_fragment(data):
-        load_catalog(put_into_encoders(data, tmp_path))
+        # What a page's commands work with is a catalog of models that are on this machine.
+        load_catalog(put_into("offline.yaml" if block.kind == "catalog" else "encoders.yaml", data, tmp_path))
     else:
         assert block.kind != "catalog", f"{block}: has keys that no catalog has"
 
 
-def put_into_encoders(fragment: dict[str, Any], folder: Path) -> Path:
-    """The product's catalog with a fragment in it."""
-    catalog = yaml.safe_load((PROJECT / "model_configs" / "encoders.yaml").read_text())
+def put_into(name: str, fragment: dict[str, Any], folder: Path) -> Path:
+    """One of the product's catalogs with a fragment in it."""
     file = folder / "catalog.yaml"
-    file.write_text(yaml.safe_dump(put_into(catalog, fragment)))
+    file.write_text((PROJECT / "model_configs" / name).read_text(encoding="utf-8"), encoding="utf-8")
+    write_into(file, yaml.safe_dump(fragment))
     return file
 
 
 def test_a_fragment_that_no_catalog_takes_is_found(tmp_path: Path) -> None:
     """The check above can fail, at a wrong key and at a wrong value."""
     with pytest.raises(CatalogError, match="instance_typo"):
-        load_catalog(put_into_encoders({"endpoint": {"instance_typo": "ml.g5.xlarge"}}, tmp_path))
+        load_catalog(put_into("encoders.yaml", {"endpoint": {"instance_typo": "ml.g5.xlarge"}}, tmp_path))
     with pytest.raises(CatalogError, match="min"):
-        load_catalog(put_into_encoders({"scaling": {"min": 2, "max": 1}}, tmp_path))
+        load_catalog(put_into("encoders.yaml", {"scaling": {"min": 2, "max": 1}}, tmp_path))
 
 
 def test_json_and_python_can_be_read() -> None:

@@ -1,0 +1,82 @@
+"""Every link of README and docs leads somewhere, on GitHub and in the checkout; what is on the web is not asked."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+from pages import PROJECT, headings, links, pages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WEB = {"http", "https", "mailto"}
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    found: set[str] = set()
+    for text in headings(page):
+        slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        copies = sum(1 for one in found if re.fullmatch(rf"{re.escape(slug)}(-\d+)?", one))
+        found.add(f"{slug}-{copies}" if slug in found else slug)
+    return found
+
+
+def broken(page: Path) -> list[str]:
+    """The links of a page that lead nowhere, with their lines."""
+    wrong = []
+    for line, target in links(page):
+        parts = urlsplit(target)
+        if parts.scheme in WEB:
+            continue
+        file = page if not parts.path else (page.parent / parts.path).resolve()
+        if not file.exists():
+            wrong.append(f"{line}: {target}: there is no such file")
+        elif parts.fragment and parts.fragment not in anchors(file):
+            wrong.append(f"{line}: {target}: no such heading; there are {', '.join(sorted(anchors(file)))}")
+    return wrong
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_links_between_files_lead_somewhere(page: Path) -> None:
+    """A reader who follows a link arrives at the file and at the heading."""
+    assert broken(page) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    """A missing file and a missing heading are told, with the line; what is there is not."""
+    page = tmp_path / "page.md"
+    page.write_text("# One `two`, three\n## Two\n## Two\n[a](gone.md)\n\n[b](#nope) [c](#one-two-three) [d](#two-1)\n")
+
+    assert [found.partition(": there")[0].partition(": no")[0] for found in broken(page)] == ["4: gone.md", "6: #nope"]
+
+
+def test_links_to_the_web_are_whole_and_encrypted() -> None:
+    """A link to the web names a host, by https; whether the page is there is for a person to see."""
+    for page in pages():
+        for line, target in links(page):
+            parts = urlsplit(target)
+            if parts.scheme in WEB:
+                assert (parts.scheme, bool(parts.netloc)) == ("https", True), f"{page.name}:{line}: {target}"
+
+
+def test_every_page_can_be_reached_from_the_readme_in_two_clicks() -> None:
+    """What a page has to say is found by whoever starts at the README."""
+    first = reached({PROJECT / "README.md"})
+
+    missing = {page for page in pages() if page.is_relative_to(PROJECT / "docs")} - first - reached(first)
+    assert not missing, "no link leads to these"
+
+
+def reached(start: set[Path]) -> set[Path]:
+    """All pages that one click leads to."""
+    return {
+        (page.parent / urlsplit(target).path).resolve()
+        for page in start
+        if page.suffix == ".md"
+        for _, target in links(page)
+        if urlsplit(target).path.endswith(".md") and not urlsplit(target).scheme
+    }
