@@ -10,7 +10,8 @@ CohostError
 ├── StackError        the stack is not there, or not in a state that the command needs
 ├── LocalError        the AWS on this machine cannot start, stop or be reached
 ├── PlanError         a model's shape or a plan's numbers do not fit (cohost/plan/errors.py)
-└── PriceError        a price list cannot be read or renewed (cohost/pricing.py)
+├── PriceError        a price list cannot be read or renewed (cohost/pricing.py)
+└── OnnxError         a model cannot be exported, or its archive is not the one asked for (cohost/onnx/errors.py)
 
 The archives' own fault is `cohost.artifacts.errors.ArtifactError`, since that folder stands by itself.
 
