@@ -41,7 +41,7 @@ class CpuOnnxStack(cdk.Stack):
         super().__init__(
             scope,
             construct_id,
-            description="lmi-cohost design 02: the models as ONNX on a CPU endpoint",
+            description="lmi-cohost: design 02, the models as ONNX on a CPU endpoint",
             tags=catalog.tags,
             **kwargs,
         )

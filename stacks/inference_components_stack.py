@@ -42,7 +42,7 @@ class InferenceComponentsStack(cdk.Stack):
         super().__init__(
             scope,
             construct_id,
-            description="lmi-cohost design 03: one inference component a model",
+            description="lmi-cohost: design 03, one inference component a model",
             tags=catalog.tags,
             **kwargs,
         )

@@ -28,6 +28,7 @@ _MISSING_CODES: Final = frozenset(
         "NotFoundException",
         "ResourceNotFound",
         "ResourceNotFoundException",
+        "InvalidVpcEndpointId.NotFound",
         "ObjectNotFoundException",
     }
 )
@@ -146,6 +147,10 @@ def _schedule_key(name: str) -> dict[str, Any]:
     return {"Name": plain, **({"GroupName": group} if group else {})}
 
 
+def _budget_key(session: boto3.Session, name: str) -> dict[str, Any]:
+    return {"AccountId": session.client("sts").get_caller_identity()["Account"], "BudgetName": name}
+
+
 def _log_group(session: boto3.Session, name: str) -> bool:
     groups = session.client("logs").describe_log_groups(logGroupNamePrefix=name)["logGroups"]
     return any(group["logGroupName"] == name for group in groups)
@@ -189,6 +194,11 @@ KINDS: Final[dict[str, Kind]] = {
     kind.type: kind
     for kind in (
         Kind(type="AWS::Scheduler::Schedule", bills=None, there=_schedule, remove=_delete_schedule),
+        Kind(
+            type="AWS::Scheduler::ScheduleGroup",
+            bills=None,
+            **_simple("scheduler", "get_schedule_group", "delete_schedule_group", "Name"),
+        ),
         Kind(
             type="AWS::ApplicationAutoScaling::ScalableTarget", bills=None, there=_scalable_target, remove=_deregister
         ),
@@ -235,6 +245,20 @@ KINDS: Final[dict[str, Kind]] = {
             bills="0.03 USD a GB and month",
             there=_log_group,
             remove=lambda session, name: session.client("logs").delete_log_group(logGroupName=name),
+        ),
+        Kind(
+            type="AWS::EC2::VPCEndpoint",
+            bills=None,  # of the kind "gateway"
+            there=lambda session, name: session.client("ec2").describe_vpc_endpoints(VpcEndpointIds=[name])[
+                "VpcEndpoints"
+            ],
+            remove=lambda session, name: session.client("ec2").delete_vpc_endpoints(VpcEndpointIds=[name]),
+        ),
+        Kind(
+            type="AWS::Budgets::Budget",
+            bills=None,
+            there=lambda session, name: session.client("budgets").describe_budget(**_budget_key(session, name)),
+            remove=lambda session, name: session.client("budgets").delete_budget(**_budget_key(session, name)),
         ),
         Kind(
             type="AWS::IAM::Role",

@@ -15,6 +15,8 @@ from cfnlint.api import ManualArgs, lint_file
 from synthesis import FLAGS, ROOT
 
 from cohost.catalog import Catalog, load_catalog
+from cohost.cleanup.kinds import KINDS
+from cohost.cleanup.stacks import DESCRIPTION
 from cohost.onnx.archive import archive_file, note_file
 from cohost.onnx.recipe import cpu_design, recipe_for
 from cohost.plan.profiles import SUFFIX, load_profiles, profiles_path
@@ -26,6 +28,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = ROOT / "model_configs/examples"
+# Policies go with what they belong to; what custom resources make lies in buckets and groups of the stack.
+GOES_WITH_ANOTHER = {
+    "AWS::ApplicationAutoScaling::ScalingPolicy",
+    "AWS::IAM::Policy",
+    "AWS::S3::BucketPolicy",
+    "AWS::SNS::Subscription",
+    "AWS::SNS::TopicPolicy",
+    "Custom::LmiEndOfLife",
+    "Custom::LmiModelStore",
+}
 EXAMPLES = sorted(path for path in FOLDER.glob("*.yaml") if not path.name.endswith(SUFFIX))
 OFFLINE = [path for path in EXAMPLES if path.stem.startswith("offline")]
 REGION = "us-east-1"
@@ -138,3 +150,12 @@ def test_every_example_is_listed_in_the_documents() -> None:
     text = (ROOT / "docs/examples.md").read_text()
     for path in EXAMPLES:
         assert re.search(rf"^\| \[`{re.escape(path.name)}`\]\(.*\) \| .+ \|$", text, re.MULTILINE), path.name
+
+
+def test_a_clean_up_knows_the_stacks_and_all_that_is_in_them(example: tuple[Catalog, Path, list[str]]) -> None:
+    """`cohost cleanup` finds our stacks by their description, and can look for each type that they are made of."""
+    _, folder, _ = example
+    for name, template in templates(folder).items():
+        assert template["Description"].startswith(DESCRIPTION), name
+        types = {resource["Type"] for resource in template["Resources"].values()}
+        assert types <= KINDS.keys() | GOES_WITH_ANOTHER, name
