@@ -6,11 +6,26 @@ from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
+from constructs_lib.acknowledgements import acknowledge
+
 if TYPE_CHECKING:
     from cohost import catalog_network
+    from constructs_lib.hosted_endpoint import HostedEndpoint
+
+# SageMaker makes the interfaces with the container's role (SageMaker guide: execution roles, CreateModel, private VPC).
+_ON_INTERFACES = ("ec2:CreateNetworkInterface", "ec2:CreateNetworkInterfacePermission", "ec2:DeleteNetworkInterface")
+_WITHOUT_RESOURCE = (
+    "ec2:DeleteNetworkInterfacePermission",
+    "ec2:DescribeDhcpOptions",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcs",
+)
 
 
 class ContainerNetwork(Construct):
@@ -30,12 +45,14 @@ class ContainerNetwork(Construct):
         self._network = network
         self._s3_endpoint = self._gateway() if network.route_tables else None
 
-    def place(self, endpoint: Construct) -> None:
+    def place(self, endpoint: HostedEndpoint) -> None:
         """Put all containers of an endpoint into this network.
 
         A model's own settings decide for a variant that names it; for inference components, those of the endpoint's
         configuration do (SageMaker API reference: CreateEndpointConfig, VpcConfig).
         """
+        if self._network.in_vpc:
+            self._grant_interfaces(endpoint.execution_role.role)
         for child in endpoint.node.find_all():
             if isinstance(child, sagemaker.CfnModel):
                 child.enable_network_isolation = self._network.isolation or None
@@ -45,6 +62,33 @@ class ContainerNetwork(Construct):
             elif isinstance(child, sagemaker.CfnEndpointConfig) and _is_for_components(child):
                 child.enable_network_isolation = self._network.isolation or None
                 child.vpc_config = self._config_vpc() if self._network.in_vpc else None
+
+    def _grant_interfaces(self, role: iam.Role) -> None:
+        """Allow network interfaces in these subnets with these security groups, and in no others."""
+        interfaces = self._arn("network-interface", "*")
+        subnets = [self._arn("subnet", one) for one in self._network.subnets]
+        groups = [self._arn("security-group", one) for one in self._network.security_groups]
+        here = {"ArnEquals": {"ec2:Subnet": subnets}}
+        for statement in (
+            iam.PolicyStatement(
+                actions=["ec2:CreateNetworkInterface"],
+                resources=[*subnets, *groups],
+            ),
+            iam.PolicyStatement(actions=[*_ON_INTERFACES], resources=[interfaces], conditions=here),
+            iam.PolicyStatement(actions=[*_WITHOUT_RESOURCE], resources=["*"]),
+        ):
+            role.add_to_policy(statement)
+        account = cdk.Stack.of(self).account
+        shown = interfaces.replace(account, "<AWS::AccountId>") if cdk.Token.is_unresolved(account) else interfaces
+        acknowledge(
+            role,
+            "AwsSolutions-IAM5",
+            finding=f"Resource::{shown}",
+            reason="EC2 makes up an interface's id; a condition leaves those in the catalog's subnets.",
+        )
+
+    def _arn(self, resource: str, name: str) -> str:
+        return cdk.Stack.of(self).format_arn(service="ec2", resource=resource, resource_name=name)
 
     def _model_vpc(self) -> sagemaker.CfnModel.VpcConfigProperty:
         return sagemaker.CfnModel.VpcConfigProperty(

@@ -1,0 +1,179 @@
+"""What the roles of a template may do: its policies, with all references resolved, held against single requests.
+
+The rules are IAM's own, as far as these templates use them: a request is allowed if a statement allows it and none
+denies it, by action, resource and every condition; a policy of the bucket can deny but does not have to allow, since
+all is in one account. An operator, a function or a resource type that is not known here fails the test that meets it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ACCOUNT, REGION = "123456789012", "us-east-1"
+PSEUDO = {
+    "AWS::AccountId": ACCOUNT,
+    "AWS::Region": REGION,
+    "AWS::Partition": "aws",
+    "AWS::URLSuffix": "amazonaws.com",
+    "AWS::StackName": "LmiCohostStack",
+    "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/LmiCohostStack/1",
+}
+TLS: Mapping[str, str] = {"aws:SecureTransport": "true"}
+
+# How Ref and Fn::GetAtt Arn of a type read; {name} is the physical name, which is the property's where it is given one.
+_NAME_PROPERTY = {
+    "AWS::S3::Bucket": "BucketName",
+    "AWS::SageMaker::Endpoint": "EndpointName",
+    "AWS::SageMaker::InferenceComponent": "InferenceComponentName",
+    "AWS::Logs::LogGroup": "LogGroupName",
+}
+_ARNS = {
+    "AWS::S3::Bucket": "arn:aws:s3:::{name}",
+    "AWS::SageMaker::Endpoint": f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:endpoint/{{name}}",
+    "AWS::SageMaker::InferenceComponent": f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:inference-component/{{name}}",
+    "AWS::Logs::LogGroup": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{{name}}:*",
+    "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{name}}",
+    "AWS::Lambda::Function": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{{name}}",
+    "AWS::SNS::Topic": f"arn:aws:sns:{REGION}:{ACCOUNT}:{{name}}",
+    "AWS::Scheduler::ScheduleGroup": f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule-group/{{name}}",
+}
+_REF_IS_ARN = {"AWS::SageMaker::Endpoint", "AWS::SageMaker::InferenceComponent", "AWS::SNS::Topic"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One request as IAM sees it."""
+
+    action: str
+    resource: str
+    context: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+class Policies:
+    """The policies of a template."""
+
+    def __init__(self, template: Mapping[str, Any]) -> None:
+        self._resources = template["Resources"]
+
+    def name(self, logical_id: str) -> str:
+        """The physical name of a resource: the one it is given, else its logical id, in small letters for a bucket."""
+        resource = self._resources[logical_id]
+        given = resource["Properties"].get(_NAME_PROPERTY.get(resource["Type"], ""))
+        return str(self.resolve(given)) if given is not None else logical_id.lower()
+
+    def arn(self, logical_id: str) -> str:
+        """The ARN of a resource."""
+        return _ARNS[self._resources[logical_id]["Type"]].format(name=self.name(logical_id))
+
+    def resolve(self, value: Any) -> Any:
+        """A value of the template without references."""
+        if isinstance(value, list):
+            return [self.resolve(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if len(value) == 1:
+            name, argument = next(iter(value.items()))
+            if name == "Ref":
+                return self._ref(argument)
+            if name.startswith("Fn::"):
+                return self._function(name, argument)
+        return {key: self.resolve(item) for key, item in value.items()}
+
+    def roles(self) -> dict[str, str]:
+        """Each role of the template, and the service that it is for."""
+        return {
+            logical_id: next(
+                str(self.resolve(statement["Principal"]["Service"]))
+                for statement in resource["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+            )
+            for logical_id, resource in self._of_type("AWS::IAM::Role")
+        }
+
+    def statements(self, role: str) -> list[dict[str, Any]]:
+        """Every statement of a role's own policies; there are no managed ones."""
+        properties = self._resources[role]["Properties"]
+        assert not {"ManagedPolicyArns", "PermissionsBoundary"} & properties.keys(), role
+        documents = [policy["PolicyDocument"] for policy in properties.get("Policies", [])]
+        documents += [
+            policy["Properties"]["PolicyDocument"]
+            for _, policy in self._of_type("AWS::IAM::Policy")
+            if {"Ref": role} in policy["Properties"]["Roles"]
+        ]
+        return [self.resolve(statement) for document in documents for statement in document["Statement"]]
+
+    def allows(self, role: str, request: Request) -> bool:
+        """Whether a role may do this."""
+        statements = [*self.statements(role), *self._bucket_statements(request)]
+        matching = [one["Effect"] for one in statements if _matches(one, request)]
+        return "Deny" not in matching and "Allow" in matching
+
+    def _of_type(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield from ((name, found) for name, found in self._resources.items() if found["Type"] == kind)
+
+    def _bucket_statements(self, request: Request) -> Iterator[dict[str, Any]]:
+        for _, policy in self._of_type("AWS::S3::BucketPolicy"):
+            bucket = self.resolve(policy["Properties"]["Bucket"])
+            if request.resource.removeprefix("arn:aws:s3:::").partition("/")[0] == bucket:
+                found = self.resolve(policy["Properties"]["PolicyDocument"]["Statement"])
+                yield from (statement for statement in found if statement["Effect"] == "Deny")
+
+    def _ref(self, name: str) -> str:
+        if name in PSEUDO:
+            return PSEUDO[name]
+        return self.arn(name) if self._resources[name]["Type"] in _REF_IS_ARN else self.name(name)
+
+    def _function(self, name: str, argument: Any) -> str:
+        match name, argument:
+            case "Fn::Join", [separator, parts]:
+                return str(separator).join(map(str, self.resolve(parts)))
+            case "Fn::GetAtt", [logical_id, "Arn" | "TopicArn"]:
+                return self.arn(logical_id)
+            case "Fn::GetAtt", [logical_id, attribute]:
+                return f"{attribute}-of-{self.name(logical_id)}"
+            case "Fn::Select", [index, {"Fn::Split": [separator, text]}]:
+                return str(self.resolve(text)).split(separator)[int(index)]
+        raise AssertionError(f"{name} of {argument}: teach the evaluator")
+
+
+def _matches(statement: Mapping[str, Any], request: Request) -> bool:
+    assert not {"NotAction", "NotResource", "NotPrincipal"} & statement.keys(), statement
+    actions, resources = _list(statement["Action"]), _list(statement["Resource"])
+    return (
+        any(fnmatchcase(request.action.lower(), str(action).lower()) for action in actions)
+        and any(_like(request.resource, str(resource)) for resource in resources)
+        and all(
+            _holds(operator, request.context.get(key), _list(values))
+            for operator, keys in statement.get("Condition", {}).items()
+            for key, values in keys.items()
+        )
+    )
+
+
+def _holds(operator: str, actual: str | None, wanted: list[Any]) -> bool:
+    """A condition on a key that the request does not have never holds (IAM: condition operators)."""
+    if actual is None:
+        return False
+    match operator:
+        case "StringEquals":
+            return actual in wanted
+        case "Bool":
+            return actual.lower() in [str(value).lower() for value in wanted]
+        case "StringLike" | "ArnLike" | "ArnEquals":
+            return any(_like(actual, str(value)) for value in wanted)
+    raise AssertionError(f"{operator}: teach the evaluator")
+
+
+def _like(text: str, pattern: str) -> bool:
+    """IAM's wildcards: * for any text, ? for one character; brackets are themselves."""
+    parts = ("".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern),)
+    return bool(re.fullmatch(parts[0], text, re.DOTALL))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
