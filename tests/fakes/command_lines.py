@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import shlex
 import subprocess
@@ -20,20 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PROJECT: Final = Path(__file__).parents[2]
-CDK: Final = frozenset({"bootstrap", "synth", "diff", "deploy", "destroy", "gc", "list", "rollback", "drift"})
-CDK_OPTIONS: Final = frozenset(
-    {
-        "--all",
-        "--app",
-        "--context",
-        "--force",
-        "--method",
-        "--no-rollback",
-        "--quiet",
-        "--require-approval",
-        "--revert-drift",
-    }
-)
+CDK: Final = PROJECT / "node_modules/aws-cdk/lib/cli/cli-type-registry.json"
 # Programs of the machine, of which only their being there can be held.
 PLAIN: Final = frozenset({".", "cat", "cd", "cp", "curl", "echo", "export", "git", "pip", "pre-commit", "test", "uv"})
 _STACK_FILES: Final = "stacks/*_stack.py"
@@ -109,14 +97,28 @@ def stacks() -> frozenset[str]:
     return frozenset(name for text in texts for name in re.findall(r"class (\w+Stack)\(", text))
 
 
+@functools.cache
+def _cdk_options() -> dict[str, frozenset[str]]:
+    """The options of each subcommand, as the installed cdk lists them."""
+    registry = json.loads(CDK.read_text(encoding="utf-8"))
+    return {
+        name: frozenset(f"--{option}" for option in {**registry["globalOptions"], **command.get("options", {})})
+        for name, command in registry["commands"].items()
+    }
+
+
 def _cdk(words: Sequence[str]) -> Iterator[str]:
-    if not words or words[0] not in CDK:
-        yield f"no subcommand of cdk; allowed: {', '.join(sorted(CDK))}"
-    for word in words[1:]:
+    subcommand, *rest = words or [""]
+    options = _cdk_options()
+    if subcommand not in options:
+        yield f"cdk has no subcommand {subcommand!r}; allowed: {', '.join(options)}"
+        return
+    for word in rest:
         if word.endswith("Stack") and word not in stacks():
             yield f"there is no stack {word!r}; allowed: {', '.join(sorted(stacks()))}"
-        if word.startswith("-") and word.partition("=")[0] not in CDK_OPTIONS:
-            yield f"option {word} is not among {', '.join(sorted(CDK_OPTIONS))}"
+        option = re.sub(r"^--no-", "--", word.partition("=")[0])
+        if word.startswith("--") and option not in options[subcommand]:
+            yield f"cdk {subcommand} has no option {word}"
 
 
 @functools.cache
