@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 import yaml
+from browser import Browser
 
 from cohost import local
 from cohost.client import CohostClient
@@ -87,6 +88,14 @@ class Journey:
 
 def _data(model: Any) -> str:
     return str(model["PrimaryContainer"]["ModelDataUrl"])
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    """A browser with a profile of its own."""
+    opened = Browser(tmp_path / "profile")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,99 @@
+"""A real browser for the tests that look at pages, led through Chromium's DevTools protocol."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import websocket
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-port=0",
+    "--remote-allow-origins=*",
+    "--window-size=1300,2400",
+]
+
+
+class Browser:
+    """A page in headless Chromium, led through its DevTools protocol; `events` are all that it told."""
+
+    def __init__(self, folder: Path) -> None:
+        program = next(filter(None, map(shutil.which, NAMES)), None)
+        if program is None:
+            reason = "pages are to be seen in a browser, and none is installed; fix: install the package chromium"
+            # CI can install one, so there a missing browser is a fault.
+            pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+        self.events: list[dict[str, Any]] = []
+        self._ids = itertools.count(1)
+        command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._socket = websocket.create_connection(self._page(folder / "DevToolsActivePort"), timeout=30)
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._send(f"{domain}.enable")
+
+    def open(self, file: Path) -> None:
+        """Open a page, wait until it is loaded, and a moment for what it might still ask for."""
+        self.events.clear()
+        self._send("Page.navigate", url=file.resolve().as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self._receive()
+        self.evaluate("new Promise(done => setTimeout(done, 500))")
+
+    def evaluate(self, script: str) -> Any:
+        """The value of a script in the page."""
+        answer = self._send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        return answer["result"].get("value")
+
+    def as_wide_as_a_phone(self) -> None:
+        """Show pages as a phone does."""
+        self._send("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
+
+    def close(self) -> None:
+        """End the browser."""
+        self._socket.close()
+        self._process.terminate()
+        self._process.wait(10)
+
+    def _page(self, port_file: Path) -> str:
+        deadline = time.monotonic() + 60
+        while not (port_file.is_file() and port_file.read_text().count("\n")):
+            assert time.monotonic() < deadline, "Chromium did not start"
+            time.sleep(0.1)
+        port = port_file.read_text().splitlines()[0]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=30) as answer:
+            pages = [target for target in json.load(answer) if target["type"] == "page"]
+        return str(pages[0]["webSocketDebuggerUrl"])
+
+    def _send(self, method: str, **params: Any) -> Any:
+        number = next(self._ids)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        while (message := self._receive()).get("id") != number:
+            pass
+        assert "error" not in message, message
+        return message["result"]
+
+    def _receive(self) -> dict[str, Any]:
+        message = json.loads(self._socket.recv())
+        if "method" in message:
+            self.events.append(message)
+        return dict(message)
