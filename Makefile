@@ -15,7 +15,7 @@ export PATH := $(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export CDK_DISABLE_CLI_TELEMETRY := 1
 
-.PHONY: help setup demo test test-fast check synth lock format bench bench-local load compare bench-load conformance docs clean compat
+.PHONY: help setup demo test test-fast check audit synth lock format bench bench-local load compare bench-load conformance docs clean compat
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,11 +38,16 @@ check: setup ## Lint, type-check, lint the synthesised templates; changes no fil
 	ruff check .
 	ruff format --check .
 	mypy
-	mypy app.py
+	mypy app.py tools
 	for catalog in encoders offline examples/scale-to-zero examples/weights-s3 examples/private-network; do \
 	  $(CDK) synth LmiCohostStack --quiet --output "cdk.out/$$catalog" --context "catalog=model_configs/$$catalog.yaml" && \
 	  cfn-lint --regions us-east-1 --template cdk.out/$$catalog/*.template.json || exit 1; \
 	done
+	python tools/audit_packages.py & python tools/scan_secrets.py && wait $$!
+
+audit: setup ## Look for secrets in the files, and for known faults of the pinned packages
+	python tools/scan_secrets.py
+	python tools/audit_packages.py
 
 synth: setup ## Write the CloudFormation template to cdk.out
 	$(CDK) synth LmiCohostStack --quiet

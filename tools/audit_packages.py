@@ -1,0 +1,60 @@
+"""Asks whether faults are known of the pinned Python packages.
+
+`python tools/audit_packages.py` needs the advisory service that `pip-audit` asks. Where it cannot be reached in time,
+or does not know the packages, this says so and is no failure: a machine without a network has to be able to check.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parent.parent
+REQUIREMENTS: Final = ROOT / "requirements-all.txt"
+SECONDS: Final = 30
+"""`make check` is to end within a minute, also where the service hangs."""
+
+
+def main() -> int:
+    """Print each known fault with the version that mends it; 1 if there is one."""
+    answer = _ask()
+    if isinstance(answer, str):
+        print(f"packages: could not be checked for known faults: {answer}")
+        return 0
+    checked = [one for one in answer if "vulns" in one]
+    faults = [(one, fault) for one in checked for fault in one["vulns"]]
+    for package, fault in faults:
+        mended = ", ".join(fault.get("fix_versions", [])) or "no version yet"
+        print(f"packages: {package['name']} {package['version']} has {fault['id']}; fix: {mended}, then make lock")
+    if not checked:
+        print("packages: could not be checked for known faults: the advisory service knows none of them")
+    elif not faults:
+        print(
+            f"packages: no fault is known of {len(checked)} of {len(answer)}; the others are not known to the service"
+        )
+    return 1 if faults else 0
+
+
+def _ask() -> list[dict[str, Any]] | str:
+    """What is known of each package, or why nothing is."""
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "audit.json"
+        command = [sys.executable, "-m", "pip_audit", "--requirement", str(REQUIREMENTS), "--disable-pip"]
+        command += ["--require-hashes", "--progress-spinner", "off", "--timeout", "5"]
+        command += ["--format", "json", "--output", str(told)]
+        try:
+            ended = subprocess.run(command, capture_output=True, check=False, text=True, timeout=SECONDS)  # noqa: S603 - a command of our own
+        except subprocess.TimeoutExpired:
+            return f"no answer of the advisory service within {SECONDS} seconds"
+        if not told.is_file() or not told.stat().st_size:
+            return (ended.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1]
+        found: list[dict[str, Any]] = json.loads(told.read_text())["dependencies"]
+        return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

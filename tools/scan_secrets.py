@@ -1,0 +1,60 @@
+"""Looks for secrets in all tracked files; those that were looked at and are none stand in .secrets.baseline.
+
+`python tools/scan_secrets.py` changes no file and needs no network. `--accept` writes the baseline anew, for a finding
+that is no secret; its diff shows by hash which ones were added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from detect_secrets.core.baseline import format_for_output, load
+from detect_secrets.core.secrets_collection import SecretsCollection
+from detect_secrets.settings import configure_settings_from_baseline
+
+ROOT: Final = Path(__file__).parent.parent
+BASELINE: Final = ROOT / ".secrets.baseline"
+PROCESSES: Final = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Print each finding that nobody accepted; 1 if there is one, 0 if there is none or nothing could be scanned."""
+    files = _tracked()
+    if not files:
+        print("secrets: could not be checked, because git does not say which files belong to the project")
+        return 0
+    accepted = json.loads(BASELINE.read_text())
+    configure_settings_from_baseline(accepted)
+    found = SecretsCollection()
+    # By the names that the baseline's patterns are written for.
+    with contextlib.chdir(ROOT):
+        found.scan_files(*files, num_processors=PROCESSES)
+    if arguments == ["--accept"]:
+        BASELINE.write_text(json.dumps(format_for_output(found, is_slim_mode=True), indent=1) + "\n")
+        print(f"secrets: {sum(1 for _ in found)} findings are accepted; look at the diff of {BASELINE.name}")
+        return 0
+    new = [secret for _, secret in found - load(accepted, filename=str(BASELINE))]
+    for secret in sorted(new, key=lambda one: (one.filename, one.line_number)):
+        print(
+            f"{secret.filename}:{secret.line_number}: looks like a secret ({secret.type}); fix: take it out and change "
+            "it where it is valid; if it is none: python tools/scan_secrets.py --accept"
+        )
+    return 1 if new else 0
+
+
+def _tracked() -> list[str]:
+    """The project's files; none where it is no git checkout, or git is missing."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True)  # noqa: S607 - whichever git the user has
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
