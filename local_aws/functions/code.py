@@ -7,6 +7,7 @@ import hashlib
 import io
 import shutil
 import stat
+import threading
 import zipfile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +41,8 @@ class CodeStore:
         self._folder = folder
         self._clients = clients
         self._by_function: dict[tuple[str, str], Path] = {}
+        # Stacks that are deployed at once make functions of one content at once.
+        self._unpacking = threading.Lock()
 
     def unpack(self, region: str, code: Mapping[str, Any]) -> Path:
         """Fetch and unpack code, for no function yet; `bind` gives it to one when the API has taken the function.
@@ -51,7 +54,9 @@ class CodeStore:
         Raises:
             CodeError: it cannot be read or is no safe zip file.
         """
-        return self._unpacked(self._fetch(region, code))
+        data = self._fetch(region, code)
+        with self._unpacking:
+            return self._unpacked(data)
 
     def bind(self, region: str, name: str, folder: Path) -> None:
         """Let a function run from a folder that `unpack` made; the folder of before goes when nobody has it."""

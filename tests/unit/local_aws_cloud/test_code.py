@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import threading
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,6 +49,28 @@ def test_code_is_unpacked_and_goes_with_its_last_function(store: CodeStore) -> N
     assert folder.exists()
     store.remove("r", "two")
     assert not folder.exists()
+
+
+def test_the_same_code_at_the_same_time_is_whole_for_both(store: CodeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stacks that are deployed at once have functions of one content; neither takes the files from under the other."""
+    usual, first = zipfile.ZipFile.extractall, threading.Event()
+
+    def slow(archive: zipfile.ZipFile, path: str) -> None:
+        first.set()
+        # Long enough for the other to come, which may wait but must not interfere.
+        time.sleep(0.3)
+        usual(archive, path)
+
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", slow)
+    code = zipped(artifacts__one="1", artifacts__two="2")
+    with ThreadPoolExecutor(2) as pool:
+        earlier = pool.submit(store.unpack, "r", code)
+        assert first.wait(30)
+        later = pool.submit(store.unpack, "r", code)
+        folders = {earlier.result(60), later.result(60)}
+
+    (folder,) = folders
+    assert sorted(file.name for file in (folder / "artifacts").iterdir()) == ["one", "two"]
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil"])
