@@ -71,6 +71,15 @@ def test_every_page_can_be_reached_from_the_readme_in_two_clicks() -> None:
     assert not missing, "no link leads to these"
 
 
+@pytest.mark.parametrize("front", [PROJECT / "README.md", PROJECT / "docs" / "index.md"], ids=lambda page: page.name)
+def test_front_pages_lead_to_what_newcomers_ask_first(front: Path) -> None:
+    """What it costs, how to add a model, and what to do when a call fails are one click away."""
+    targets = {target.removeprefix("docs/").partition("#")[0] for _, target in links(front)}
+
+    assert {"cost.md", "troubleshooting.md"} <= targets
+    assert any(target.endswith("catalog.md#add-a-model") for _, target in links(front))
+
+
 def reached(start: set[Path]) -> set[Path]:
     """All pages that one click leads to."""
     return {
