@@ -14,6 +14,8 @@ export UV_PYTHON_DOWNLOADS := never
 export PATH := $(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export CDK_DISABLE_CLI_TELEMETRY := 1
+# Its advertisement for a successor would be the only line that `make docs` prints.
+export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: help setup demo test test-fast check audit synth lock format bench bench-local load compare bench-load conformance docs clean compat
 
