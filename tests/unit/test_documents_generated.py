@@ -58,4 +58,12 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 
     page = (tmp_path / "site" / "operations.html").read_text(encoding="utf-8")
     assert "<code>" in page
+    named = [str(file) for section in config["nav"] for file in _files(section)]
+    assert len(named) == len(set(named)), "a page stands in the navigation twice"
     assert "&lt;!--" not in page, "a mark of a code block shows"
+
+
+def _files(entry: object) -> list[object]:
+    """The files that an entry of the navigation names, however deep."""
+    parts = entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else [entry]
+    return [entry] if isinstance(entry, str) else [file for part in parts for file in _files(part)]
