@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Annotated
 
 import boto3
@@ -71,7 +72,7 @@ def rollback(
 
 def _show(live: str, earlier: Sequence[Earlier], template: Mapping[str, Any], *, as_json: bool) -> None:
     now = present_models(template)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "generation": one.generation,
             "served_until": one.left,
@@ -87,7 +88,17 @@ def _show(live: str, earlier: Sequence[Earlier], template: Mapping[str, Any], *,
         f"{len(rows)} earlier generations stored; live: {live}",
         _COLUMNS,
         [
-            (row["generation"], row["served_until"], ", ".join(row["models"]), "\n".join(row["changes"]) or "nothing")
+            (
+                row["generation"],
+                _minute(row["served_until"]),
+                ", ".join(row["models"]),
+                "\n".join(row["changes"]) or "nothing",
+            )
             for row in rows
         ],
     )
+
+
+def _minute(moment: str) -> str:
+    """A moment as a person reads it: to the minute, in UTC."""
+    return f"{dt.datetime.fromisoformat(moment):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,60 @@
+"""`cohost rollback --list`: what is stored, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cohost import cli, cli_rollback
+from cohost.artifacts.history import Earlier
+
+NOW = {"nli": {"batch_size": "8"}}
+TEMPLATE = {"Resources": {"Store": {"Type": "Custom::LmiModelStore", "Properties": {"Models": NOW}}}}
+EARLIER = Earlier(
+    generation="aaaaaaaaaaaa",
+    left="2026-11-30T10:00:59.000001Z",
+    properties={"Models": {"nli": {"batch_size": "4"}, "mini": {}}},
+)
+
+
+@pytest.fixture(autouse=True)
+def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stack with one earlier generation; nothing of AWS is asked."""
+    deployment = SimpleNamespace(
+        topology="multi-model", region="us-east-1", bucket="b", prefix="p/", generation="bbbbbbbbbbbb"
+    )
+    store = SimpleNamespace(history=SimpleNamespace(earlier=lambda: (EARLIER,)))
+    monkeypatch.setattr("boto3.Session", lambda: SimpleNamespace(client=lambda *_, **__: None))
+    monkeypatch.setattr(cli_rollback, "read_deployment", lambda *_: deployment)
+    monkeypatch.setattr(cli_rollback, "read_template", lambda *_: TEMPLATE)
+    monkeypatch.setattr(cli_rollback, "ModelStore", lambda *_: store)
+
+
+def run(*arguments: str) -> str:
+    """What the command prints."""
+    result = CliRunner().invoke(cli.app, ["rollback", *arguments], catch_exceptions=False, env={"COLUMNS": "160"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_list_says_since_when_and_what_would_change() -> None:
+    """A person sees when it was replaced, to the minute, and what going back does to each model."""
+    told = run("--list")
+    for text in ("live: bbbbbbbbbbbb", "aaaaaaaaaaaa", "2026-11-30 10:00 UTC", "mini: comes back", "batch_size 8 → 4"):
+        assert text in told
+
+
+def test_list_for_scripts_has_the_whole_moment() -> None:
+    """A script gets the same as JSON."""
+    (one,) = json.loads(run("--list", "--json"))["earlier"]
+    expected: dict[str, Any] = {
+        "generation": "aaaaaaaaaaaa",
+        "served_until": "2026-11-30T10:00:59.000001Z",
+        "models": ["nli", "mini"],
+        "changes": ["mini: comes back", "nli: batch_size 8 → 4"],
+    }
+    assert one == expected
