@@ -152,7 +152,7 @@ class Script:
             msg = f"generation {old.generation} was to be replaced; live: {self.deployment.generation}, kept: {kept}"
             raise DemoError(msg)
         seen = self.invoke()
-        return f"generation {old.generation} → {self.deployment.generation}, the old one kept for `cohost rollback`; {seen}"
+        return f"generation {old.generation} → {self.deployment.generation}, the old one kept for a rollback; {seen}"
 
     def destroy(self) -> str:
         """Remove the stack; nothing may be left."""
