@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from cohost import catalog_network
     from constructs_lib.hosted_endpoint import HostedEndpoint
 
-# SageMaker makes the interfaces with the container's role (SageMaker guide: execution roles, CreateModel, private VPC).
+# SageMaker makes the interfaces with the container's role (SageMaker guide: execution roles, CreateModel, private VPC);
+# aws-cdk-lib 2.275.0 grants the same nine in its SageMakerCreateModel.
 _ON_INTERFACES = ("ec2:CreateNetworkInterface", "ec2:CreateNetworkInterfacePermission", "ec2:DeleteNetworkInterface")
 _WITHOUT_RESOURCE = (
     "ec2:DeleteNetworkInterfacePermission",

@@ -186,7 +186,6 @@ class Deployments:
             endpoint.shift = None
 
 
-
 async def _move_copies(old: Fleet | None, new: Fleet) -> None:
     """Start the copies of inference components on new instances; raises StartFailed, and then none is left running."""
     try:
