@@ -85,12 +85,12 @@ def test_an_idle_copy_has_a_value_of_calls_a_minute(
         return cloud.statistic("InvocationsPerCopy", "SampleCount", InferenceComponentName="c")
 
     wait(lambda: values() == 1)
-    machine.time += 61  # a minute, and what rounding takes of it
+    machine.time += 60
     wait(lambda: values() == 2)
     assert cloud.statistic("InvocationsPerCopy", "Sum", InferenceComponentName="c") == 0
     cloud.scale_component(0)
     for _ in range(2):
-        machine.time += 61  # a minute, and what rounding takes of it
+        machine.time += 60
         with pytest.raises(cloud.runtime.exceptions.ValidationError):
             cloud.call_component()
     # What is sent after it tells that nothing was there to be sent before.
