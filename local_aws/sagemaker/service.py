@@ -146,9 +146,13 @@ class SageMaker:
             # Each look is a value of the metrics that go by the clock, so a fast clock needs more of them.
             interval_s = min(settings.publish_interval_s, clock.real(settings.concurrency_interval_s))
             await asyncio.sleep(max(interval_s, _SHORTEST_INTERVAL_S))
-            for endpoint in self._records.endpoints:
-                if endpoint.fleet is not None:
-                    endpoint.fleet.report()
+            for endpoint in list(self._records.endpoints):
+                try:
+                    if endpoint.fleet is not None:
+                        endpoint.fleet.report()
+                except Exception:
+                    # One endpoint that cannot be looked at must not end the metrics of all, for good and unseen.
+                    _logger.exception("could not look at endpoint %s", endpoint.name)
 
     async def _publish_for_ever(self) -> None:
         while True:
