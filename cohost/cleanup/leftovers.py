@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import boto3
 
-    from cohost.cleanup.stacks import OurStack
+    from cohost.cleanup.stacks import OurStack, StackResource
 
 STACK_TAG: Final = "aws:cloudformation:stack-name"
 
@@ -61,12 +61,17 @@ def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[L
 def _listed(session: boto3.Session, stacks: Iterable[OurStack]) -> Iterator[Leftover]:
     for stack in stacks:
         for resource in resources_of(session, stack):
-            if (noun := _LOGGING.get(resource.type)) is not None:
+            if (noun := _LOGGING.get(resource.type)) is not None and not _made_anew(session, resource):
                 # A container that is on its way out may write once more, when its group is gone already.
                 yield _log_group(noun, resource.name, stack.name)
             if resource.type in KINDS and not resource.gone:
                 kept = resource.type == BUCKET and resource.status != "DELETE_FAILED" and stack.gone
                 yield Leftover(type=resource.type, name=resource.name, stack=stack.name, kept=kept)
+
+
+def _made_anew(session: boto3.Session, resource: StackResource) -> bool:
+    """Whether something of that name is there although the stack's own is deleted: then its log is somebody else's."""
+    return resource.gone and KINDS[resource.type].exists(session, resource.name)
 
 
 def _tagged(session: boto3.Session, names: set[str]) -> Iterator[Leftover]:

@@ -61,7 +61,9 @@ def clean_up(session: boto3.Session, stack: str | None, patience: Patience, *, e
     removed: list[str] = []
     faults: list[str] = []
     # The newest first, since a later stack may use what an earlier one exports.
-    for one in take_inventory(session, stack).stacks:
+    for one in find_stacks(session, stack):
+        if one.gone:
+            continue
         patience.tell(f"deleting stack {one.name}")
         try:
             left = delete_stack(session, one, patience, everything=everything)
@@ -69,10 +71,11 @@ def clean_up(session: boto3.Session, stack: str | None, patience: Patience, *, e
             faults += [_foreign(resource.name) for resource in left if resource.type == BUCKET]
         except CleanupError as fault:
             faults.append(str(fault))
-    gone_stacks = {one.name for one in find_stacks(session, stack) if one.gone}
-    for leftover in take_inventory(session, stack).left(everything=everything):
-        if leftover.stack not in gone_stacks:
-            # What a protected stack still has is that stack's.
+    inventory = take_inventory(session, stack)
+    still_there = {one.name for one in inventory.stacks}
+    for leftover in inventory.left(everything=everything):
+        if leftover.stack in still_there:
+            # What a protected stack has is that stack's, also when a deleted one had its name.
             continue
         patience.tell(f"deleting {leftover.type} {leftover.name}")
         try:

@@ -135,6 +135,8 @@ def template(*, keep: bool, broken: bool) -> str:
             "SageMaker::Endpoint", EndpointName="e", EndpointConfigName={"Fn::GetAtt": ["Config", "EndpointConfigName"]}
         ),
     }
+    # As in our stacks: the group goes after the endpoint, whose containers write to it to the last.
+    resources["Endpoint"]["DependsOn"] = "Logs"
     if broken:
         resources["Late"] = of("SageMaker::EndpointConfig", ProductionVariants=[{**variant, "ModelName": "nobody"}])
         resources["Late"]["DependsOn"] = "Endpoint"
@@ -271,6 +273,37 @@ def test_a_protected_stack_is_refused_with_the_way_out(world: World) -> None:
     assert [one["EndpointStatus"] for one in world.session.client("sagemaker").list_endpoints()["Endpoints"]] == [
         "InService"
     ]
+
+
+def test_a_protected_stack_keeps_all_it_has_when_an_earlier_one_had_its_name(world: World) -> None:
+    """CloudFormation remembers deleted stacks by name; what the present one of that name has is not theirs."""
+    world.create()
+    world.delete_by_hand()
+    world.create(protected=True)
+    outcome = clean_up(world.session, world.stack, PATIENCE, everything=True)
+    assert outcome.removed == ()
+    assert [one["EndpointName"] for one in world.session.client("sagemaker").list_endpoints()["Endpoints"]] == ["e"]
+    assert world.bucket()
+
+
+def test_a_log_group_that_was_written_to_once_more_goes(world: World) -> None:
+    """A container's last line can come when its group is gone: SageMaker makes another, which no stack knows."""
+    world.create()
+    world.delete_by_hand()
+    world.session.client("logs").create_log_group(logGroupName="/aws/sagemaker/Endpoints/e")
+    nothing_is_left(world)
+
+
+def test_the_log_of_an_endpoint_that_another_stack_made_since_is_left_alone(world: World) -> None:
+    """Endpoints keep their names over stacks: a deleted stack's endpoint says nothing about the one that is there."""
+    world.create()
+    world.delete_by_hand()
+    deleted = world.stack
+    world.next_stack()
+    world.create()
+    assert clean_up(world.session, deleted, PATIENCE, everything=True).removed == ()
+    groups = world.session.client("logs").describe_log_groups()["logGroups"]
+    assert [one["logGroupName"] for one in groups] == ["/aws/sagemaker/Endpoints/e"]
 
 
 def test_other_stacks_are_never_touched(world: World) -> None:
