@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost.errors import StackError
 
@@ -80,8 +80,8 @@ def deploy(
 def _look(cloudformation: CloudFormationClient, stack: str, progress: Progress) -> None:
     try:
         events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
-    except ClientError:
-        # Not there yet: cdk is still at its synth or at publishing assets.
+    except (ClientError, BotoCoreError):
+        # Not there yet, while cdk is at its synth or at publishing assets; or not to be reached, which cdk outlasts.
         return
     progress.take(list(reversed(events)))
 

@@ -203,7 +203,8 @@ def _awake_bounds(now: Bounds, deployed: Bounds, copies: int | None) -> Bounds:
         raise StackError(msg)
     # The schedule may have raised the minimum for these hours; that stays.
     minimum = max(now.minimum, deployed.minimum) if copies is None else max(copies, deployed.minimum)
-    return Bounds(minimum=minimum, maximum=max(now.maximum, minimum))
+    # A maximum that the schedule lowered stays; one of none is that of an end that has come.
+    return Bounds(minimum=minimum, maximum=max(now.maximum or deployed.maximum, minimum))
 
 
 def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds | None:

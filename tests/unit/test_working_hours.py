@@ -165,6 +165,17 @@ def test_wake_restores_what_the_schedule_narrowed() -> None:
     assert session.changes == ["bounds 3-3", "copies 3"]
 
 
+@pytest.mark.parametrize(("copies", "bounds"), [(None, "0-2"), (1, "1-2")])
+def test_wake_after_the_end_of_life_brings_the_maximum_back(copies: int | None, bounds: str) -> None:
+    """The end sets both bounds to none; auto scaling would take every copy away that is over a maximum of none."""
+    session = Session(desired=0)
+    session.maximum = 0
+
+    wake_up(COMPONENT, session, patience(), copies=copies)
+
+    assert session.changes == [f"bounds {bounds}", "copies 1"]
+
+
 def test_wake_past_the_maximum_is_refused() -> None:
     """The limit and the key that raises it are told, and nothing has changed."""
     session = Session(desired=0)

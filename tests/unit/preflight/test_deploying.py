@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from cohost import deploying
 from cohost.errors import StackError
@@ -23,9 +23,13 @@ class Stacks:
 
     def __init__(self, *events: dict[str, Any]) -> None:
         self._events = [{"EventId": str(number), **event} for number, event in enumerate(events)]
+        self.dropped = 0
 
     def describe_stack_events(self, **_: object) -> dict[str, Any]:
         """The newest first, as the service has it."""
+        if self.dropped:
+            self.dropped -= 1
+            raise EndpointConnectionError(endpoint_url="https://cloudformation.us-east-1.amazonaws.com/")
         if not self._events:
             raise ClientError({"Error": {"Code": "ValidationError", "Message": "no stack"}}, "DescribeStackEvents")
         return {"StackEvents": list(reversed(self._events))}
@@ -83,6 +87,14 @@ def test_a_failed_deploy_names_the_cause_and_not_what_it_cancelled(tmp_path: Pat
         run(stacks, tmp_path / "deploy.log", "raise SystemExit(3)")
     assert "Endpoint (AWS::SageMaker::Endpoint): no machine to be had" in str(caught.value)
     assert "Alarm" not in str(caught.value)
+
+
+def test_a_connection_that_drops_does_not_end_the_look_at_a_deploy(tmp_path: Path) -> None:
+    """cdk goes on meanwhile, and what happened in between is in the events that come next."""
+    stacks = Stacks(event("Bucket", "CREATE_COMPLETE"))
+    stacks.dropped = 1
+    last = run(stacks, tmp_path / "deploy.log", "import time; time.sleep(0.3)")[-1]
+    assert last.resources["Bucket"][1] == "CREATE_COMPLETE"
 
 
 def test_a_failure_before_cloudformation_ends_with_what_cdk_said(tmp_path: Path) -> None:
