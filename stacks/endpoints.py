@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cohost.images import default_inference_ami_version
 from cohost.routing import SCALE_TO_ZERO, component_name
 from constructs_lib.multi_model_endpoint import MultiModelEndpoint
 from constructs_lib.scale_to_zero_endpoint import ScaleToZeroEndpoint
+from stacks.parts import inference_ami_version
 
 if TYPE_CHECKING:
     import aws_cdk as cdk
 
-    from cohost.catalog import Catalog, Endpoint
+    from cohost.catalog import Catalog
     from cohost.images import Image, ImageUri
     from constructs_lib.model_store import ModelStore
 
@@ -44,7 +44,7 @@ def _hosted(
             store=store,
             image=uri,
             instance_type=endpoint.instance_type,
-            inference_ami_version=_inference_ami_version(endpoint, image),
+            inference_ami_version=inference_ami_version(endpoint, image),
             model_data_download_timeout_in_seconds=endpoint.model_data_download_timeout_in_seconds,
             container_startup_health_check_timeout_in_seconds=(
                 endpoint.container_startup_health_check_timeout_in_seconds
@@ -61,20 +61,10 @@ def _hosted(
         image=uri,
         instance_type=endpoint.instance_type,
         initial_instance_count=endpoint.initial_instance_count,
-        inference_ami_version=_inference_ami_version(endpoint, image),
+        inference_ami_version=inference_ami_version(endpoint, image),
         model_data_download_timeout_in_seconds=endpoint.model_data_download_timeout_in_seconds,
         container_startup_health_check_timeout_in_seconds=endpoint.container_startup_health_check_timeout_in_seconds,
         model_cache_setting=endpoint.model_cache_setting,
         environment=endpoint.environment,
         scaling=scaling,
     )
-
-
-def _inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
-    match endpoint.inference_ami_version:
-        case "default":
-            return default_inference_ami_version(image)
-        case "none":
-            return None
-        case verbatim:
-            return verbatim

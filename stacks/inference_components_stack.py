@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aws_cdk as cdk
 
 from cohost.catalog_designs import InferenceComponents
-from cohost.images import default_inference_ami_version, parse_image
+from cohost.images import parse_image
 from cohost.instances import INSTANCES
 from cohost.routing import INFERENCE_COMPONENTS, own_component_name
 from constructs_lib.component_endpoint import ComponentEndpoint
@@ -15,13 +15,12 @@ from constructs_lib.model_bucket import ModelBucket
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.weights import weights_of
 from stacks.designs import add_outputs, annotate, as_own
-from stacks.parts import add_store, image_uri
+from stacks.parts import add_store, image_uri, inference_ami_version
 
 if TYPE_CHECKING:
     from constructs import Construct
 
     from cohost.catalog import Catalog
-    from cohost.images import Image
 
 STACK_ID: Final = "InferenceComponentsStack"
 SUFFIX: Final = "-components"
@@ -74,7 +73,7 @@ class InferenceComponentsStack(cdk.Stack):
             max_instance_count=design.max_instance_count,
             copy_count=design.copy_count,
             min_memory_required_in_mb=design.min_memory_required_in_mb,
-            inference_ami_version=_inference_ami_version(own, image),
+            inference_ami_version=inference_ami_version(own.endpoint, image),
             model_data_download_timeout_in_seconds=own.endpoint.model_data_download_timeout_in_seconds,
             container_startup_health_check_timeout_in_seconds=(
                 own.endpoint.container_startup_health_check_timeout_in_seconds
@@ -95,13 +94,6 @@ class InferenceComponentsStack(cdk.Stack):
             "ModelDataUrl": store.model_data_url,
         }
         add_outputs(self, own, INFERENCE_COMPONENTS, self.endpoint.component_names, others)
-
-
-def _inference_ami_version(own: Catalog, image: Image) -> str | None:
-    chosen = own.endpoint.inference_ami_version
-    if chosen == "default":
-        return default_inference_ami_version(image)
-    return None if chosen == "none" else chosen
 
 
 def _faults(own: Catalog, design: InferenceComponents) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.example_call import call_of
-from cohost.images import locate_image, parse_image_uri
+from cohost.images import default_inference_ami_version, locate_image, parse_image_uri
 from cohost.packages import wheels_of
 from cohost.render import properties_of, requirements_for
 from cohost.routing import find_route
@@ -32,6 +32,17 @@ def image_uri(endpoint: Endpoint, region: str) -> ImageUri:
     if endpoint.image_uri is not None:
         return parse_image_uri(endpoint.image_uri)
     return locate_image(endpoint.image, region)
+
+
+def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
+    """The host image: the one whose driver fits the server image, the one named, or None to leave it to SageMaker."""
+    match endpoint.inference_ami_version:
+        case "default":
+            return default_inference_ami_version(image)
+        case "none":
+            return None
+        case verbatim:
+            return verbatim
 
 
 def add_store(
