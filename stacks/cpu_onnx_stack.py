@@ -10,6 +10,7 @@ import aws_cdk as cdk
 from cohost.images import parse_image
 from cohost.onnx.archive import find_archive
 from cohost.onnx.recipe import cpu_design, recipe_for
+from cohost.pricing import load_prices
 from cohost.routing import CPU_ONNX
 from constructs_lib.multi_model_endpoint import MultiModelEndpoint
 from constructs_lib.network import ContainerNetwork
@@ -80,7 +81,8 @@ class CpuOnnxStack(cdk.Stack):
         )
         if catalog.network is not None:
             ContainerNetwork(self, "Network", network=catalog.network).place(self.endpoint)
-        annotate(self, own, uri, multi_model=True)
+        prices = load_prices()
+        annotate(self, own, uri, prices, multi_model=True)
         if _ENGINE not in parse_image(design.image).backends:
             cdk.Annotations.of(self).add_error(
                 f"designs.cpu-onnx.image: {design.image!r} has no OnnxRuntime engine; allowed: cpu-full images of "
@@ -92,4 +94,4 @@ class CpuOnnxStack(cdk.Stack):
             "Generation": GENERATION,
             "ModelDataUrl": archives.model_data_url,
         }
-        add_outputs(self, own, CPU_ONNX, archives.target_models, others)
+        add_outputs(self, own, prices, topology=CPU_ONNX, models=archives.target_models, others=others)

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Final
 import aws_cdk as cdk
 
 from cohost.images import parse_image
-from cohost.pricing import load_prices, price_note, today
+from cohost.pricing import price_note, today
 from cohost.pricing_changes import planned_costs
-from constructs_lib.fit import misfits
-from stacks.parts import example_call
+from constructs_lib.fit import Misfit, misfits
+from stacks.parts import add_findings, example_call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cohost.catalog import Catalog
     from cohost.images import ImageUri
+    from cohost.pricing import PriceList
 
 
 _OF_MULTI_MODEL: Final = ("image-multi-model", "instance-multi-model")
@@ -29,26 +30,26 @@ def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
     return catalog.model_copy(update={"endpoint": changed, "scaling": None})
 
 
-def annotate(stack: cdk.Stack, own: Catalog, uri: ImageUri, *, multi_model: bool) -> None:
+def annotate(stack: cdk.Stack, own: Catalog, uri: ImageUri, prices: PriceList, *, multi_model: bool) -> None:
     """Say what does not fit of image, instance type and region, and whether the price is known."""
-    annotations = cdk.Annotations.of(stack)
-    for misfit in misfits(own.endpoint, parse_image(own.endpoint.image), uri, stack.region):
-        if misfit.name in _OF_MULTI_MODEL and not multi_model:
-            continue
-        check = f"lmi-cohost:{misfit.name}"
-        if misfit.level == "error":
-            annotations.add_error(f"{misfit.message} [{check}]")
-        elif misfit.name not in own.acknowledge:
-            annotations.add_warning_v2(check, misfit.message)
-    instance_type = own.endpoint.instance_type
-    price = load_prices().find(stack.region, instance_type)
-    name = "price-unknown" if price is None else "price-old"
-    if (note := price_note(price, stack.region, instance_type, today())) and name not in own.acknowledge:
-        annotations.add_warning_v2(f"lmi-cohost:{name}", f"designs: {note}")
+    endpoint = own.endpoint
+    found = misfits(endpoint, parse_image(endpoint.image), uri, stack.region)
+    price = prices.find(stack.region, endpoint.instance_type)
+    if note := price_note(price, stack.region, endpoint.instance_type, today()):
+        name = "price-unknown" if price is None else "price-old"
+        found.append(Misfit(level="warning", name=name, message=f"designs: {note}"))
+    skipped = () if multi_model else _OF_MULTI_MODEL
+    add_findings(stack, (misfit for misfit in found if misfit.name not in skipped), own.acknowledge)
 
 
 def add_outputs(
-    stack: cdk.Stack, own: Catalog, topology: str, models: Mapping[str, str], others: Mapping[str, str]
+    stack: cdk.Stack,
+    own: Catalog,
+    prices: PriceList,
+    *,
+    topology: str,
+    models: Mapping[str, str],
+    others: Mapping[str, str],
 ) -> None:
     """Add the outputs that callers find the endpoint by, as every stack has them, and what it costs."""
     outputs = {
@@ -61,5 +62,5 @@ def add_outputs(
     }
     for name, value in outputs.items():
         cdk.CfnOutput(stack, name, value=value)
-    for name, cost in planned_costs(own, load_prices(), stack.region).items():
+    for name, cost in planned_costs(own, prices, stack.region).items():
         cdk.CfnOutput(stack, name, value=cost.value, description=cost.description)

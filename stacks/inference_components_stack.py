@@ -9,6 +9,7 @@ import aws_cdk as cdk
 from cohost.catalog_designs import InferenceComponents
 from cohost.images import parse_image
 from cohost.instances import INSTANCES
+from cohost.pricing import load_prices
 from cohost.routing import INFERENCE_COMPONENTS, own_component_name
 from constructs_lib.component_endpoint import ComponentEndpoint
 from constructs_lib.model_bucket import ModelBucket
@@ -84,7 +85,8 @@ class InferenceComponentsStack(cdk.Stack):
             # A route table takes one S3 endpoint, which the stack of the catalog's own endpoint makes.
             network = catalog.network.model_copy(update={"route_tables": []})
             ContainerNetwork(self, "Network", network=network).place(self.endpoint)
-        annotate(self, own, uri, multi_model=False)
+        prices = load_prices()
+        annotate(self, own, uri, prices, multi_model=False)
         for fault in _faults(own, design):
             cdk.Annotations.of(self).add_error(f"designs.inference-components: {fault}")
         others = {
@@ -93,7 +95,9 @@ class InferenceComponentsStack(cdk.Stack):
             "Generation": store.generation,
             "ModelDataUrl": store.model_data_url,
         }
-        add_outputs(self, own, INFERENCE_COMPONENTS, self.endpoint.component_names, others)
+        add_outputs(
+            self, own, prices, topology=INFERENCE_COMPONENTS, models=self.endpoint.component_names, others=others
+        )
 
 
 def _faults(own: Catalog, design: InferenceComponents) -> list[str]:

@@ -20,7 +20,7 @@ from constructs_lib.network import ContainerNetwork
 from constructs_lib.spend_guard import SpendGuard
 from constructs_lib.weights import weights_of
 from stacks.endpoints import add_endpoint
-from stacks.parts import add_store, example_call, image_uri
+from stacks.parts import add_findings, add_store, example_call, image_uri
 from stacks.watching import add_data_capture, add_expiry, add_guardrails, add_monitoring
 
 if TYPE_CHECKING:
@@ -87,20 +87,14 @@ class LmiCohostStack(cdk.Stack):
             cdk.CfnOutput(self, WEIGHTS_OUTPUT, value=weights.bucket_name)
 
     def _annotate(self, catalog: Catalog, image: Image, uri: ImageUri) -> None:
-        annotations = cdk.Annotations.of(self)
         profiles = {} if catalog.source is None else load_profiles(profiles_path(catalog.source))
         found = [
             *misfits(catalog.endpoint, image, uri, self.region),
             *catalog_misfits(catalog, image, profiles, self._prices, self.region),
         ]
-        for misfit in found:
-            check = f"lmi-cohost:{misfit.name}"
-            if misfit.level == "error":
-                annotations.add_error(f"{misfit.message} [{check}]")
-            elif misfit.name not in catalog.acknowledge:
-                annotations.add_warning_v2(check, misfit.message)
+        add_findings(self, found, catalog.acknowledge)
         for warning in catalog.warnings:
-            annotations.add_warning_v2(f"lmi-cohost:{warning.partition(':')[0]}", warning)
+            cdk.Annotations.of(self).add_warning_v2(f"lmi-cohost:{warning.partition(':')[0]}", warning)
 
     def _add_outputs(self, catalog: Catalog, bucket: ModelBucket, store: ModelStore) -> None:
         component = _component_name(catalog)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import aws_cdk as cdk
+
 from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.example_call import call_of
 from cohost.images import default_inference_ami_version, locate_image, parse_image_uri
@@ -13,12 +15,11 @@ from cohost.routing import find_route
 from constructs_lib.model_store import ModelStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    import aws_cdk as cdk
+    from collections.abc import Container, Iterable, Mapping
 
     from cohost.catalog import Catalog, Endpoint
     from cohost.images import Image, ImageUri
+    from constructs_lib.fit import Misfit
     from constructs_lib.model_bucket import ModelBucket
     from constructs_lib.weights import ModelWeights
 
@@ -43,6 +44,17 @@ def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
             return None
         case verbatim:
             return verbatim
+
+
+def add_findings(stack: cdk.Stack, found: Iterable[Misfit], acknowledged: Container[str]) -> None:
+    """Tell of what does not fit as the stack's errors and warnings; an acknowledged warning is left out."""
+    annotations = cdk.Annotations.of(stack)
+    for misfit in found:
+        check = f"lmi-cohost:{misfit.name}"
+        if misfit.level == "error":
+            annotations.add_error(f"{misfit.message} [{check}]")
+        elif misfit.name not in acknowledged:
+            annotations.add_warning_v2(check, misfit.message)
 
 
 def add_store(
