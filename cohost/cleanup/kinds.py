@@ -91,15 +91,11 @@ def name_of(physical_id: str) -> str:
     return physical_id.rpartition("/")[2] if physical_id.startswith("arn:aws:sagemaker:") else physical_id
 
 
-def _simple(service: str, describe: str, remove: str, key: str, *, field: str | None = None) -> Mapping[str, Any]:
-    """The calls of a kind that one operation describes and another removes, both by one argument.
-
-    `field` names the list in the description that is empty where the thing is not there.
-    """
+def _simple(service: str, describe: str, remove: str, key: str) -> Mapping[str, Any]:
+    """The calls of a kind that one operation describes and another removes, both by one argument."""
 
     def there(session: boto3.Session, name: str) -> Any:  # noqa: ANN401 - whatever the service answers
-        answer = getattr(_client(session, service), describe)(**{key: name})
-        return answer if field is None else answer[field]
+        return getattr(_client(session, service), describe)(**{key: name})
 
     def gone(session: boto3.Session, name: str) -> None:
         getattr(_client(session, service), remove)(**{key: name})

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import boto3
+    from mypy_boto3_sagemaker import SageMakerClient
 
     from cohost.cleanup.stacks import OurStack, StackResource
 
@@ -58,6 +59,12 @@ def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[L
     return sorted(there, key=lambda one: (ORDER.index(one.type), one.name))
 
 
+def stack_of(sagemaker: SageMakerClient, arn: str) -> str | None:
+    """The stack that made something in SageMaker, by its tags; None for what no stack made."""
+    tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
+    return next((tag["Value"] for tag in tags if tag["Key"] == STACK_TAG), None)
+
+
 def _listed(session: boto3.Session, stacks: Iterable[OurStack]) -> Iterator[Leftover]:
     for stack in stacks:
         for resource in resources_of(session, stack):
@@ -79,12 +86,13 @@ def _tagged(session: boto3.Session, names: set[str]) -> Iterator[Leftover]:
     for kind, operation, field, noun in _TAGGED:
         for page in sagemaker.get_paginator(operation).paginate():  # type: ignore[call-overload]
             for one in page[field]:
-                tags = {tag["Key"]: tag["Value"] for tag in sagemaker.list_tags(ResourceArn=one[f"{noun}Arn"])["Tags"]}
-                if (stack := tags.get(STACK_TAG)) in names:
-                    if kind == ENDPOINT:
-                        yield from _components(session, one["EndpointName"], str(stack))
-                        yield _log_group(_LOGGING[ENDPOINT], one["EndpointName"], str(stack))
-                    yield Leftover(type=kind, name=one[f"{noun}Name"], stack=str(stack))
+                stack = stack_of(sagemaker, one[f"{noun}Arn"])
+                if stack is None or stack not in names:
+                    continue
+                if kind == ENDPOINT:
+                    yield from _components(session, one["EndpointName"], stack)
+                    yield _log_group(_LOGGING[ENDPOINT], one["EndpointName"], stack)
+                yield Leftover(type=kind, name=one[f"{noun}Name"], stack=stack)
 
 
 def _components(session: boto3.Session, endpoint: str, stack: str) -> Iterator[Leftover]:

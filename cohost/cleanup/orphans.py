@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from cohost.cleanup.leftovers import STACK_TAG
+from cohost.cleanup.leftovers import stack_of
 from cohost.pricing import HOURS_PER_MONTH
 
 if TYPE_CHECKING:
@@ -40,21 +40,20 @@ def find_endpoints(session: boto3.Session, region: str, prices: PriceList) -> It
     sagemaker = session.client("sagemaker", region_name=region)
     for page in sagemaker.get_paginator("list_endpoints").paginate():
         for one in page["Endpoints"]:
-            tags = {tag["Key"]: tag["Value"] for tag in sagemaker.list_tags(ResourceArn=one["EndpointArn"])["Tags"]}
             endpoint: Mapping[str, Any] = sagemaker.describe_endpoint(EndpointName=one["EndpointName"])
-            instances = _instances(sagemaker, endpoint)
+            instances = instances_of(sagemaker, endpoint)
             yield RunningEndpoint(
                 name=one["EndpointName"],
                 status=one["EndpointStatus"],
                 created=one["CreationTime"].date().isoformat(),
-                stack=tags.get(STACK_TAG),
+                stack=stack_of(sagemaker, one["EndpointArn"]),
                 instances=instances,
                 calls=_calls(session, region, endpoint),
                 usd_per_month=_monthly(instances, region, prices),
             )
 
 
-def _instances(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:  # noqa: ANN401 - a boto3 client
+def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:  # noqa: ANN401 - a boto3 client
     """How many instances of which type run; variants without instances of their own (serverless) count as none."""
     config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
     types = {variant["VariantName"]: variant.get("InstanceType") for variant in config["ProductionVariants"]}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cohost.cleanup.orphans import find_endpoints
+from cohost.cleanup.orphans import instances_of
 from cohost.instance_bounds import instance_bounds
 from cohost.preflight.finding import Finding, failed, passed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import boto3
 
     from cohost.catalog import Catalog
-    from cohost.pricing import PriceList
+
+    Quotas = Callable[[], Mapping[str, float]]
 
 QUOTA: Final = "quota"
 OFFERED: Final = "instance type"
@@ -35,10 +38,10 @@ def quotas_of(session: boto3.Session, region: str) -> dict[str, float]:
     }
 
 
-def check_offered(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Whether hosting offers the instance type in the region."""
+def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
+    """Whether hosting offers the instance type in the region; `quotas` asks for what `quotas_of` answers."""
     wanted = catalog.endpoint.instance_type
-    offered = quotas_of(session, region)
+    offered = quotas()
     if wanted in offered:
         return passed(OFFERED, f"{wanted} is offered in {region}")
     family = wanted.rpartition(".")[0]
@@ -46,17 +49,19 @@ def check_offered(session: boto3.Session, region: str, catalog: Catalog) -> Find
     return failed(OFFERED, f"{wanted} is not offered in {region}; allowed: {near}; fix: another type or region")
 
 
-def check_quota(session: boto3.Session, region: str, catalog: Catalog, prices: PriceList) -> Finding:
+def check_quota(quotas: Quotas, session: boto3.Session, region: str, catalog: Catalog) -> Finding:
     """Whether the quota leaves room for what the catalog may scale to, beside what runs already.
 
     An update without a gap runs the old and the new instances side by side, so twice the fewest must fit too.
     """
     wanted = catalog.endpoint.instance_type
-    quota = quotas_of(session, region).get(wanted, 0)
+    quota = quotas().get(wanted, 0)
+    sagemaker = session.client("sagemaker", region_name=region)
     others = sum(
-        endpoint.instances.get(wanted, 0)
-        for endpoint in find_endpoints(session, region, prices)
-        if endpoint.name != catalog.endpoint.name
+        instances_of(sagemaker, sagemaker.describe_endpoint(EndpointName=one["EndpointName"])).get(wanted, 0)
+        for page in sagemaker.get_paginator("list_endpoints").paginate()
+        for one in page["Endpoints"]
+        if one["EndpointName"] != catalog.endpoint.name
     )
     least, most = instance_bounds(catalog)
     needed = max(most, 2 * max(least, 1))

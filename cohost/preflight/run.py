@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from cohost.preflight.account import BOOTSTRAP, CREDENTIALS, check_bootstrap, check_credentials
-from cohost.preflight.capacity import OFFERED, QUOTA, check_offered, check_quota
+from cohost.preflight.capacity import OFFERED, QUOTA, check_offered, check_quota, quotas_of
 from cohost.preflight.endpoint import ENDPOINT, check_endpoint
 from cohost.preflight.finding import Finding, guarded, unknown
 from cohost.preflight.image import IMAGE, check_image
@@ -33,7 +33,7 @@ def run_checks(session: boto3.Session, region: str, catalog: Catalog, prices: Pr
     yield guarded(PRICE, partial(check_price, catalog, prices, region))
     credentials = guarded(CREDENTIALS, partial(check_credentials, session, region))
     yield credentials
-    for name, check in _of_the_account(session, region, catalog, prices).items():
+    for name, check in _of_the_account(session, region, catalog).items():
         if credentials.outcome == "pass":
             yield guarded(name, check)
         else:
@@ -45,13 +45,13 @@ def run_checks(session: boto3.Session, region: str, catalog: Catalog, prices: Pr
             yield guarded(f"model {name}", partial(check_pushed, session, catalog, name, entry))
 
 
-def _of_the_account(
-    session: boto3.Session, region: str, catalog: Catalog, prices: PriceList
-) -> dict[str, Callable[[], Finding]]:
+def _of_the_account(session: boto3.Session, region: str, catalog: Catalog) -> dict[str, Callable[[], Finding]]:
+    # Two checks go by the quotas, which are many pages.
+    quotas = cache(partial(quotas_of, session, region))
     return {
         BOOTSTRAP: partial(check_bootstrap, session, region),
-        OFFERED: partial(check_offered, session, region, catalog),
-        QUOTA: partial(check_quota, session, region, catalog, prices),
+        OFFERED: partial(check_offered, quotas, region, catalog),
+        QUOTA: partial(check_quota, quotas, session, region, catalog),
         IMAGE: partial(check_image, session, region, catalog),
         ENDPOINT: partial(check_endpoint, session, region, catalog),
     }

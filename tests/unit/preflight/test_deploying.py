@@ -90,7 +90,7 @@ def test_a_failed_deploy_names_the_cause_and_not_what_it_cancelled(tmp_path: Pat
 
 
 def test_a_connection_that_drops_does_not_end_the_look_at_a_deploy(tmp_path: Path) -> None:
-    """cdk goes on meanwhile, and what happened in between is in the events that come next."""
+    """Meanwhile cdk goes on, and what happened in between is in the events that come next."""
     stacks = Stacks(event("Bucket", "CREATE_COMPLETE"))
     stacks.dropped = 1
     last = run(stacks, tmp_path / "deploy.log", "import time; time.sleep(0.3)")[-1]

@@ -48,7 +48,7 @@ ENDPOINT_GONE = ("ValidationException", 'Could not find endpoint "arn".')
 GOOD: dict[str, list[tuple[str, Any]]] = {
     "sts": [("get_caller_identity", IDENTITY)],
     "ssm": [("get_parameter", {"Parameter": {"Value": "27"}})],
-    "service-quotas": [("list_service_quotas", QUOTAS), ("list_service_quotas", QUOTAS)],
+    "service-quotas": [("list_service_quotas", QUOTAS)],
     "sagemaker": [("list_endpoints", {"Endpoints": []}), ("describe_endpoint", ENDPOINT_GONE)],
     "ecr": [("batch_get_image", IMAGE)],
     "cloudformation": [("describe_stacks", {"Stacks": []})],
@@ -203,7 +203,6 @@ def test_a_quota_that_others_use_up_fails_with_the_way_to_more() -> None:
                 ]
             },
         ),
-        ("list_tags", {"Tags": []}),
         (
             "describe_endpoint",
             {
@@ -226,7 +225,7 @@ def test_a_quota_that_others_use_up_fails_with_the_way_to_more() -> None:
             },
         ),
     ]
-    found = findings(sagemaker=running, cloudwatch=[("get_metric_statistics", {"Datapoints": []})])["quota"]
+    found = findings(sagemaker=running)["quota"]
     assert found.outcome == "fail"
     assert "2 allowed, 1 run elsewhere, 2 needed" in found.why
     assert "Service Quotas" in found.why
