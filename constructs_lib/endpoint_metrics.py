@@ -38,8 +38,12 @@ class EndpointMetrics:
             metric_name=metric_name,
             statistic=statistic,
             period=cdk.Duration.minutes(1) if period is None else period,
-            dimensions_map={"EndpointName": self.endpoint_name, "VariantName": self.variant_name},
+            dimensions_map=self._dimensions(namespace),
         )
+
+    def _dimensions(self, namespace: str) -> dict[str, str]:  # noqa: ARG002 - another topology asks by it
+        """What the metrics of a namespace are kept by."""
+        return {"EndpointName": self.endpoint_name, "VariantName": self.variant_name}
 
     def metric_invocations(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
         """How many calls came in."""

@@ -134,26 +134,6 @@ class ScaleToZeroEndpoint(HostedEndpoint):
         """The ARN of the inference component."""
         return self._component.ref
 
-    def metric(
-        self,
-        metric_name: str,
-        *,
-        namespace: str = INVOCATION_NAMESPACE,
-        statistic: str = "Average",
-        period: cdk.Duration | None = None,
-    ) -> cloudwatch.Metric:
-        """A metric by its name: those of calls are the component's, those of instances the endpoint's."""
-        metric = super().metric(metric_name, namespace=namespace, statistic=statistic, period=period)
-        if namespace != INVOCATION_NAMESPACE:
-            return metric
-        return cloudwatch.Metric(
-            namespace=namespace,
-            metric_name=metric_name,
-            statistic=statistic,
-            period=metric.period,
-            dimensions_map={"InferenceComponentName": self.component_name},
-        )
-
     def metric_concurrent_requests_per_copy(
         self, *, statistic: str = "Maximum", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
@@ -177,6 +157,12 @@ class ScaleToZeroEndpoint(HostedEndpoint):
                 )
             )
         )
+
+    def _dimensions(self, namespace: str) -> dict[str, str]:
+        """Metrics of calls are the component's, those of instances the endpoint's."""
+        if namespace == INVOCATION_NAMESPACE:
+            return {"InferenceComponentName": self.component_name}
+        return super()._dimensions(namespace)
 
     def _invoked_arns(self) -> list[str]:
         return [self.endpoint_arn, self.component_arn]
