@@ -46,6 +46,16 @@ def misfits(endpoint: Endpoint, image: Image, uri: ImageUri, region: str) -> lis
     return [*found, *_instance_misfits(endpoint, image, instance)]
 
 
+def error(name: str, message: str) -> Misfit:
+    """What the endpoint could not serve with."""
+    return Misfit(level="error", name=name, message=message)
+
+
+def warning(name: str, message: str) -> Misfit:
+    """What the endpoint serves with, though not well."""
+    return Misfit(level="warning", name=name, message=message)
+
+
 def some(names: Iterable[str]) -> str:
     """A few of many names, so that a message stays one line for catalogs of thousands."""
     listed = list(names)
@@ -56,13 +66,13 @@ def some(names: Iterable[str]) -> str:
 def _image_misfits(endpoint: Endpoint, image: Image) -> Iterator[Misfit]:
     if "python" not in image.backends:
         has = ", ".join(sorted(image.backends)) or "none of DJL Serving's"
-        yield _error(
+        yield error(
             "image-backend",
             f"endpoint.image: {endpoint.image!r} has no Python backend (it has {has}), so no archive of the catalog "
             f"loads; allowed: images of djl-inference; fix: image: {_GOOD_IMAGE}",
         )
     if endpoint.topology == "multi-model" and not image.multi_model:
-        yield _error(
+        yield error(
             "image-multi-model",
             f"endpoint.image: {endpoint.image!r} lacks the label "
             "com.amazonaws.sagemaker.capabilities.multi-models, which topology multi-model needs; "
@@ -72,7 +82,7 @@ def _image_misfits(endpoint: Endpoint, image: Image) -> Iterator[Misfit]:
 
 def _region_misfits(uri: ImageUri, region: str) -> Iterator[Misfit]:
     if uri.region != region:
-        yield _error(
+        yield error(
             "image-region",
             f"endpoint.image_uri: {str(uri)!r} lies in {uri.region}; allowed: a registry in the endpoint's own region, "
             f"{region}; fix: copy the image to {region}, or deploy to {uri.region}",
@@ -82,7 +92,7 @@ def _region_misfits(uri: ImageUri, region: str) -> Iterator[Misfit]:
 def _ami_misfits(endpoint: Endpoint, image: Image) -> Iterator[Misfit]:
     chosen, fitting = endpoint.inference_ami_version, default_inference_ami_version(image)
     if chosen not in {"default", "none", fitting} and fitting is not None:
-        yield _warning(
+        yield warning(
             "inference-ami-version",
             f"endpoint.inference_ami_version: {chosen!r} is not the one whose driver is known to fit {image.cuda}, "
             f"{fitting!r}; a driver that does not fit leaves the endpoint in Creating; fix: leave the key out",
@@ -91,7 +101,7 @@ def _ami_misfits(endpoint: Endpoint, image: Image) -> Iterator[Misfit]:
 
 def _key_misfits(endpoint: Endpoint) -> Iterator[Misfit]:
     if endpoint.kms_key is not None and has_own_disks(endpoint.instance_type):
-        yield _error(
+        yield error(
             "instance-kms-key",
             f"endpoint.kms_key: {endpoint.instance_type} keeps models on disks of its own (NVMe), which its hardware "
             "encrypts and which SageMaker encrypts with no key of yours (CreateEndpointConfig, KmsKeyId), so the key "
@@ -103,7 +113,7 @@ def _key_misfits(endpoint: Endpoint) -> Iterator[Misfit]:
 def _unknown_instance(endpoint: Endpoint, image: Image) -> Iterator[Misfit]:
     if image.accelerator == "neuron" and endpoint.instance_type.startswith(_NEURON_FAMILIES):
         return
-    yield _warning(
+    yield warning(
         "instance-type",
         f"endpoint.instance_type: {endpoint.instance_type!r} is in no table of this version, so nothing is checked for "
         "it; known: ml.g4dn, ml.g5, ml.g6, ml.g6e, ml.p2, ml.p3 and the x86 types of ml.c, ml.m and ml.r",
@@ -112,7 +122,7 @@ def _unknown_instance(endpoint: Endpoint, image: Image) -> Iterator[Misfit]:
 
 def _instance_misfits(endpoint: Endpoint, image: Image, instance: Instance) -> Iterator[Misfit]:
     if image.accelerator == "neuron":
-        yield _error(
+        yield error(
             "image-accelerator",
             f"endpoint.image: {endpoint.image!r} is built for Neuron, {endpoint.instance_type} has none; "
             f"allowed: ml.inf and ml.trn types; fix: image: {_GOOD_IMAGE}, or another instance_type",
@@ -120,7 +130,7 @@ def _instance_misfits(endpoint: Endpoint, image: Image, instance: Instance) -> I
     elif instance.gpus:
         yield from _gpu_misfits(endpoint, image, instance)
     elif image.accelerator == "gpu":
-        yield _warning(
+        yield warning(
             "image-accelerator",
             f"endpoint.image: {endpoint.image!r} is built for GPUs, {endpoint.instance_type} has none, so models run "
             "on the CPU and only with cpu.minWorkers and cpu.maxWorkers; fix: a GPU type such as ml.g5.xlarge, or the "
@@ -130,29 +140,21 @@ def _instance_misfits(endpoint: Endpoint, image: Image, instance: Instance) -> I
 
 def _gpu_misfits(endpoint: Endpoint, image: Image, instance: Instance) -> Iterator[Misfit]:
     if image.accelerator == "cpu":
-        yield _warning(
+        yield warning(
             "image-accelerator",
             f"endpoint.image: {endpoint.image!r} is built for CPUs, so the {instance.gpu_name} of "
             f"{endpoint.instance_type} is paid for and idle; fix: image: {_GOOD_IMAGE}, or a CPU type such as "
             "ml.c7i.xlarge",
         )
     if image.cuda_major is not None and not instance.runs_cuda(image.cuda_major):
-        yield _error(
+        yield error(
             "instance-cuda",
             f"endpoint.instance_type: the {instance.gpu_name} of {endpoint.instance_type} is too old for {image.cuda} "
             f"of {endpoint.image!r}; allowed: ml.g4dn, ml.g5 and newer; fix: instance_type: ml.g5.xlarge",
         )
     if endpoint.topology == "multi-model" and not instance.multi_model_gpu_documented:
-        yield _warning(
+        yield warning(
             "instance-multi-model",
             f"endpoint.instance_type: {endpoint.instance_type!r} is not among the GPU types that AWS documents for "
             "multi-model endpoints (one-GPU types of ml.g4dn, ml.g5, ml.p2, ml.p3); try it before you rely on it",
         )
-
-
-def _error(name: str, message: str) -> Misfit:
-    return Misfit(level="error", name=name, message=message)
-
-
-def _warning(name: str, message: str) -> Misfit:
-    return Misfit(level="warning", name=name, message=message)

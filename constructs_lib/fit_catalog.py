@@ -11,7 +11,7 @@ from cohost.plan.memory import plan_catalog, plan_demands
 from cohost.plan.required import derive
 from cohost.pricing import price_note, today
 from cohost.routing import SCALE_TO_ZERO
-from constructs_lib.fit import Misfit, some
+from constructs_lib.fit import Misfit, error, some, warning
 from constructs_lib.fit_component import component_misfits, startup_memory_misfits
 from constructs_lib.fit_engines import engine_misfits
 from constructs_lib.fit_network import network_misfits
@@ -50,7 +50,7 @@ def _memory_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterat
     except PlanError:  # a type that is in no table has a warning of its own
         return
     if plan.unknown:
-        yield _warning(
+        yield warning(
             "memory-unknown",
             f"models: {some(plan.unknown)} without a profile, so their memory is not checked; "
             f"fix: cohost models inspect {plan.unknown[0]} --write",
@@ -76,7 +76,7 @@ def _too_large(plan: MemoryPlan, model: ModelPlan) -> Misfit:
         if alone.gpu_fits
         else (alone.gpu_used_mib, alone.gpu_usable_mib, f"of one {plan.instance.gpu_name}")
     )
-    return _error(
+    return error(
         "model-memory",
         f"models.{model.name}: {model.demand.workers} workers take {used:,.0f} MiB {what} of {plan.instance_type}; "
         f"allowed: {limit:,.0f} MiB; fix: {first_change(alone)}",
@@ -86,13 +86,13 @@ def _too_large(plan: MemoryPlan, model: ModelPlan) -> Misfit:
 def _together(plan: MemoryPlan) -> Iterator[Misfit]:
     """Models that each fit but not together are loaded and unloaded in turns, which works and is slow."""
     if not plan.gpu_fits:
-        yield _warning(
+        yield warning(
             "gpu-memory",
             f"models: all workers take {plan.gpu_used_mib:,.0f} of {plan.gpu_usable_mib:,.0f} MiB of one "
             f"{plan.instance.gpu_name}, so models are unloaded for one another; first change: {first_change(plan)}",
         )
     if not plan.host_fits:
-        yield _warning(
+        yield warning(
             "host-memory",
             f"models: all workers take {plan.host_used_mib:,.0f} of {plan.instance.memory_mib:,} MiB of the host's "
             f"memory, so models are unloaded for one another; first change: {first_change(plan)}",
@@ -101,7 +101,7 @@ def _together(plan: MemoryPlan) -> Iterator[Misfit]:
 
 def _tight(plan: MemoryPlan) -> Iterator[Misfit]:
     if plan.tight:
-        yield _warning(
+        yield warning(
             "memory-tight",
             f"models: all workers take {plan.gpu_used_mib:,.0f} of {plan.gpu_usable_mib:,.0f} MiB of GPU and "
             f"{plan.host_used_mib:,.0f} of {plan.instance.memory_mib:,} MiB of host memory, which is within the plan's "
@@ -116,7 +116,7 @@ def _required_memory(catalog: Catalog, plan: MemoryPlan, profiles: Mapping[str, 
         needed = derive(model.name, entry, profiles[entry.model_id])
         stated = entry.gpu.required_memory_mb or entry.required_memory_mb
         if model.gpu is not None and stated is not None and stated < model.gpu.idle * model.demand.workers:
-            yield _warning(
+            yield warning(
                 "required-memory",
                 f"models.{model.name}: {stated} MiB are stated as required, its workers take "
                 f"{model.gpu.idle * model.demand.workers:,.0f} MiB of the GPU before their first call; "
@@ -130,14 +130,14 @@ def _worker_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
         return
     unbound = [name for name, entry in catalog.models.items() if entry.cpu is None]
     if unbound:
-        yield _warning(
+        yield warning(
             "cpu-workers-unbound",
             f"models: {some(unbound)} without cpu.minWorkers and cpu.maxWorkers, so the server starts one worker for "
             f"each of {instance.vcpus} cores; fix: cpu: {{minWorkers: 1, maxWorkers: 1}}",
         )
     workers = sum(entry.cpu.max_workers for entry in catalog.models.values() if entry.cpu is not None)
     if workers > instance.vcpus:
-        yield _warning(
+        yield warning(
             "cpu-workers",
             f"models: {workers} CPU workers on {instance.vcpus} vCPUs of {catalog.endpoint.instance_type} wait for one "
             "another under load; fix: fewer maxWorkers, or a type with more vCPUs",
@@ -147,7 +147,7 @@ def _worker_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
 def _revision_misfits(catalog: Catalog) -> Iterator[Misfit]:
     unpinned = [name for name, entry in catalog.models.items() if entry.revision is None and entry.from_hub]
     if unpinned:
-        yield _warning(
+        yield warning(
             "revision-not-pinned",
             f"models: {some(unpinned)} without a revision, so a push to the Hub changes what a new instance serves; "
             "fix: revision: the 40 digits of the commit that you tested",
@@ -158,7 +158,7 @@ def _offline_misfits(catalog: Catalog) -> Iterator[Misfit]:
     offline = [name for name in _OFFLINE_VARIABLES if catalog.endpoint.environment.get(name, "0") not in {"0", ""}]
     on_hub = [name for name, entry in catalog.models.items() if entry.from_hub]
     if offline and on_hub:
-        yield _error(
+        yield error(
             "hub-offline",
             f"endpoint.environment.{offline[0]}: keeps the container from fetching {some(on_hub)} from the Hub; "
             "allowed: with weights in S3 only; fix: take the variable out, or weights: s3 (`cohost weights push`)",
@@ -169,12 +169,4 @@ def _price_misfits(catalog: Catalog, prices: PriceList, region: str) -> Iterator
     instance_type = catalog.endpoint.instance_type
     price = prices.find(region, instance_type)
     if note := price_note(price, region, instance_type, today()):
-        yield _warning("price-unknown" if price is None else "price-old", f"endpoint.instance_type: {note}")
-
-
-def _error(name: str, message: str) -> Misfit:
-    return Misfit(level="error", name=name, message=message)
-
-
-def _warning(name: str, message: str) -> Misfit:
-    return Misfit(level="warning", name=name, message=message)
+        yield warning("price-unknown" if price is None else "price-old", f"endpoint.instance_type: {note}")

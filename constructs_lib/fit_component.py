@@ -12,7 +12,7 @@ from cohost.artifacts.verify import startup_faults
 from cohost.plan.capacity import first_change
 from cohost.render import files_of
 from cohost.routing import SCALE_TO_ZERO
-from constructs_lib.fit import Misfit
+from constructs_lib.fit import Misfit, error
 from constructs_lib.scale_to_zero_endpoint import STARTUP_ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def component_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
     yield from _environment_misfits(catalog)
     for name, entry in catalog.models.items():
         if entry.tensor_parallel_degree > 1:
-            yield _error(
+            yield error(
                 "component-accelerators",
                 f"models.{name}.tensor_parallel_degree: {entry.tensor_parallel_degree} GPUs for a worker, where a copy "
                 "of the component has one, so the server would not start; allowed: 1 with topology scale-to-zero; fix: "
@@ -43,7 +43,7 @@ def component_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
             )
     models = {name: files_of(entry, image, _ANY_BUCKET) for name, entry in catalog.models.items()}
     for fault in startup_faults(models):
-        yield _error("startup-model", f"{fault}; as it is, the server ends at its start, and all models with it")
+        yield error("startup-model", f"{fault}; as it is, the server ends at its start, and all models with it")
 
 
 def startup_memory_misfits(catalog: Catalog, plan: MemoryPlan) -> Iterator[Misfit]:
@@ -53,7 +53,7 @@ def startup_memory_misfits(catalog: Catalog, plan: MemoryPlan) -> Iterator[Misfi
         (plan.host_fits, "the host's memory", plan.host_used_mib, plan.instance.memory_mib),
     ):
         if not fits:
-            yield _error(
+            yield error(
                 "startup-memory",
                 f"models: all workers take {used:,.0f} of {limit:,.0f} MiB of {what}, and topology {SCALE_TO_ZERO} "
                 f"holds all models at once; allowed: {limit:,.0f} MiB; fix: {first_change(plan)}, or topology: "
@@ -76,7 +76,7 @@ def _stated_memory_misfits(entry: ModelEntry, model: ModelPlan, plan: MemoryPlan
     for key, required, free in stated:
         left = free - (entry.reserved_memory_mb or 0)
         if required is not None and required > left:
-            yield _error(
+            yield error(
                 "startup-memory",
                 f"models.{model.name}.{key}: {required:,} MiB are not free once the others are loaded, so the "
                 f"server would not start; allowed: {max(left, 0):,.0f} MiB; fix: lower it, or leave memory keys out",
@@ -87,18 +87,14 @@ def _environment_misfits(catalog: Catalog) -> Iterator[Misfit]:
     for name, value in catalog.endpoint.environment.items():
         wanted = STARTUP_ENVIRONMENT.get(name)
         if wanted is not None and value.casefold() != wanted.casefold():
-            yield _error(
+            yield error(
                 "startup-environment",
                 f"endpoint.environment.{name}: {value!r} keeps the container from loading all models before it "
                 f"answers; allowed: {wanted!r}; fix: take the variable out",
             )
         elif name in _OTHER_MODEL:
-            yield _error(
+            yield error(
                 "startup-environment",
                 f"endpoint.environment.{name}: makes the server look for other models than those of the catalog; "
                 "allowed: without it; fix: take the variable out",
             )
-
-
-def _error(name: str, message: str) -> Misfit:
-    return Misfit(level="error", name=name, message=message)

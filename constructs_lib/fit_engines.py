@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from cohost.engines.facts import TRANSFORMERS_SDPA
 from cohost.engines.model_facts import facts_of
 from cohost.engines.rules import head_faults
-from constructs_lib.fit import Misfit
+from constructs_lib.fit import Misfit, error, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ def engine_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterato
 
 def _task_misfits(model: ModelFacts) -> Iterator[Misfit]:
     for reason in head_faults(model):
-        yield _error(
+        yield error(
             "model-task",
             f"models.{model.name}.task: {model.task!r} does not suit {model.model_id}: {reason.text} "
             f"({reason.source}); allowed: what the model was trained for; fix: another task, such as "
@@ -40,22 +40,14 @@ def _task_misfits(model: ModelFacts) -> Iterator[Misfit]:
 def _attention_misfits(model: ModelFacts, entry: ModelEntry) -> Iterator[Misfit]:
     attention = None if entry.batched is None else entry.batched.attention
     if model.deberta and attention == "sdpa":
-        yield _error(
+        yield error(
             "model-attention",
             f"models.{model.name}.batched.attention: 'sdpa' fails to load with {model.architecture} "
             f"({TRANSFORMERS_SDPA}); allowed: auto, eager, {', '.join(_OF_DEBERTA)}; fix: leave attention out",
         )
     if attention in _OF_DEBERTA and model.model_type is not None and not model.deberta:
-        yield _warning(
+        yield warning(
             "attention-unused",
             f"models.{model.name}.batched.attention: {attention!r} is for DeBERTa, and {model.model_id} is "
             f"{model.model_type}, which runs as if it were not written; fix: leave attention out",
         )
-
-
-def _error(name: str, message: str) -> Misfit:
-    return Misfit(level="error", name=name, message=message)
-
-
-def _warning(name: str, message: str) -> Misfit:
-    return Misfit(level="warning", name=name, message=message)

@@ -206,8 +206,8 @@ def test_every_check_in_the_sources_is_listed() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "constructs_lib").glob("fit*.py"))
     # What follows from the day of the synth is told by the stack itself.
     stacks = "".join(path.read_text() for path in (ROOT / "stacks").glob("*.py"))
-    errors = set(re.findall(r'_error\(\s*"([\w-]+)"', sources)) | set(re.findall(r"\[lmi-cohost:([\w-]+)\]", stacks))
-    warnings = set(re.findall(r'_warning\(\s*"([\w-]+)"', sources)) | {"price-unknown", "price-old"}
+    errors = set(re.findall(r'\berror\(\s*"([\w-]+)"', sources)) | set(re.findall(r"\[lmi-cohost:([\w-]+)\]", stacks))
+    warnings = set(re.findall(r'\bwarning\(\s*"([\w-]+)"', sources)) | {"price-unknown", "price-old"}
     assert errors == set(check_ids.ERRORS)
     assert warnings == set(check_ids.WARNINGS)
 
