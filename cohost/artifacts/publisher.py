@@ -84,8 +84,13 @@ class Publisher:
         self.sweep(keep=current)
         wanted = _digests(models)
         now = self._store.read(current) if current is not None else None
-        others = (self._store.read(other) for other in self._store.generations() if other != current)
-        chosen = choose(wanted, now, (other for other in others if self._was_published_from(other.id, wanted)))
+        others = (
+            self._store.read(other)
+            for other in self._store.generations()
+            # Asked first: that takes a listing and a small object, reading a generation a request for each archive.
+            if other != current and self._was_published_from(other, wanted)
+        )
+        chosen = choose(wanted, now, others)
         move = self._move(left=current, published_from=published_from, trial=chosen is None)
         return self._publish(models, move) if chosen is None else self._fill(chosen, models, previous, move)
 
