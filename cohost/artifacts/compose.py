@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .bucket import DIGEST, Bucket, OccupiedError
+from .bucket import DIGEST, Bucket
 from .packed import part_of, tail
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ComposingBucket(Bucket):
         facts = source.facts(part.key)
         ending = tail(files, facts["Metadata"])
         if facts["ContentLength"] < LEAST_PART_BYTES:
-            self.put_archive(key, source.read(part.key) + ending, digest)
+            self.put_archive(key, source.get(part.key) + ending, digest)
         else:
             self._compose(key, part, facts, ending, digest)
 
@@ -52,11 +52,6 @@ class ComposingBucket(Bucket):
         """Size, ETag and metadata of an object."""
         with self._request("read", key):
             return self._client.head_object(Bucket=self._name, Key=key)
-
-    def read(self, key: str) -> bytes:
-        """A small object's content."""
-        with self._request("read", key):
-            return self._client.get_object(Bucket=self._name, Key=key)["Body"].read()
 
     def _compose(self, key: str, part: Part, facts: HeadObjectOutputTypeDef, ending: bytes, digest: str) -> None:
         with self._request("written", key):
@@ -127,6 +122,3 @@ def _ranges(size: int) -> list[tuple[int, int]]:
     count = max(1, size // COPY_BYTES)
     starts = [number * COPY_BYTES for number in range(count)]
     return list(zip(starts, [*(start - 1 for start in starts[1:]), size - 1], strict=True))
-
-
-__all__ = ["ComposingBucket", "OccupiedError"]
