@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import aws_cdk as cdk
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
 from cohost.routing import ARCHIVE_SUFFIX, own_component_name
-from constructs_lib.hosted_endpoint import VARIANT_NAME, HostedEndpoint
+from constructs_lib.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -139,14 +137,7 @@ class ModelComponent(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self.component_name = component_name
-        # SageMaker would create the group itself, without retention, and leave it behind.
-        log_group = logs.LogGroup(
-            self,
-            "Logs",
-            log_group_name=f"/aws/sagemaker/InferenceComponents/{component_name}",
-            retention=logs.RetentionDays.ONE_MONTH,
-            removal_policy=cdk.RemovalPolicy.DESTROY,
-        )
+        log_group = add_log_group(self, "Logs", f"/aws/sagemaker/InferenceComponents/{component_name}")
         role.allow_logs(log_group)
         self._component = sagemaker.CfnInferenceComponent(
             self,

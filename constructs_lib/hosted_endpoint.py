@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 VARIANT_NAME: Final = "AllTraffic"
 
 
+def add_log_group(scope: Construct, construct_id: str, name: str) -> logs.LogGroup:
+    """A group that SageMaker would make itself, without retention, and leave behind."""
+    return logs.LogGroup(
+        scope,
+        construct_id,
+        log_group_name=name,
+        retention=logs.RetentionDays.ONE_MONTH,
+        removal_policy=cdk.RemovalPolicy.DESTROY,
+    )
+
+
 class HostedEndpoint(EndpointMetrics, Construct):
     """A SageMaker endpoint under construction: a topology adds its model and its variant.
 
@@ -44,7 +55,7 @@ class HostedEndpoint(EndpointMetrics, Construct):
         super().__init__(scope, construct_id)
         self.endpoint_name = endpoint_name
         self.variant_name = VARIANT_NAME
-        self.log_group = self._add_log_group("Logs", f"/aws/sagemaker/Endpoints/{endpoint_name}")
+        self.log_group = add_log_group(self, "Logs", f"/aws/sagemaker/Endpoints/{endpoint_name}")
         self.execution_role = ExecutionRole(self, "ExecutionRole", image=image, log_group=self.log_group)
         store.grant_read(self.execution_role.role)
         self.endpoint_config_name: str
@@ -77,16 +88,6 @@ class HostedEndpoint(EndpointMetrics, Construct):
     def _invoked_arns(self) -> list[str]:
         """What a caller needs the right to invoke."""
         return [self.endpoint_arn]
-
-    def _add_log_group(self, construct_id: str, name: str) -> logs.LogGroup:
-        """A group that SageMaker would make itself, without retention, and leave behind."""
-        return logs.LogGroup(
-            self,
-            construct_id,
-            log_group_name=name,
-            retention=logs.RetentionDays.ONE_MONTH,
-            removal_policy=cdk.RemovalPolicy.DESTROY,
-        )
 
     def _add_model(self, container: sagemaker.CfnModel.ContainerDefinitionProperty) -> sagemaker.CfnModel:
         model = sagemaker.CfnModel(

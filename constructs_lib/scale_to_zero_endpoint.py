@@ -15,7 +15,7 @@ from cohost.instances import INSTANCES
 from constructs_lib.alarmed_step import IdlePolicy, WakePolicy
 from constructs_lib.autoscaling import Autoscaling
 from constructs_lib.endpoint_metrics import INVOCATION_NAMESPACE
-from constructs_lib.hosted_endpoint import VARIANT_NAME, HostedEndpoint
+from constructs_lib.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,8 +89,8 @@ class ScaleToZeroEndpoint(HostedEndpoint):
     ) -> None:
         super().__init__(scope, construct_id, endpoint_name=endpoint_name, store=store, image=image)
         self.component_name = component_name
-        self.component_log_group = self._add_log_group(
-            "ComponentLogs", f"/aws/sagemaker/InferenceComponents/{component_name}"
+        self.component_log_group = add_log_group(
+            self, "ComponentLogs", f"/aws/sagemaker/InferenceComponents/{component_name}"
         )
         self.execution_role.allow_logs(self.component_log_group)
         model = self._add_model(
