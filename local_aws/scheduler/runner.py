@@ -118,8 +118,9 @@ class Scheduler:
                 return
             try:
                 self.look()
-            except (BotoCoreError, ClientError):
-                _LOGGER.exception("the schedules could not be read")
+            except Exception:
+                # Without this thread no schedule would come any more.
+                _LOGGER.exception("the schedules could not be acted out")
 
     def _reload(self) -> None:
         found: dict[Key, _Entry] = {}
@@ -192,6 +193,9 @@ class Scheduler:
             _LOGGER.warning("schedule %s: given up after %d tries: %s", "/".join(key), entry.attempts, error)
         except TargetError as error:
             _LOGGER.warning("schedule %s: %s", "/".join(key), error)
+        except Exception:
+            # Left due it would fail again at every look, before the calls behind it.
+            _LOGGER.exception("schedule %s: given up", "/".join(key))
         self._finish(key, entry, now)
 
     @staticmethod

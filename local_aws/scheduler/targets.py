@@ -50,7 +50,7 @@ def invoke(target: Mapping[str, Any], clients: Clients, region: str) -> None:
 
     Raises:
         ClientError: the service refused it.
-        TargetError: see `check_target`.
+        TargetError: see `check_target`; or the service has no such action.
     """
     check_target(target)
     arn = str(target["Arn"])
@@ -60,7 +60,11 @@ def invoke(target: Mapping[str, Any], clients: Clients, region: str) -> None:
     _, _, tail = arn.partition("aws-sdk:")
     service, _, action = tail.partition(":")
     client: Any = clients.get(_HYPHENATED.get(service, service), region)
-    getattr(client, xform_name(action))(**_parameters(target))
+    method = xform_name(action)
+    # A client has other attributes too, and none of them is to be called.
+    if method not in client.meta.method_to_api_mapping:
+        raise TargetError(f"Target.Arn {arn}: {service} has no action {action}; fix: the API's name in camel case")
+    getattr(client, method)(**_parameters(target))
 
 
 def _parameters(target: Mapping[str, Any]) -> dict[str, Any]:

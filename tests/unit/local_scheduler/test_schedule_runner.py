@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
 START = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 DELETE = "arn:aws:scheduler:::aws-sdk:sagemaker:deleteEndpoint"
 TOPIC = "arn:aws:sns:us-east-1:123456789012:alarms"
+ACTIONS = {
+    "delete_endpoint": "DeleteEndpoint",
+    "publish": "Publish",
+    "register_scalable_target": "RegisterScalableTarget",
+}
 
 
 class World:
@@ -27,6 +34,9 @@ class World:
         self.schedules: dict[str, dict[str, Any]] = {}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.refusals = 0
+        self.faults = 0
+        self.broken = ""
+        self.meta = SimpleNamespace(method_to_api_mapping=ACTIONS)
 
     def now(self) -> float:
         """The clock."""
@@ -45,6 +55,9 @@ class World:
 
     def paginate(self) -> list[dict[str, Any]]:
         """One page."""
+        if self.faults:
+            self.faults -= 1
+            raise LookupError("no such page")
         return [{"Schedules": [{"GroupName": "g", "Name": name} for name in self.schedules]}]
 
     def get_schedule(self, *, GroupName: str, Name: str) -> dict[str, Any]:  # noqa: N803 - boto3's names
@@ -60,10 +73,14 @@ class World:
         del self.schedules[Name]
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """Any other call is a target's."""
+        """Any other call is a target's; a client has no methods but its actions."""
+        if name not in ACTIONS:
+            raise AttributeError(name)
 
         def call(**arguments: Any) -> None:
             self.calls.append((name, arguments))
+            if name == self.broken:
+                raise LookupError("unforeseen")
             if self.refusals:
                 self.refusals -= 1
                 raise ClientError({"Error": {"Code": "ValidationException", "Message": "in progress"}}, name)
@@ -203,6 +220,52 @@ def test_expression_that_nobody_can_read_stops_no_other(watch: Watch) -> None:
     watch.put(a=schedule("in(5 minutes)"), b=schedule("at(2026-11-30T20:00:00)"))
     watch.pass_time(hours=9)
     assert len(watch.world.calls) == 1
+
+
+@pytest.mark.parametrize("action", ["conquerEndpoint", "meta"])
+def test_action_that_the_service_lacks_stops_no_other(watch: Watch, action: str) -> None:
+    """A misspelt action passes the deploy; it is done with at its time, and the schedules behind it still come."""
+    misspelt = {"Arn": f"arn:aws:scheduler:::aws-sdk:sagemaker:{action}", "Input": "{}"}
+    watch.put(
+        a=schedule("at(2026-11-30T20:00:00)", Target=misspelt, ActionAfterCompletion="DELETE"),
+        b=schedule("at(2026-11-30T20:01:00)"),
+    )
+    watch.pass_time(hours=9)
+    assert watch.world.calls == [("delete_endpoint", {"EndpointName": "e"})]
+    assert list(watch.world.schedules) == ["b"]
+
+
+def test_call_that_fails_in_an_unforeseen_way_stops_no_other(watch: Watch) -> None:
+    """It is given up, so that neither the calls behind it nor the next looks fail by it."""
+    watch.world.broken = "publish"
+    watch.put(
+        a=schedule("at(2026-11-30T20:00:00)", Target={"Arn": TOPIC}),
+        b=schedule("at(2026-11-30T20:01:00)"),
+    )
+    watch.pass_time(hours=9)
+    assert [name for name, _ in watch.world.calls] == ["publish", "delete_endpoint"]
+
+
+def test_fault_of_one_look_does_not_end_the_watch(watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever goes wrong while schedules are read or called is logged, and later schedules still come."""
+    watch.world.faults = 1
+    watch.scheduler.start()
+    try:
+        watch.scheduler.watch("us-east-1")
+        _wait_for(lambda: not watch.world.faults)
+        watch.world.schedules["a"] = schedule("rate(1 hour)")
+        watch.scheduler.watch("us-east-1")
+        _wait_for(lambda: watch.world.calls)
+    finally:
+        watch.scheduler.stop()
+    assert "no such page" in caplog.text
+
+
+def _wait_for(condition: Callable[[], object], limit_s: float = 60) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
