@@ -16,7 +16,7 @@ from constructs_lib.multi_model_endpoint import MultiModelEndpoint
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.onnx_archives import GENERATION, PREFIX, OnnxArchives
 from stacks.designs import add_outputs, annotate, as_own
-from stacks.parts import image_uri
+from stacks.parts import add_tags, image_uri
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -46,8 +46,7 @@ class CpuOnnxStack(cdk.Stack):
             tags=catalog.tags,
             **kwargs,
         )
-        for key, value in catalog.tags.items():
-            cdk.Tags.of(self).add(key, value)
+        add_tags(self, catalog.tags)
         design = cpu_design(catalog)
         own = as_own(
             catalog,

@@ -16,7 +16,7 @@ from constructs_lib.model_bucket import ModelBucket
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.weights import weights_of
 from stacks.designs import add_outputs, annotate, as_own
-from stacks.parts import add_store, image_uri, inference_ami_version
+from stacks.parts import add_store, add_tags, image_uri, inference_ami_version
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -46,8 +46,7 @@ class InferenceComponentsStack(cdk.Stack):
             tags=catalog.tags,
             **kwargs,
         )
-        for key, value in catalog.tags.items():
-            cdk.Tags.of(self).add(key, value)
+        add_tags(self, catalog.tags)
         named = None if catalog.designs is None else catalog.designs.inference_components
         design = InferenceComponents() if named is None else named
         own = as_own(

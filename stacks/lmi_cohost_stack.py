@@ -20,7 +20,7 @@ from constructs_lib.network import ContainerNetwork
 from constructs_lib.spend_guard import SpendGuard
 from constructs_lib.weights import weights_of
 from stacks.endpoints import add_endpoint
-from stacks.parts import add_findings, add_store, example_call, image_uri
+from stacks.parts import add_findings, add_store, add_tags, example_call, image_uri
 from stacks.watching import add_data_capture, add_expiry, add_guardrails, add_monitoring
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ class LmiCohostStack(cdk.Stack):
             termination_protection=catalog.termination_protection,
             **kwargs,
         )
-        # Stack tags reach what CloudFormation can tag; these stand in the template, where a review sees them.
-        for key, value in catalog.tags.items():
-            cdk.Tags.of(self).add(key, value)
+        add_tags(self, catalog.tags)
         image = parse_image(catalog.endpoint.image)
         uri = image_uri(catalog.endpoint, self.region)
         keep = catalog.storage.on_destroy == "keep"

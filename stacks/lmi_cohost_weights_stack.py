@@ -8,6 +8,7 @@ import aws_cdk as cdk
 
 from cohost.weights.place import bucket_name
 from constructs_lib.weights_bucket import WeightsBucket
+from stacks.parts import add_tags
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -26,8 +27,7 @@ class LmiCohostWeightsStack(cdk.Stack):
             tags=catalog.tags,
             **kwargs,
         )
-        for key, value in catalog.tags.items():
-            cdk.Tags.of(self).add(key, value)
+        add_tags(self, catalog.tags)
         bucket = WeightsBucket(
             self,
             "Weights",

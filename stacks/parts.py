@@ -46,6 +46,16 @@ def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
             return verbatim
 
 
+def add_tags(stack: cdk.Stack, tags: Mapping[str, str]) -> None:
+    """Tag every resource of a stack.
+
+    The tags of the stack itself reach what CloudFormation can tag; these stand in the template, where a review sees
+    them.
+    """
+    for key, value in tags.items():
+        cdk.Tags.of(stack).add(key, value)
+
+
 def add_findings(stack: cdk.Stack, found: Iterable[Misfit], acknowledged: Container[str]) -> None:
     """Tell of what does not fit as the stack's errors and warnings; an acknowledged warning is left out."""
     annotations = cdk.Annotations.of(stack)
