@@ -1,4 +1,4 @@
-"""How a construct accepts a finding of cdk-nag: by id, with a true reason, on itself alone."""
+"""How a construct accepts a finding of cdk-nag or cfn-lint: by id, with a true reason, on itself alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_lambda as lambda_
     from constructs import IConstruct
 
 
@@ -17,6 +18,23 @@ def acknowledge(construct: IConstruct, rule: str, *, reason: str, finding: str |
     """
     rule_id = rule if finding is None else f"{rule}[{finding}]"
     cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=rule_id, reason=reason))
+
+
+def accept_lint(construct: IConstruct, rule: str, *, reason: str) -> None:
+    """Accept a finding of cfn-lint on the one resource of a construct."""
+    resource = construct.node.default_child
+    if isinstance(resource, cdk.CfnResource):
+        resource.add_metadata("cfn-lint", {"config": {"ignore_checks": [rule]}, "reason": reason})
+
+
+def accept_function(function: lambda_.Function) -> None:
+    """Accept what is found on every function of this project's own."""
+    acknowledge(
+        function,
+        "AwsSolutions-L1",
+        reason="The handler is tested on Python 3.11 to 3.13; it moves to a newer runtime when its tests do.",
+    )
+    accept_lint(function, "W3005", reason="The CDK lets every function depend on its role, which it refers to too.")
 
 
 def arn_finding(resource: IConstruct, path: str) -> str:

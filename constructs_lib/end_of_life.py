@@ -12,7 +12,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 import cohost.artifacts
-from constructs_lib.acknowledgements import acknowledge
+from constructs_lib.acknowledgements import accept_function
 
 RESOURCE_TYPE: Final = "Custom::LmiEndOfLife"
 
@@ -78,13 +78,5 @@ class EndOfLife(Construct):
             log_group=log_group,
             role=role,
         )
-        acknowledge(
-            function,
-            "AwsSolutions-L1",
-            reason="The handler is tested on Python 3.11 to 3.13; it moves to a newer runtime when its tests do.",
-        )
-        resource = function.node.default_child
-        if isinstance(resource, cdk.CfnResource):
-            reason = "The CDK lets every function depend on its role, which it refers to too."
-            resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["W3005"]}, "reason": reason})
+        accept_function(function)
         return function

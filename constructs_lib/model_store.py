@@ -14,7 +14,7 @@ from constructs import Construct
 
 from cohost.artifacts.request import BUNDLE
 from cohost.artifacts.wheels import wheel_reference
-from constructs_lib.acknowledgements import acknowledge, arn_finding
+from constructs_lib.acknowledgements import accept_function, acknowledge, arn_finding
 from constructs_lib.publisher_code import publisher_code
 from constructs_lib.store_event import event_fault
 
@@ -156,14 +156,7 @@ class ModelStore(Construct):
             log_group=log_group,
             role=self._role(log_group),
         )
-        acknowledge(
-            function,
-            "AwsSolutions-L1",
-            reason="The handler is tested on Python 3.11 to 3.13; it moves to a newer runtime when its tests do.",
-        )
-        _accept_lint(
-            function, "W3005", reason="The CDK lets every function depend on its role, which it refers to too."
-        )
+        accept_function(function)
         return function
 
     def _role(self, log_group: logs.LogGroup) -> iam.Role:
@@ -198,10 +191,3 @@ class ModelStore(Construct):
         resource = self._resource.node.default_child
         if isinstance(resource, cdk.CfnResource):
             resource.apply_removal_policy(cdk.RemovalPolicy.RETAIN, apply_to_update_replace_policy=False)
-
-
-def _accept_lint(construct: Construct, rule: str, *, reason: str) -> None:
-    """Accept a finding of cfn-lint on the one resource of a construct."""
-    resource = construct.node.default_child
-    if isinstance(resource, cdk.CfnResource):
-        resource.add_metadata("cfn-lint", {"config": {"ignore_checks": [rule]}, "reason": reason})
