@@ -58,6 +58,11 @@ class Bucket:
         """All keys below a prefix, in S3's order."""
         return [item["Key"] for page in self._pages(Prefix=prefix) for item in page.get("Contents", [])]
 
+    def has(self, key: str) -> bool:
+        """Whether an object of just this key is there."""
+        # S3 answers 403 for a missing key to a role that may list below a prefix only, so it is not asked for.
+        return key in self.keys(key)
+
     def digest(self, key: str) -> str | None:
         """The content digest of an archive written here; "" for an object of another origin, None for no object."""
         with self._request("read", key):

@@ -60,8 +60,7 @@ class History:
     def served(self) -> Served | None:
         """What is served as of the last event that succeeded; None where nothing was ever kept."""
         key = self._layout.served()
-        # S3 answers 403 for a missing key to a role that may list below a prefix only, so it is not asked for.
-        if key not in self._bucket.keys(key):
+        if not self._bucket.has(key):
             return None
         said = self._read(key)
         return Served(generation=said["generation"], keep=said["keep"], resource=said["resource"])
@@ -76,7 +75,7 @@ class History:
 
     def leave(self, generation: str, properties: Mapping[str, Any]) -> None:
         """Notes what a generation that an update is about to replace was published from; one on trial never served."""
-        if self._layout.trial(generation) in self._bucket.keys(self._layout.trial(generation)):
+        if self._bucket.has(self._layout.trial(generation)):
             return
         older = [key for key, left in self._left() if left == generation]
         kept = {name: value for name, value in properties.items() if name not in _OF_THE_PLACE}
