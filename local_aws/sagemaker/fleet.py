@@ -28,7 +28,9 @@ class Fleet:
         self.variants: dict[str, Variant] = {plan.name: _variant(endpoint_name, plan, host) for plan in plans}
         self._credits = dict.fromkeys(self.variants, 0.0)
         self._use = {
-            name: MachineUse(host.metrics.variant_meter(endpoint_name, name), host.clock, host.state_dir)
+            name: MachineUse(
+                host.metrics.variant_meter(endpoint_name, name), host.clock, host.state_dir, host.processor
+            )
             for name in self.variants
         }
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.container import StartContainer
     from local_aws.sagemaker.front import Front
     from local_aws.sagemaker.log_shipping import LogShipper
+    from local_aws.sagemaker.machine_use import Processor
     from local_aws.sagemaker.metrics import Metrics
     from local_aws.sagemaker.quotas import Quotas
     from local_aws.sagemaker.settings import Settings
@@ -68,3 +69,4 @@ class Host:
     metrics: Metrics
     logs: LogShipper
     clock: Clock
+    processor: Processor

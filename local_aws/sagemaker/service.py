@@ -24,6 +24,7 @@ from local_aws.sagemaker.host import Host
 from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.introspection import snapshot
 from local_aws.sagemaker.log_shipping import LogShipper
+from local_aws.sagemaker.machine_use import Processor
 from local_aws.sagemaker.metrics import Metrics
 from local_aws.sagemaker.operations import operations
 from local_aws.sagemaker.quotas import Quotas
@@ -99,6 +100,7 @@ class SageMaker:
             metrics=Metrics(front, history),
             logs=LogShipper(front),
             clock=Clock() if clock is None else clock,
+            processor=Processor(),
         )
         changes = Changes()
         self._deployments = Deployments(self._records.endpoints, self._host, changes)
@@ -108,6 +110,7 @@ class SageMaker:
 
     async def startup(self) -> None:
         """Start what works in the background. Call it once, in the event loop that serves `asgi`."""
+        self._host.processor.prime()
         await asyncio.to_thread(service_model, "sagemaker")
         await asyncio.to_thread(service_model, "sagemaker-runtime")
         self._background = [asyncio.create_task(work()) for work in (self._publish_for_ever, self._report_for_ever)]

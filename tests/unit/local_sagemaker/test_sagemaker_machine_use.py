@@ -1,0 +1,53 @@
+"""What instances report of the machine that they share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from local_aws.sagemaker.machine_use import MachineUse, Processor
+from local_aws.scaling.clock import Clock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+class Desk:
+    """A time of the test's own, a machine that has been half busy since it was asked last, and what is reported."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.asked = self.time
+        self.reported: list[tuple[str, float]] = []
+
+    def now(self) -> float:
+        """The time in seconds."""
+        return self.time
+
+    def cpu_percent(self, *, percpu: bool) -> list[float]:
+        """Of two cores; nothing has passed between two questions at one time, and so nothing was used."""
+        assert percpu
+        passed, self.asked = self.time > self.asked, self.time
+        return [50.0, 25.0] if passed else [0.0, 0.0]
+
+    def count(self, name: str, value: float, *, namespace: str) -> None:
+        """A variant's meter."""
+        assert namespace == "/aws/sagemaker/Endpoints"
+        self.reported.append((name, value))
+
+
+def test_every_variant_reports_the_use_of_the_same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question is asked once for all of them: asked again at once, the machine would say that it is idle."""
+    desk = Desk()
+    monkeypatch.setattr(psutil, "cpu_percent", desk.cpu_percent)
+    processor = Processor(now=desk.now)
+    meter: Any = desk
+    variants = [MachineUse(meter, Clock(machine=desk.now), tmp_path, processor) for _ in range(3)]
+    for _ in range(2):
+        desk.time += 60
+        for variant in variants:
+            variant.report(1)
+    assert [value for name, value in desk.reported if name == "CPUUtilization"] == [75.0] * 6
