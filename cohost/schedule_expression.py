@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 ALLOWED_EXPRESSION: Final = "cron(minutes hours day month weekday year), rate(number unit) or at(yyyy-mm-ddThh:mm:ss)"
 
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-_MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
-_DAYS: Final = {"SUN": 1, "MON": 2, "TUE": 3, "WED": 4, "THU": 5, "FRI": 6, "SAT": 7}
+MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
+DAYS: Final = {"SUN": 1, "MON": 2, "TUE": 3, "WED": 4, "THU": 5, "FRI": 6, "SAT": 7}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +37,12 @@ _CRON_FIELDS: Final = (
     _Kind(name="minutes", least=0, most=59, names={}, also=_NOTHING),
     _Kind(name="hours", least=0, most=23, names={}, also=_NOTHING),
     _Kind(name="day of the month", least=1, most=31, names={}, also=re.compile(r"\?|L|LW|([1-9]|[12]\d|3[01])W")),
-    _Kind(name="month", least=1, most=12, names=_MONTHS, also=_NOTHING),
-    _Kind(name="day of the week", least=1, most=7, names=_DAYS, also=re.compile(r"\?|L|[1-7]L|[1-7]#[1-5]")),
+    _Kind(name="month", least=1, most=12, names=MONTHS, also=_NOTHING),
+    _Kind(name="day of the week", least=1, most=7, names=DAYS, also=re.compile(r"\?|L|[1-7]L|[1-7]#[1-5]")),
     _Kind(name="year", least=1970, most=2199, names={}, also=_NOTHING),
 )
 _DAY_OF_MONTH, _DAY_OF_WEEK = 2, 4
-_RATE = re.compile(r"rate\(([1-9]\d{0,5}) (minute|hour|day)(s?)\)")
+RATE: Final = re.compile(r"rate\(([1-9]\d{0,5}) (minute|hour|day)(s?)\)")
 _AT = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
 _CRON = re.compile(r"cron\(([^()]*)\)")
 
@@ -66,7 +66,7 @@ def _faults(text: str) -> Iterator[tuple[str, str]]:
         yield from _cron_faults(match[1].split())
     elif match := _AT.fullmatch(text):
         yield from _at_faults(match[1])
-    elif match := _RATE.fullmatch(text):
+    elif match := RATE.fullmatch(text):
         value, unit, plural = match.groups()
         if (value == "1") == bool(plural):
             yield f"{value} goes with {unit}{'' if value == '1' else 's'}", "mend the unit"

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import calendar
 import datetime as dt
-import re
 import zoneinfo
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from cohost.schedule_expression import DAYS, MONTHS, RATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _UNITS: Final = {"minute": 60, "hour": 3600, "day": 86400}
-_RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
-_MONTHS: Final = {name.upper(): number for number, name in enumerate(calendar.month_abbr) if name}
-_DAYS: Final = {"SUN": 1, "MON": 2, "TUE": 3, "WED": 4, "THU": 5, "FRI": 6, "SAT": 7}
 # A day that exists at all comes within that: the 29th of February on a given weekday is the rarest.
 _LOOK_AHEAD_DAYS: Final = 366 * 29
 
@@ -33,7 +31,7 @@ def next_time(expression: str, timezone: str, after: float, *, start: float) -> 
         after: seconds since 1970.
         start: what a rate is counted from.
     """
-    if match := _RATE.fullmatch(expression):
+    if match := RATE.fullmatch(expression):
         every = int(match[1]) * _UNITS[match[2]]
         return start + (max(int((after - start) // every), 0) + 1) * every
     zone = zoneinfo.ZoneInfo(timezone)
@@ -62,7 +60,7 @@ class _Cron:
             minutes=sorted(_values(minutes, 0, 59)),
             hours=sorted(_values(hours, 0, 23)),
             day_of_month=day_of_month,
-            months=frozenset(_values(months, 1, 12, _MONTHS)),
+            months=frozenset(_values(months, 1, 12, MONTHS)),
             day_of_week=day_of_week,
             years=frozenset(_values(years, 1970, 2199)),
         )
@@ -97,13 +95,13 @@ def _is_day_of_month(item: str, day: dt.date) -> bool:
 def _is_day_of_week(item: str, day: dt.date) -> bool:
     weekday = day.isoweekday() % 7 + 1
     if item == "L":
-        return weekday == _DAYS["SAT"]
+        return weekday == DAYS["SAT"]
     if item.endswith("L"):
         return weekday == int(item[:-1]) and (day + dt.timedelta(days=7)).month != day.month
     wanted, number_sign, which = item.partition("#")
     if number_sign:
         return weekday == int(wanted) and (day.day - 1) // 7 + 1 == int(which)
-    return weekday in _values(item, 1, 7, _DAYS)
+    return weekday in _values(item, 1, 7, DAYS)
 
 
 def _nearest_weekday(day: dt.date) -> dt.date:
