@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -65,10 +65,12 @@ def verify_bundle(path: Path) -> list[Fault]:
             f"plain files at the root: {shown(stray)}; with one of them the server takes all folders for one model"
         )
         faults.append(Fault("stray-file", message, "pack folders only"))
-    folders = sorted({name.partition("/")[0] for name in files if "/" in name})
-    for folder in folders:
-        start = f"{folder}/"
-        held = {name.removeprefix(start): member for name, member in files.items() if name.startswith(start)}
+    folders: defaultdict[str, dict[str, Member]] = defaultdict(dict)
+    for name, member in files.items():
+        folder, slash, rest = name.partition("/")
+        if slash:
+            folders[folder][rest] = member
+    for folder, held in sorted(folders.items()):
         faults += [replace(fault, message=f"{folder}: {fault.message}") for fault in _check_folder(held)]
     return faults
 
