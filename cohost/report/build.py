@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from cohost.report.endpoint_metrics import metrics_of
-from cohost.report.errors import ReportError
 from cohost.report.markdown import markdown
+from cohost.report.output import write_texts
 from cohost.report.page import page
 from cohost.report.run import load_run
 from cohost.report.summary import RunSummary, summarise
@@ -67,11 +67,5 @@ def write_report(results: Sequence[Path], out: Path, session: Any | None = None)
         written.schema: json.dumps(Report.model_json_schema(), indent=2) + "\n",
         written.page: page(runs, summaries),
     }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = f"--out {str(out)!r}: cannot be written to ({error.strerror}); fix: name another folder"
-        raise ReportError(msg) from error
+    write_texts(out, texts)
     return written

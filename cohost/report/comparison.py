@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict
 
@@ -15,6 +14,7 @@ from cohost.report.designs_plots import plots_of
 from cohost.report.errors import ReportError
 from cohost.report.facts import facts_of, price_text
 from cohost.report.markdown import headline_rows, table
+from cohost.report.output import template_of, write_texts
 from cohost.report.summary import Headline, RunSummary
 
 if TYPE_CHECKING:
@@ -78,27 +78,22 @@ def write_comparison(results: Sequence[Path], out: Path) -> WrittenComparison:
     summaries = designs.read_results(results)
     if not summaries:
         raise ReportError("RESULT: holds no run; allowed: results of `cohost bench`; fix: name a run's folder")
+    comparison = _comparison(summaries)
     written = WrittenComparison(
         markdown=out / "compare.md",
         json=out / "compare.json",
         schema=out / "compare.schema.json",
         page=out / "compare.html",
-        comparison=_comparison(summaries),
+        comparison=comparison,
         rows=table_rows(summaries),
     )
     texts = {
-        written.markdown: _markdown(summaries),
-        written.json: written.comparison.model_dump_json(indent=2) + "\n",
+        written.markdown: _markdown(summaries, comparison),
+        written.json: comparison.model_dump_json(indent=2) + "\n",
         written.schema: json.dumps(Comparison.model_json_schema(), indent=2) + "\n",
-        written.page: _page(summaries),
+        written.page: _page(summaries, comparison),
     }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = f"--out {str(out)!r}: cannot be written to ({error.strerror}); fix: name another folder"
-        raise ReportError(msg) from error
+    write_texts(out, texts)
     return written
 
 
@@ -152,25 +147,22 @@ def _design(summary: RunSummary) -> DesignResult:
     )
 
 
-def _markdown(summaries: Sequence[RunSummary]) -> str:
-    parts = ["# Designs compared", f"**{designs.where_measured(summaries)}**"]
-    if notes := designs.notes_of(summaries):
-        parts.append("\n".join(f"- **{weight}**: {text}" for weight, text in notes))
+def _markdown(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
+    parts = ["# Designs compared", f"**{comparison.measured}**"]
+    if comparison.notes:
+        parts.append("\n".join(f"- **{weight}**: {text}" for weight, text in comparison.notes))
     parts += [table(COLUMNS, table_rows(summaries)), "## What was measured", table(FACT_COLUMNS, _fact_rows(summaries))]
     parts += ["## Each model", table(MODEL_COLUMNS, _model_rows(summaries))]
     return "\n\n".join(parts) + "\n"
 
 
-def _page(summaries: Sequence[RunSummary]) -> str:
-    environment = Environment(
-        loader=PackageLoader("cohost.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return environment.get_template("compare.html.j2").render(
+def _page(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
+    return template_of("compare.html.j2").render(
         title=f"Designs compared: {len(summaries)}",
         when=designs.when_of(summaries),
-        measured=designs.where_measured(summaries),
+        measured=comparison.measured,
         emulated=any(summary.record.target.emulated for summary in summaries),
-        notes=designs.notes_of(summaries),
+        notes=comparison.notes,
         columns=COLUMNS,
         rows=table_rows(summaries),
         facts=(FACT_COLUMNS, _fact_rows(summaries)),

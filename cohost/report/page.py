@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cohost.report import facts, markdown
 from cohost.report.charts import Axis, Chart
+from cohost.report.output import template_of
 from cohost.report.plots import plots_of
 from cohost.report.text import moment, number
 
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 def page(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> str:
     """The whole page."""
-    environment = Environment(
-        loader=PackageLoader("cohost.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return environment.get_template("report.html.j2").render(
+    return template_of("report.html.j2").render(
         title="Load test" if len(runs) == 1 else f"Load tests: {len(runs)} runs",
         when=moment(max(summary.record.ended for summary in summaries)),
         headline_columns=markdown.HEADLINE_COLUMNS,
