@@ -1,12 +1,13 @@
 """Metric math of alarms: arithmetic on queries' ids, FILL, IF, ABS, and MIN, MAX, SUM, AVG of a list of series.
 
 CloudWatch user guide: "Using math expressions with CloudWatch metrics". A missing value makes the result missing, but
-in FILL and in functions of lists; a division by zero does too.
+in FILL and in functions of lists; a division by zero does too, and so does what no number can hold (inferred).
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from typing import TYPE_CHECKING, Final
 
@@ -123,9 +124,11 @@ def _combined(function: Callable[[float, float], float], left: Series, right: Se
         if first is None or second is None:
             return None
         try:
-            return float(function(first, second))
-        except ZeroDivisionError:
+            value = function(first, second)
+        except (ZeroDivisionError, OverflowError):
             return None
+        # The root of a negative number is a complex one.
+        return None if isinstance(value, complex) or not math.isfinite(value) else float(value)
 
     return [one(first, second) for first, second in zip(left, right, strict=True)]
 

@@ -24,6 +24,9 @@ SERIES: dict[str, list[float | None]] = {"m1": [4.0, 6.0, None], "m2": [2.0, 0.0
         ("IF(m2 > 1, m1, 0)", [4, 0, None]),
         ("ABS(m2 - m1)", [2, 6, None]),
         ("SUM([FILL(none, 0), 0 * m2])", [0, 0, 0]),
+        ("m1 ^ 600", [None, None, None]),
+        ("(0 - m1) ^ 0.5", [None, None, None]),
+        ("m2 * 1e308 * 10", [None, 0, None]),
     ],
 )
 def test_arithmetic_on_series(expression: str, expected: list[float | None]) -> None:
