@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
+from cohost.copies import DIMENSION
 from constructs_lib.acknowledgements import acknowledge
 from constructs_lib.end_of_life import EndOfLife
 from constructs_lib.scale_to_zero_endpoint import ScaleToZeroEndpoint
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 DELETE_ENDPOINT: Final = "delete-endpoint"
 COPIES_TO_ZERO: Final = "copies-to-zero"
-VARIANT_DIMENSION: Final = "sagemaker:variant:DesiredInstanceCount"
-COMPONENT_DIMENSION: Final = "sagemaker:inference-component:DesiredCopyCount"
 
 _THEN_SECONDS: Final = 60
 _RETRY_SECONDS: Final = 24 * 3600
@@ -125,7 +124,7 @@ class EndpointExpiry(Construct):
             bounds = {
                 "ServiceNamespace": "sagemaker",
                 "ResourceId": f"inference-component/{component}",
-                "ScalableDimension": COMPONENT_DIMENSION,
+                "ScalableDimension": DIMENSION,
                 "MinCapacity": 0,
                 "MaxCapacity": 0,
                 "SuspendedState": {"DynamicScalingOutSuspended": True, "ScheduledScalingSuspended": True},
@@ -198,7 +197,7 @@ class EndpointExpiry(Construct):
         target = stack.format_arn(service="application-autoscaling", resource="scalable-target", resource_name="*")
         of_components = {
             "application-autoscaling:service-namespace": "sagemaker",
-            "application-autoscaling:scalable-dimension": COMPONENT_DIMENSION,
+            "application-autoscaling:scalable-dimension": DIMENSION,
         }
         self._role.add_to_policy(
             iam.PolicyStatement(

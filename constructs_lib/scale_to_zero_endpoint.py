@@ -10,6 +10,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sagemaker as sagemaker
 
+from cohost.copies import DIMENSION
 from cohost.instance_bounds import instances_for
 from cohost.instances import INSTANCES
 from constructs_lib.alarmed_step import IdlePolicy, WakePolicy
@@ -172,7 +173,7 @@ class ScaleToZeroEndpoint(HostedEndpoint):
             self,
             "Scaling",
             resource_id=f"inference-component/{self.component_name}",
-            scalable_dimension="sagemaker:inference-component:DesiredCopyCount",
+            scalable_dimension=DIMENSION,
             predefined_metric_type=TRACKED[scaling.metric],
             scaling=scaling,
             scaled=self._component,
