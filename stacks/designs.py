@@ -10,6 +10,7 @@ import aws_cdk as cdk
 from cohost.images import parse_image
 from cohost.pricing import price_note, today
 from cohost.pricing_changes import planned_costs
+from cohost.routing import MULTI_MODEL
 from constructs_lib.fit import Misfit, misfits
 from stacks.parts import add_findings, example_call
 
@@ -26,7 +27,7 @@ _OF_MULTI_MODEL: Final = ("image-multi-model", "instance-multi-model")
 
 def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
     """The catalog with its endpoint changed; it fixes the number of instances, so nothing scales it."""
-    changed = catalog.endpoint.model_copy(update={"topology": "multi-model", **endpoint})
+    changed = catalog.endpoint.model_copy(update={"topology": MULTI_MODEL, **endpoint})
     return catalog.model_copy(update={"endpoint": changed, "scaling": None})
 
 

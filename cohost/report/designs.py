@@ -13,6 +13,7 @@ from cohost.report.facts import FEW_CALLS
 from cohost.report.run import RECORD_FILE, load_run
 from cohost.report.summary import TABLE_BATCH, summarise
 from cohost.report.text import moment
+from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from cohost.report.summary import RunSummary
 
 TOPOLOGIES: Final = {
-    "multi-model": "co-hosted on one endpoint",
-    "scale-to-zero": "one component for all models",
-    "cpu-onnx": "CPU and ONNX",
-    "inference-components": "one component a model",
+    MULTI_MODEL: "co-hosted on one endpoint",
+    SCALE_TO_ZERO: "one component for all models",
+    CPU_ONNX: "CPU and ONNX",
+    INFERENCE_COMPONENTS: "one component a model",
 }
 
 Note = tuple[str, str]
