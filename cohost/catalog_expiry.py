@@ -8,10 +8,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
+from cohost import catalog_rules as rules
 from cohost.routing import SCALE_TO_ZERO
 
 if TYPE_CHECKING:
@@ -60,16 +61,16 @@ def read_expiry(text: str) -> Expiry:
     if found := _LENGTH.fullmatch(text):
         length = int(found[1]) * _UNITS[found[2]]
         if not SHORTEST <= length <= LONGEST:
-            _refuse(text, f"{SHORTEST.seconds // 60}m to {LONGEST.days}d", "choose a length between")
+            rules.refuse(repr(text), f"{SHORTEST.seconds // 60}m to {LONGEST.days}d", "choose a length between")
         return Expiry(after=length)
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:
-        _refuse(text, ALLOWED_EXPIRES, "write it as one of these")
+        rules.refuse(repr(text), ALLOWED_EXPIRES, "write it as one of these")
     if _DAY.fullmatch(text):
         return Expiry(at=moment.replace(tzinfo=dt.UTC) + dt.timedelta(days=1))
     if moment.tzinfo is None:
-        _refuse(text, ALLOWED_EXPIRES, f"say in which zone, e.g. {text}Z or {text}+09:00")
+        rules.refuse(repr(text), ALLOWED_EXPIRES, f"say in which zone, e.g. {text}Z or {text}+09:00")
     return Expiry(at=moment.astimezone(dt.UTC).replace(microsecond=0))
 
 
@@ -104,8 +105,3 @@ def _check(text: str) -> str:
 
 
 Expires = Annotated[str, BeforeValidator(_from_yaml), AfterValidator(_check)]
-
-
-def _refuse(text: str, allowed: str, fix: str) -> NoReturn:
-    msg = f"{text!r} is not allowed; allowed: {allowed}; fix: {fix}"
-    raise ValueError(msg)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import NoReturn
 
 from cohost import check_ids
 from cohost.artifacts.known_keys import KNOWN_KEYS, nearest
@@ -59,7 +60,7 @@ FIELDS_OF_KEYS: Mapping[str, str] = {
 def check_endpoint_name(name: str) -> str:
     """An endpoint's name as SageMaker takes it (API reference: CreateEndpoint)."""
     if not _SAGEMAKER_NAME.fullmatch(name):
-        _refuse(repr(name), SAGEMAKER_NAME, "rename the endpoint")
+        refuse(repr(name), SAGEMAKER_NAME, "rename the endpoint")
     return name
 
 
@@ -67,7 +68,7 @@ def check_model_id(model_id: str) -> str:
     """A model id that the container can fetch weights by."""
     if not (_HUB_ID.fullmatch(model_id) or _S3_PREFIX.fullmatch(model_id)):
         hint = "end the s3:// address with /" if model_id.startswith("s3://") else "copy the id from the model's page"
-        _refuse(repr(model_id), MODEL_ID, hint)
+        refuse(repr(model_id), MODEL_ID, hint)
     return model_id
 
 
@@ -77,10 +78,10 @@ def check_prefix(prefix: str) -> str:
         f"at most {PREFIX_CHARACTERS} letters, digits and !_.*'()-, parts set apart by single /, with / at the end only"
     )
     if not prefix.endswith("/"):
-        _refuse(repr(prefix), "a prefix that ends with /", f"write {prefix + '/'!r}")
+        refuse(repr(prefix), "a prefix that ends with /", f"write {prefix + '/'!r}")
     parts = prefix[:-1].split("/")
     if not _PREFIX_CHARACTERS.fullmatch(prefix) or len(prefix) > PREFIX_CHARACTERS or {"", ".", ".."} & set(parts):
-        _refuse(repr(prefix), allowed, "take out what is not allowed")
+        refuse(repr(prefix), allowed, "take out what is not allowed")
     return prefix
 
 
@@ -88,36 +89,34 @@ def check_environment(environment: dict[str, str]) -> dict[str, str]:
     """A container environment within SageMaker's limits, and without secrets: describe-model shows it to everybody."""
     for name, value in environment.items():
         if not _ENVIRONMENT_NAME.fullmatch(name):
-            _refuse(f"the variable {name!r}", "letters, digits and _, not starting with a digit", "rename it")
+            refuse(f"the variable {name!r}", "letters, digits and _, not starting with a digit", "rename it")
         if _SECRET_WORDS.search(name):
-            _refuse(
+            refuse(
                 f"the variable {name!r}",
                 "no secrets, because everybody who may describe the model reads them",
                 "copy gated weights to s3:// and name that as model_id",
             )
         if max(len(name.encode()), len(value.encode())) > ENVIRONMENT_VALUE_BYTES:
-            _refuse(
+            refuse(
                 f"the variable {name!r} of {len(value.encode())} bytes",
                 f"{ENVIRONMENT_VALUE_BYTES} bytes",
                 "shorten it",
             )
     total = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())
     if total > ENVIRONMENT_BYTES:
-        _refuse(f"an environment of {total} bytes", f"{ENVIRONMENT_BYTES} bytes in all", "take variables out")
+        refuse(f"an environment of {total} bytes", f"{ENVIRONMENT_BYTES} bytes in all", "take variables out")
     return environment
 
 
 def check_tags(tags: dict[str, str]) -> dict[str, str]:
     """Tags that every tagged service of the stack accepts (AWS tagging reference)."""
     if len(tags) > TAGS:
-        _refuse(f"{len(tags)} tags", f"at most {TAGS}", "take tags out")
+        refuse(f"{len(tags)} tags", f"at most {TAGS}", "take tags out")
     for key, value in tags.items():
         if not key or key.lower().startswith("aws:") or len(key) > TAG_KEY_CHARACTERS:
-            _refuse(
-                f"the tag key {key!r}", f"1 to {TAG_KEY_CHARACTERS} characters, not starting with aws:", "rename it"
-            )
+            refuse(f"the tag key {key!r}", f"1 to {TAG_KEY_CHARACTERS} characters, not starting with aws:", "rename it")
         if len(value) > TAG_VALUE_CHARACTERS or not _TAG_CHARACTERS.fullmatch(key + value):
-            _refuse(
+            refuse(
                 f"the tag {key!r}: {value!r}",
                 f"letters, digits, blanks and _.:/=+-@, {TAG_VALUE_CHARACTERS} characters a value",
                 "reword it",
@@ -130,9 +129,9 @@ def check_acknowledged(reasons: dict[str, str]) -> dict[str, str]:
     for name, reason in reasons.items():
         if name not in check_ids.WARNINGS:
             kind = "an error, which no reason makes work" if name in check_ids.ERRORS else "no check"
-            _refuse(f"{name!r} is {kind}; it", ", ".join(check_ids.WARNINGS), "see docs/checks.md")
+            refuse(f"{name!r} is {kind}; it", ", ".join(check_ids.WARNINGS), "see docs/checks.md")
         if not reason.strip():
-            _refuse(f"{name!r} without a reason", "a sentence that says why it does no harm here", "write one")
+            refuse(f"{name!r} without a reason", "a sentence that says why it does no harm here", "write one")
     return reasons
 
 
@@ -171,16 +170,16 @@ def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, ba
     """No setting of an entry may be one that its handler does not read."""
     if handler == "batched":
         if batching:
-            _refuse(
+            refuse(
                 f"{' and '.join(batching)} with handler batched",
                 "batching by the server with handler stock only",
                 "take it out; the handler forms batches itself, see max_batch_tokens under `batched`",
             )
         return
     if batched:
-        _refuse(f"`batched` with handler {handler}", "`batched` with handler batched only", "write handler: batched")
+        refuse(f"`batched` with handler {handler}", "`batched` with handler batched only", "write handler: batched")
     if dtype == "auto":
-        _refuse(f"dtype 'auto' with handler {handler}", "fp32, fp16 or bf16", "choose one, or leave dtype out")
+        refuse(f"dtype 'auto' with handler {handler}", "fp32, fp16 or bf16", "choose one, or leave dtype out")
 
 
 def check_model_names(models: object) -> Iterator[tuple[str, str]]:
@@ -200,6 +199,11 @@ def check_model_names(models: object) -> Iterator[tuple[str, str]]:
         seen.setdefault(cleaned, name)
 
 
-def _refuse(what: str, allowed: str, fix: str) -> None:
+def refuse(what: str, allowed: str, fix: str) -> NoReturn:
+    """Refuse a value.
+
+    Raises:
+        ValueError: always; says what is wrong, what is allowed, and the fix.
+    """
     msg = f"{what} is not allowed; allowed: {allowed}; fix: {fix}"
     raise ValueError(msg)

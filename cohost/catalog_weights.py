@@ -28,7 +28,7 @@ def check_bucket_name(name: str) -> str:
         ValueError: it is none.
     """
     if not _BUCKET_NAME.fullmatch(name):
-        _refuse(repr(name), BUCKET_NAME, "name a bucket, without s3:// and without a path")
+        rules.refuse(repr(name), BUCKET_NAME, "name a bucket, without s3:// and without a path")
     return name
 
 
@@ -39,7 +39,7 @@ def check_token_source(source: str) -> str:
         ValueError: it is no place.
     """
     if not _TOKEN_SOURCE.fullmatch(source):
-        _refuse(
+        rules.refuse(
             "the text (not shown, in case it is the token itself)",
             TOKEN_SOURCE,
             "put the token into Secrets Manager or Parameter Store, and name that",
@@ -88,7 +88,7 @@ class ModelSource(BaseModel):
                 "Hub id only; fix: leave revision out and put the weights under a prefix of their own"
             )
         if self.weights is not None:
-            _refuse(
+            rules.refuse(
                 f"weights: {self.weights} with model_id {self.model_id!r}",
                 "weights with a Hub id",
                 "leave weights out, since the address says where they are",
@@ -99,18 +99,18 @@ class ModelSource(BaseModel):
     def _pushed_or_fetched(self) -> ModelSource:
         if self.pushed:
             if self.revision is None:
-                _refuse(
+                rules.refuse(
                     f"weights: {self.weights} without a revision",
                     "a model with its revision, since each revision is uploaded under a key of its own",
                     "revision: the 40 digits of the commit that you tested",
                 )
             return self
         if self.allow_pickle:
-            _refuse(
+            rules.refuse(
                 "allow_pickle without weights: s3 or archive", "allow_pickle for what is pushed to S3", "take it out"
             )
         if self.gated:
-            _refuse(
+            rules.refuse(
                 "gated: true with weights that the container fetches",
                 "weights: s3, since everybody who may describe a model reads its container's environment, and with it "
                 "any token",
@@ -145,7 +145,3 @@ def _with_default(entry: object, weights: str) -> object:
     if not isinstance(entry, Mapping) or "weights" in entry or str(entry.get("model_id", "")).startswith(_S3):
         return entry
     return {**entry, "weights": weights}
-
-
-def _refuse(what: str, allowed: str, fix: str) -> None:
-    raise ValueError(f"{what} is not allowed; allowed: {allowed}; fix: {fix}")
