@@ -16,7 +16,7 @@ from cohost.cleanup.orphans import find_endpoints
 from cohost.cleanup.waiting import Patience
 from cohost.cleanup.work import Inventory, clean_up, take_inventory
 from cohost.cli_options import JsonOption, StackOption
-from cohost.deployment import DEFAULT_STACK
+from cohost.deployment import DEFAULT_REGION, DEFAULT_STACK
 from cohost.pricing import load_prices, money
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def orphans(
     """
     session = boto3.Session()
     prices = load_prices()
-    regions = region or [session.region_name or "us-east-1"]
+    regions = region or [session.region_name or DEFAULT_REGION]
     found = {name: list(find_endpoints(session, name, prices)) for name in regions}
     if as_json:
         console.print_json({name: [asdict(one) for one in endpoints] for name, endpoints in found.items()})

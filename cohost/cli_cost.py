@@ -14,8 +14,8 @@ from rich.text import Text
 from cohost import console
 from cohost.cdk_command import cdk_command
 from cohost.cli_options import DEFAULT_CATALOG, CatalogOption, JsonOption, StackOption, load_with_warnings
-from cohost.cli_plan import DEFAULT_REGION, RegionOption
-from cohost.deployment import DEFAULT_STACK
+from cohost.cli_plan import RegionOption
+from cohost.deployment import DEFAULT_REGION, DEFAULT_STACK
 from cohost.errors import StackError
 from cohost.instance_bounds import instance_bounds
 from cohost.instances import INSTANCES

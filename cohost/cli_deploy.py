@@ -18,7 +18,7 @@ from cohost.cdk_command import cdk_command
 from cohost.cli_options import DEFAULT_CATALOG, CatalogOption, JsonOption, StackOption, load_with_warnings
 from cohost.deploying import Progress
 from cohost.deploying import deploy as run_deploy
-from cohost.deployment import DEFAULT_STACK
+from cohost.deployment import DEFAULT_REGION, DEFAULT_STACK
 from cohost.preflight.finding import Finding
 from cohost.preflight.run import run_checks
 from cohost.pricing import load_prices
@@ -71,7 +71,7 @@ def deploy(
 
 
 def _region() -> str:
-    return boto3.Session().region_name or "us-east-1"
+    return boto3.Session().region_name or DEFAULT_REGION
 
 
 def _check(catalog: Catalog, *, shown: bool) -> list[Finding]:

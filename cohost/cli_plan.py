@@ -10,6 +10,7 @@ from rich.text import Text
 
 from cohost import console
 from cohost.cli_options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
+from cohost.deployment import DEFAULT_REGION
 from cohost.errors import CatalogError
 from cohost.fleet import plan_fleet, read_loads
 from cohost.plan.capacity import first_change, room_of
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from cohost.plan.profiles import Profile
 
 _EXIT_DOES_NOT_FIT = 1
-DEFAULT_REGION = "us-east-1"
 
 RegionOption = Annotated[str, typer.Option("--region", envvar="AWS_REGION", help="The region whose prices count.")]
 

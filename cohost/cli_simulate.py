@@ -11,9 +11,10 @@ from rich.text import Text
 
 from cohost import console
 from cohost.cli_options import DEFAULT_CATALOG, CatalogOption, JsonOption, load_with_warnings
-from cohost.cli_plan import DEFAULT_REGION, RegionOption
+from cohost.cli_plan import RegionOption
+from cohost.deployment import DEFAULT_REGION
 from cohost.pricing import load_prices, price_note, today
-from cohost.pricing_designs import MEASURED_MODELS, ONE_ENDPOINT
+from cohost.pricing_designs import is_measured
 from cohost.simulate.compare import Callers, Comparison, marked, replay_all
 from cohost.simulate.due import due_in
 from cohost.simulate.errors import SimulationError
@@ -115,7 +116,7 @@ def simulate(
         callers=callers,
         region=region,
     )
-    if requests_per_second is None and not _is_measured(loaded):
+    if requests_per_second is None and not is_measured(loaded):
         console.print_warning(
             f"{MEASURED_RATE:g} requests a second were measured with other models or another instance type; fix: "
             "measure yours with cohost bench and give it as --requests-per-second"
@@ -204,10 +205,3 @@ _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "target": float,
     "idle_minutes": lambda part: None if part == "none" else int(part),
 }
-
-
-def _is_measured(catalog: Catalog) -> bool:
-    """Whether the measured rate is that of these models on this type."""
-    return catalog.endpoint.instance_type == ONE_ENDPOINT.instance_type and (
-        {entry.model_id for entry in catalog.models.values()} <= MEASURED_MODELS
-    )

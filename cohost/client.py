@@ -139,7 +139,9 @@ class CohostClient:
         route.check_given(target_model=target_model, inference_component_name=inference_component_name)
         arguments = route.arguments(custom_attributes)
         body = make_body(model, inputs, parameters)
-        loading = self._loading.setdefault(model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock))
+        loading = self._loading.get(model) or self._loading.setdefault(
+            model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock)
+        )
         try:
             answer = self._awake(
                 lambda: loading.run(

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cohost.waiting import minutes_and_seconds
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -63,7 +65,7 @@ def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
 
     def tell(now: Waiting) -> None:
         nonlocal printed
-        line = f"{awaiting}: {_minutes(now.waited_s)} of at most {_minutes(now.limit_s)}"
+        line = f"{awaiting}: {minutes_and_seconds(now.waited_s)} of at most {minutes_and_seconds(now.limit_s)}"
         status.update(line)
         if not err.is_terminal and now.waited_s - printed >= _LOG_EVERY_S:
             printed = now.waited_s
@@ -71,11 +73,6 @@ def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
 
     with err.status(doing) as status:
         yield tell
-
-
-def _minutes(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
 
 
 def print_status(status: Status) -> None:

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_cloudformation.type_defs import StackTypeDef
 
 DEFAULT_STACK = "LmiCohostStack"
+DEFAULT_REGION = "us-east-1"
+"""Where a command looks when neither it nor the AWS configuration names a region."""
 
 COMPONENT_OUTPUT = "InferenceComponentName"
 WEIGHTS_OUTPUT = "WeightsBucket"
@@ -97,7 +100,17 @@ class Deployment:
 
 
 def read_deployment(cloudformation: CloudFormationClient, stack_name: str = DEFAULT_STACK) -> Deployment:
-    """Ask CloudFormation for a stack's outputs.
+    """Ask CloudFormation for a stack's outputs; raises as `read_outputs` and `Deployment.from_outputs` do."""
+    return Deployment.from_outputs(stack_name, read_outputs(cloudformation, stack_name))
+
+
+def outputs_of(stack: StackTypeDef) -> dict[str, str]:
+    """The outputs in CloudFormation's description of a stack, by name."""
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+
+def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:
+    """Ask CloudFormation for a stack's outputs, by name.
 
     Raises:
         StackError: there is no such stack, it is on its way to be created or deleted, or CloudFormation cannot be
@@ -112,11 +125,11 @@ def read_deployment(cloudformation: CloudFormationClient, stack_name: str = DEFA
     except BotoCoreError as error:
         msg = f"stack {stack_name!r} cannot be looked up: {error}; fix: set credentials and a region, e.g. AWS_PROFILE"
         raise StackError(msg) from error
-    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+    outputs = outputs_of(stack)
     if not outputs:
         msg = (
             f"stack {stack_name!r} is in {stack['StackStatus']} and has no outputs; fix: wait until its deploy has "
             f"ended, or run `cdk deploy {stack_name}` again"
         )
         raise StackError(msg)
-    return Deployment.from_outputs(stack_name, outputs)
+    return outputs

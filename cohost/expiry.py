@@ -19,15 +19,13 @@ from botocore.exceptions import ClientError
 
 from cohost.catalog_expiry import ALLOWED_EXPIRES, read_expiry
 from cohost.copies import Bounds, Component
-from cohost.deployment import read_deployment
+from cohost.deployment import Deployment, read_outputs
 from cohost.errors import StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import boto3
-
-    from cohost.deployment import Deployment
 
 OUTPUT: Final = "EndOfLife"
 NEVER: Final = "never"
@@ -100,10 +98,8 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
     Raises:
         StackError: there is no such stack, or its endpoint has no end.
     """
-    cloudformation = session.client("cloudformation")
-    deployment = read_deployment(cloudformation, stack_name)
-    stack = cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
-    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+    outputs = read_outputs(session.client("cloudformation"), stack_name)
+    deployment = Deployment.from_outputs(stack_name, outputs)
     if OUTPUT not in outputs:
         msg = (
             f"stack {stack_name!r} has no end that could be moved; allowed: a catalog with `expires`; "

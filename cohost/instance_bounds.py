@@ -13,9 +13,14 @@ if TYPE_CHECKING:
 
 
 def instances_for(copies: int, instance_type: str) -> int:
-    """The instances that so many copies of the one component need: a copy takes one GPU, or a CPU instance."""
+    """The instances that so many copies of the one component need."""
+    return math.ceil(copies / copies_per_instance(instance_type))
+
+
+def copies_per_instance(instance_type: str) -> int:
+    """The copies of the one component that an instance holds: a copy takes one GPU, or a CPU instance."""
     instance = INSTANCES.get(instance_type)
-    return math.ceil(copies / max(1 if instance is None else instance.gpus, 1))
+    return max(1 if instance is None else instance.gpus, 1)
 
 
 def instance_bounds(catalog: Catalog) -> tuple[int, int]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import ClientError
 
+from cohost.deployment import outputs_of
 from cohost.errors import StackError
 from cohost.instance_bounds import instance_bounds, instances_for
 from cohost.pricing import UNKNOWN, bill_for, money
 from cohost.pricing_designs import cost_of, design_of, idle_tail_hours
-from cohost.simulate.service import ALARM_PERIOD_S, MEASURED_WAKE_S
+from cohost.simulate.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ PER_MILLION: Final = "CostPerMillionUsd"
 FIRST_DEPLOY: Final = "CostFirstDeployUsd"
 NAMES: Final = (PER_HOUR, PER_MONTH, PER_MILLION, FIRST_DEPLOY)
 
-START_HOURS: Final = (MEASURED_WAKE_S - ALARM_PERIOD_S) / 3600
+START_HOURS: Final = Service().growth_s / 3600
 """From the decision for a copy to its first answer."""
 
 _NOT_THERE: Final = frozenset({"ValidationError"})
@@ -88,7 +89,7 @@ def deployed_costs(cloudformation: CloudFormationClient, stack_name: str) -> dic
         if error.response["Error"].get("Code") in _NOT_THERE:
             return {}
         raise StackError(f"stack {stack_name!r}: {error}; fix: check credentials and region") from error
-    outputs = {output.get("OutputKey", ""): output.get("OutputValue", "") for output in stack.get("Outputs", [])}
+    outputs = outputs_of(stack)
     return {name: outputs[name] for name in NAMES if name in outputs}
 
 

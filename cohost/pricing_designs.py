@@ -106,6 +106,12 @@ MEASURED_MODELS: Final = frozenset(
 )
 
 
+def is_measured(catalog: Catalog) -> bool:
+    """Whether the measured rate is that of these models on this type."""
+    models = {entry.model_id for entry in catalog.models.values()}
+    return catalog.endpoint.instance_type == ONE_ENDPOINT.instance_type and models <= MEASURED_MODELS
+
+
 def design_of(catalog: Catalog) -> Design:
     """The catalog's own design; its rate is known only for what was measured: models and instance type.
 
@@ -113,10 +119,7 @@ def design_of(catalog: Catalog) -> Design:
     """
     endpoint = catalog.endpoint
     least, _ = instance_bounds(catalog)
-    measured = (
-        endpoint.instance_type == ONE_ENDPOINT.instance_type
-        and {entry.model_id for entry in catalog.models.values()} <= MEASURED_MODELS
-    )
+    measured = is_measured(catalog)
     # The same container on the same GPU, whether SageMaker loads its models or it does so itself.
     like = ONE_ENDPOINT if endpoint.topology == MULTI_MODEL else SCALE_TO_ZERO
     return Design(

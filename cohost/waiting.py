@@ -42,6 +42,12 @@ class Waiting:
     limit_s: float
 
 
+def minutes_and_seconds(seconds: float) -> str:
+    """A length of time as people read it: 9:24."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02}"
+
+
 class LimitPassedError(Exception):
     """A caller's limit, in seconds, has passed; `last` is the latest refusal, its own or that of the one who asked."""
 

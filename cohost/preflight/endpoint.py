@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
+from cohost.deployment import outputs_of
 from cohost.expiry import OUTPUT
 from cohost.preflight.finding import Finding, failed, passed
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
@@ -71,7 +72,7 @@ def _stack_that_had(session: boto3.Session, region: str, name: str) -> str | Non
     client = session.client("cloudformation", region_name=region)
     for page in client.get_paginator("describe_stacks").paginate():
         for stack in page["Stacks"]:
-            outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+            outputs = outputs_of(stack)
             if outputs.get("EndpointName") == name and OUTPUT in outputs:
                 return str(stack["StackName"])
     return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cohost.pricing import UNKNOWN, money
 from cohost.routing import MULTI_MODEL
 from cohost.simulate.outcome import QUANTILES
+from cohost.waiting import minutes_and_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +58,7 @@ def _costs(outcome: Outcome, usd_per_hour: float | None) -> tuple[str, ...]:
 def _calls(outcome: Outcome) -> tuple[str, ...]:
     tally, delay = outcome.tally, outcome.delay_s
     shares = (share(number, outcome.trace.calls) for number in (tally.refused, tally.timed_out, tally.delayed))
-    return (*shares, "-" if delay is None else f"{_clock(delay[50])}, {_clock(delay[95])}")
+    return (*shares, "-" if delay is None else ", ".join(minutes_and_seconds(delay[quantile]) for quantile in (50, 95)))
 
 
 def _latencies(outcome: Outcome) -> tuple[str, ...]:
@@ -80,13 +81,7 @@ def seconds(value: float | None) -> str:
         return f"{value * 1000:.0f} ms"
     if value < _MINUTE:
         return f"{value:.1f} s"
-    return f"{_clock(value)} min".replace(":00", "")
-
-
-def _clock(value: float) -> str:
-    """Seconds as minutes and seconds."""
-    minutes, rest = divmod(round(value), 60)
-    return f"{minutes}:{rest:02}"
+    return f"{minutes_and_seconds(value)} min".replace(":00", "")
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from cohost.catalog import Endpoint
 from cohost.catalog_faults import faults_of
 from cohost.catalog_scaling import Scaling
 from cohost.catalog_scaling_rules import scaling_faults
-from cohost.instances import INSTANCES
+from cohost.instance_bounds import copies_per_instance
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 from cohost.simulate.errors import SimulationError
 from cohost.yaml_source import YamlSource
@@ -72,7 +72,6 @@ def rules_of(catalog: Catalog, overrides: Mapping[str, Sequence[Any]]) -> list[t
 
 def _rules(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Rules:
     scaling = _scaling(catalog, topology, chosen)
-    gpus = INSTANCES[catalog.endpoint.instance_type].gpus if catalog.endpoint.instance_type in INSTANCES else 0
     return Rules(
         topology=topology,
         min=scaling.min,
@@ -85,7 +84,7 @@ def _rules(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Rules:
         schedule=scaling.schedule,
         tracking_scales_in=scaling.tracking_scales_in,
         start=_checked_start(catalog, topology, scaling),
-        per_instance=max(1, gpus) if topology == SCALE_TO_ZERO else 1,
+        per_instance=copies_per_instance(catalog.endpoint.instance_type) if topology == SCALE_TO_ZERO else 1,
     )
 
 

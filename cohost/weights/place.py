@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cohost.deployment import DEFAULT_REGION
 from cohost.weights.errors import WeightsError
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 WEIGHTS_STACK: Final = "LmiCohostWeightsStack"
 BUCKET_PREFIX: Final = "lmi-cohost-weights-"
-DEFAULT_REGION: Final = "us-east-1"
 
 
 def bucket_name(account: str, region: str) -> str:
