@@ -14,7 +14,7 @@ from .layout import BUNDLE_NAME
 from .packed import packed_revisions, with_part
 from .verify import startup_faults
 from .weights import Revision, revision_in, with_bucket
-from .wheels import wheel_files
+from .wheels import Wheels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -106,13 +106,14 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
     _raise(_model_faults(properties))
     requirements, handlers = properties.get("Requirements", {}), properties.get("Handlers", {})
     packed, bucket = packed_revisions(properties), str(properties.get("WeightsBucket", ""))
+    wheels = Wheels()
     files = {
         name: model_files(
             with_bucket(settings, properties.get("WeightsBucket")),
             requirements.get(name, "").splitlines(),
             {
                 **(_code(name, handlers[name]) if name in handlers else {}),
-                **wheel_files(name, properties.get("Wheels", {}).get(name, "")),
+                **wheels.files(name, properties.get("Wheels", {}).get(name, "")),
             },
         )
         for name, settings in properties["Models"].items()

@@ -19,26 +19,38 @@ def wheel_reference(name: str, content: bytes) -> str:
     return f"{name}@{hashlib.sha256(content).hexdigest()}"
 
 
-def wheel_files(model: str, references: str) -> dict[str, bytes]:
-    """The content of a model's wheels by file name; `references` are separated by blanks.
+class Wheels:
+    """The wheels of all models, each read once; models that name the same one share its bytes."""
 
-    Raises:
-        ArtifactError: a reference is malformed, or its file is not in the function's code or has another content.
-    """
-    return dict(_file(model, reference) for reference in references.split())
+    def __init__(self) -> None:
+        self._contents: dict[str, tuple[bytes, str]] = {}
 
+    def files(self, model: str, references: str) -> dict[str, bytes]:
+        """The content of a model's wheels by file name; `references` are separated by blanks.
 
-def _file(model: str, reference: str) -> tuple[str, bytes]:
-    match = _WHEEL.fullmatch(reference)
-    if not match:
-        raise ArtifactError(f"Wheels.{model}: is {reference!a}; allowed is file.whl@sha256; deploy the stack again")
-    name, digest = match.groups()
-    try:
-        content = (FOLDER / name).read_bytes()
-    except OSError:
-        content = b""
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise ArtifactError(
-            f"Wheels.{model}: {name} is not in the function's code with this content; deploy from one checkout"
-        )
-    return name, content
+        Raises:
+            ArtifactError: a reference is malformed, or its file is not in the function's code or has another content.
+        """
+        return dict(self._file(model, reference) for reference in references.split())
+
+    def _file(self, model: str, reference: str) -> tuple[str, bytes]:
+        match = _WHEEL.fullmatch(reference)
+        if not match:
+            raise ArtifactError(f"Wheels.{model}: is {reference!a}; allowed is file.whl@sha256; deploy the stack again")
+        name, wanted = match.groups()
+        content, digest = self._content(name)
+        if digest != wanted:
+            raise ArtifactError(
+                f"Wheels.{model}: {name} is not in the function's code with this content; deploy from one checkout"
+            )
+        return name, content
+
+    def _content(self, name: str) -> tuple[bytes, str]:
+        """A wheel's content and its SHA-256; those of nothing where the wheel is not there."""
+        if name not in self._contents:
+            try:
+                content = (FOLDER / name).read_bytes()
+            except OSError:
+                content = b""
+            self._contents[name] = content, hashlib.sha256(content).hexdigest()
+        return self._contents[name]

@@ -190,6 +190,16 @@ def test_the_publishing_function_packs_the_wheels_that_the_stack_named(
             models_of(properties | {"Wheels": {"nli": wrong}})
 
 
+def test_models_with_the_same_wheel_share_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The publishing function has little memory, so a wheel is held once, however many models name it."""
+    wheel = write_wheel(tmp_path)
+    monkeypatch.setattr(wheels, "FOLDER", tmp_path)
+    names, reference = ("a", "b"), wheel_reference(wheel.name, wheel.read_bytes())
+    models = {name: {"engine": "Python"} for name in names}
+    files = models_of({"Models": models, "Wheels": dict.fromkeys(names, reference)})
+    assert files["a"][wheel.name] is files["b"][wheel.name]
+
+
 def test_wheels_with_a_build_number_keep_their_version() -> None:
     """The version is the second part of a wheel's name, whatever follows (binary distribution format)."""
     package = package_of("a_b-1.0-1-cp312-cp312-manylinux_2_28_x86_64.whl")
