@@ -7,7 +7,6 @@ work and their cooldowns; PutScalingPolicy of the API reference for several poli
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -63,15 +62,10 @@ class Policies:
             return
         current = found.count
         target.notice(current, self._clock.now())
-        proposals: dict[bool, list[Proposal]] = defaultdict(list)
-        for policy, trigger in told:
-            proposal = self._proposal(target, policy, trigger, current)
-            if proposal is not None:
-                proposals[proposal.wanted > current].append(proposal)
-        for out in (True, False):
-            if proposals[out]:
-                self._begin(target, max(proposals[out], key=lambda proposal: proposal.wanted), current)
-                return
+        proposals = [self._proposal(target, policy, trigger, current) for policy, trigger in told]
+        largest = max(filter(None, proposals), key=lambda proposal: proposal.wanted, default=None)
+        if largest is not None:
+            self._begin(target, largest, current)
 
     def _proposal(self, target: Target, policy: Policy, trigger: Trigger, current: int) -> Proposal | None:
         wish = functools.partial(self._wish, target, policy, trigger)
