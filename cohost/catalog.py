@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from cohost import catalog_rules as rules
 from cohost.catalog_deployment import Guardrails, deployment_faults
@@ -23,6 +23,7 @@ from cohost.catalog_monitoring import DEFAULT_MONITORING, DataCapture, Monitorin
 from cohost.catalog_network import Network
 from cohost.catalog_scaling import MULTI_MODEL, Scaling, with_default_bounds
 from cohost.catalog_scaling_rules import scaling_faults
+from cohost.catalog_settings import EMAIL, EMAIL_CHARACTERS, IMAGE, INSTANCE_TYPE, Settings
 from cohost.catalog_storage import Storage
 from cohost.catalog_weights import ModelSource, WeightsSettings
 from cohost.errors import CatalogError
@@ -38,12 +39,6 @@ Megabytes = Annotated[int, Field(ge=1, le=4_000_000, description="a number of me
 Workers = Annotated[int, Field(ge=1, le=64, description="1 to 64 workers")]
 
 
-class Settings(BaseModel):
-    """What all parts of a catalog share: immutable, and a key that nobody reads is refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
 class Endpoint(Settings):
     """The SageMaker endpoint and the instances behind it.
 
@@ -52,9 +47,7 @@ class Endpoint(Settings):
     """
 
     name: Annotated[str, AfterValidator(rules.check_endpoint_name)] = Field(description=rules.SAGEMAKER_NAME)
-    instance_type: str = Field(
-        pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$", description="a SageMaker instance type such as ml.g5.xlarge"
-    )
+    instance_type: str = Field(pattern=INSTANCE_TYPE, description="a SageMaker instance type such as ml.g5.xlarge")
     initial_instance_count: int = Field(
         default=1, ge=1, le=100, description="1 to 100 instances; multi-model endpoints cannot start at 0"
     )
@@ -68,7 +61,7 @@ class Endpoint(Settings):
         description="1 to 1000 copies at creation; no component is created at 0, but scaling.min: 0 lets it go there",
     )
     image: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$",
+        pattern=IMAGE,
         description="repository:tag of an AWS deep learning container, such as djl-inference:0.36.0-lmi26.0.0-cu130",
     )
     image_uri: str | None = Field(
@@ -117,7 +110,7 @@ class GpuSettings(DeviceSettings):
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
-class ModelEntry(ModelSource, Settings):
+class ModelEntry(ModelSource):
     """One model: where its weights come from, what it does, and how DJL Serving runs it."""
 
     task: Task = Field(description="text-classification, zero-shot-classification or feature-extraction")
@@ -159,10 +152,10 @@ class Budget(Settings):
     """
 
     monthly_usd: float = Field(gt=0, le=1_000_000, description="USD a month above 0")
-    email: str = Field(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$", max_length=254, description="an e-mail address")
+    email: str = Field(pattern=EMAIL, max_length=EMAIL_CHARACTERS, description="an e-mail address")
 
 
-class Catalog(WeightsSettings, Settings):
+class Catalog(WeightsSettings):
     """One endpoint and its models, in the order of the file."""
 
     endpoint: Endpoint

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
+from cohost.catalog_settings import Settings
 from cohost.routing import SCALE_TO_ZERO
 
 if TYPE_CHECKING:
@@ -29,10 +30,6 @@ _SIZE: Final = "a number of instances such as 1, or a share such as 25%, up to h
 _PERCENT: Final = re.compile(r"([1-9]\d?)%")
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
 def _check_size(size: int | str) -> int | str:
     percent = _PERCENT.fullmatch(size) if isinstance(size, str) else None
     if (percent is None and isinstance(size, str)) or (percent and int(percent[1]) > MOST_PERCENT):
@@ -45,7 +42,7 @@ Size = Annotated[Annotated[int, Field(ge=1, le=50)] | str, AfterValidator(_check
 Wait = Annotated[int, Field(ge=0, le=3600)]
 
 
-class Guardrails(_Settings):
+class Guardrails(Settings):
     """One way of updating the endpoint.
 
     Attributes:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from cohost import catalog_rules as rules
+from cohost.catalog_settings import IMAGE, INSTANCE_TYPE, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -21,12 +22,9 @@ Serving = Literal["translator", "handler"]
 
 DEFAULT_ARCHIVES: Final = "dist/onnx"
 
-_INSTANCE_TYPE: Final = r"^ml\.[a-z0-9-]+\.[a-z0-9]+$"
-_IMAGE: Final = r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 
-
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+class _Settings(Settings):
+    model_config = ConfigDict(populate_by_name=True)
 
 
 class OnnxModel(_Settings):
@@ -47,12 +45,12 @@ class CpuOnnx(_Settings):
         default=None, description=rules.SAGEMAKER_NAME
     )
     instance_type: str = Field(
-        default="ml.c7i.2xlarge", pattern=_INSTANCE_TYPE, description="a SageMaker CPU instance type"
+        default="ml.c7i.2xlarge", pattern=INSTANCE_TYPE, description="a SageMaker CPU instance type"
     )
     initial_instance_count: int = Field(default=1, ge=1, le=100, description="1 to 100 instances")
     image: str = Field(
         default="djl-inference:0.36.0-cpu-full",
-        pattern=_IMAGE,
+        pattern=IMAGE,
         description="repository:tag of a cpu-full image, such as djl-inference:0.36.0-cpu-full",
     )
     archives: str = Field(
@@ -70,7 +68,7 @@ class InferenceComponents(_Settings):
         default=None, description=rules.SAGEMAKER_NAME
     )
     instance_type: str = Field(
-        default="ml.g6.12xlarge", pattern=_INSTANCE_TYPE, description="a SageMaker instance type with GPUs"
+        default="ml.g6.12xlarge", pattern=INSTANCE_TYPE, description="a SageMaker instance type with GPUs"
     )
     min_instance_count: int = Field(default=1, ge=1, le=100, description="1 to 100 instances")
     max_instance_count: int = Field(default=2, ge=1, le=100, description="1 to 100 instances")

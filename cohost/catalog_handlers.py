@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from cohost.catalog_settings import Settings
 
 Auto = Literal["auto"]
 
 
-class BatchedSettings(BaseModel):
+class BatchedSettings(Settings):
     """Settings of `handler: batched`. What is left out is the handler's default.
 
     Lengths and sizes are in tokens with padding; a sequence is a text, a pair, or a text with one label's hypothesis.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     max_length: Annotated[int, Field(ge=8, le=1_000_000)] | Auto | None = Field(
         default=None, description="8 to 1000000 tokens, or auto: what the model can take"

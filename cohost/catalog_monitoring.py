@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from cohost.catalog_keys import KMS_KEY, KmsKey
 from cohost.catalog_rules import check_prefix
+from cohost.catalog_settings import EMAIL, EMAIL_CHARACTERS, Settings
 
 OFF: Final = "false switches it off"
 IDLE_HOURS: Final = 12
 """Longer than a night without callers, shorter than a weekend."""
-
-_EMAIL: Final = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
-
-
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def _only_false(value: bool) -> bool:  # noqa: FBT001 - a validator takes the value
@@ -38,7 +33,7 @@ Percent = Annotated[float, Field(gt=0, le=100)]
 _PERCENT: Final = f"a percentage above 0, up to 100; {OFF}"
 
 
-class Alarms(_Settings):
+class Alarms(Settings):
     """The threshold of each alarm; `False` for one that is not wanted.
 
     Attributes:
@@ -78,7 +73,7 @@ IDLE_ALONE: Final = Alarms(
 """What a catalog without `monitoring` gets."""
 
 
-class Monitoring(_Settings):
+class Monitoring(Settings):
     """Whom to tell, and of what.
 
     Attributes:
@@ -89,7 +84,7 @@ class Monitoring(_Settings):
         alarms: the thresholds.
     """
 
-    email: Annotated[str, Field(pattern=_EMAIL, max_length=254)] | None = Field(
+    email: Annotated[str, Field(pattern=EMAIL, max_length=EMAIL_CHARACTERS)] | None = Field(
         default=None, description="an e-mail address"
     )
     dashboard: bool = Field(default=True, description="true or false")
@@ -100,7 +95,7 @@ class Monitoring(_Settings):
 DEFAULT_MONITORING: Final = Monitoring(dashboard=False, alarms=IDLE_ALONE)
 
 
-class DataCapture(_Settings):
+class DataCapture(Settings):
     """Calls and answers written to S3 as they come in (SageMaker data capture); off unless the catalog asks.
 
     Attributes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from cohost.catalog_settings import Settings
 
 _ID = "([0-9a-f]{8}|[0-9a-f]{17})$"
 
@@ -13,14 +15,12 @@ SecurityGroup = Annotated[str, Field(pattern=f"^sg-{_ID}")]
 RouteTable = Annotated[str, Field(pattern=f"^rtb-{_ID}")]
 
 
-class Network(BaseModel):
+class Network(Settings):
     """The VPC of the containers, and whether they may reach anything at all.
 
     All ids are given, because a synth looks nothing up. So the catalog also has to say what no id tells: whether the
     subnets lead to the internet, and how the containers reach S3. Limits are SageMaker's (API reference: VpcConfig).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     vpc: str | None = Field(default=None, pattern=f"^vpc-{_ID}", description="vpc- and 8 or 17 hexadecimal digits")
     subnets: list[Subnet] = Field(

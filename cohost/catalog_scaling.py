@@ -11,8 +11,9 @@ import zoneinfo
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from cohost.catalog_settings import Settings
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 from cohost.schedule_expression import ALLOWED_EXPRESSION, check_expression
 
@@ -59,11 +60,7 @@ Maximum = Annotated[int, AfterValidator(_check_max)]
 Cooldown = Annotated[int, Field(ge=0, le=86_400)]
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class ScheduledScaling(_Settings):
+class ScheduledScaling(Settings):
     """Bounds that hold from a time on, until another entry changes them again.
 
     Capacity outside of the new bounds is brought within them at once (AWS: Scheduled scaling).
@@ -87,7 +84,7 @@ class ScheduledScaling(_Settings):
         return self
 
 
-class Scaling(_Settings):
+class Scaling(Settings):
     """How many instances (multi-model) or copies (scale-to-zero) there are, and what decides it."""
 
     min: Minimum = Field(description=_MINIMUM)

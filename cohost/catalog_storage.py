@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from cohost import catalog_rules as rules
 from cohost.catalog_keys import KMS_KEY, KmsKey
+from cohost.catalog_settings import Settings
 from cohost.catalog_weights import BUCKET_NAME, BucketName
 
 
-class Storage(BaseModel):
+class Storage(Settings):
     """Where the archives lie in the stack's bucket, how long, and what becomes of them when the stack goes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     prefix: Annotated[str, AfterValidator(rules.check_prefix)] = Field(
         default="encoder-serving/lmi/04-lmi/", description="an S3 prefix that ends with / and does not start with it"

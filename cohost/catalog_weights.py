@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from cohost import catalog_rules as rules
+from cohost.catalog_settings import Settings
 
 BUCKET_NAME = "a bucket's name: 3 to 63 small letters, digits, hyphens and dots"
 TOKEN_SOURCE = "secretsmanager:NAME or ssm:NAME, where the token lies"  # noqa: S105 - says where, not what
@@ -17,8 +18,6 @@ _WEIGHTS = "hub (fetched from the Hub by the container), s3 or archive (both pus
 _S3 = "s3://"
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _TOKEN_SOURCE = re.compile(r"(?:secretsmanager|ssm):[\w/+=.@:-]{1,2048}", re.ASCII)
-
-_CONFIG = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def check_bucket_name(name: str) -> str:
@@ -53,10 +52,8 @@ Weights = Literal["hub", "s3", "archive"]
 _PUSHED = ("s3", "archive")
 
 
-class ModelSource(BaseModel):
+class ModelSource(Settings):
     """Where one model's weights come from."""
-
-    model_config = _CONFIG
 
     model_id: Annotated[str, AfterValidator(rules.check_model_id)] = Field(description=rules.MODEL_ID)
     revision: str | None = Field(
@@ -119,10 +116,8 @@ class ModelSource(BaseModel):
         return self
 
 
-class WeightsSettings(BaseModel):
+class WeightsSettings(Settings):
     """Where all models' weights come from that say nothing else."""
-
-    model_config = _CONFIG
 
     weights: Weights = Field(default="hub", description=_WEIGHTS)
     hub_token: TokenSource | None = Field(default=None, description=TOKEN_SOURCE)
