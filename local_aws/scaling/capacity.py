@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from local_aws.sagemaker.faults import ValidationException
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mypy_boto3_sagemaker import SageMakerClient
 
 _VARIANT: Final = re.compile(r"endpoint/([^/]+)/variant/([^/]+)")
@@ -134,18 +136,19 @@ class Component(Scalable):
         )
 
 
-def scalable(namespace: str, resource_id: str, dimension: str) -> Scalable:
-    """What a request names.
+def scalable_of(request: Mapping[str, Any]) -> Scalable:
+    """What a request names by ServiceNamespace, ResourceId and ScalableDimension.
 
     Raises:
         ValidationException: the three do not belong together, or are another service's.
     """
+    namespace, resource_id = request["ServiceNamespace"], request["ResourceId"]
     if namespace != "sagemaker":
         raise ValidationException(
             f"ServiceNamespace {namespace}: this emulation of Application Auto Scaling scales sagemaker only"
         )
     for pattern, kind in ((_VARIANT, Variant), (_COMPONENT, Component)):
-        if kind.dimension == dimension and pattern.fullmatch(resource_id):
+        if kind.dimension == request["ScalableDimension"] and pattern.fullmatch(resource_id):
             return kind(resource_id)
     raise _unsupported()
 

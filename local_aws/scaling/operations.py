@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from local_aws.sagemaker.faults import ValidationException, unsupported
-from local_aws.scaling.capacity import scalable
+from local_aws.scaling.capacity import scalable_of
 from local_aws.scaling.faults import ResourceNotFoundException
 from local_aws.scaling.records import NAMESPACE, Policy, Target
 from local_aws.scaling.steps import check_steps
 from local_aws.scaling.tracking import alarms_of, check_tracking
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from local_aws.sagemaker.account import Account
     from local_aws.sagemaker.front import Front
     from local_aws.scaling.capacity import Scalable
@@ -44,7 +42,7 @@ class AutoScaling:
 
     async def register(self, request: Request) -> Answer:
         """RegisterScalableTarget: new bounds, which hold at once."""
-        resource = _resource(request)
+        resource = scalable_of(request)
         target = self._registry.find(resource)
         minimum, maximum = _bounds(request, target)
         _check_bounds(resource, minimum, maximum)
@@ -61,14 +59,14 @@ class AutoScaling:
 
     async def deregister(self, request: Request) -> Answer:
         """DeregisterScalableTarget: the policies, their alarms and the scheduled actions go too."""
-        target = self._registry.get(_resource(request))
+        target = self._registry.get(scalable_of(request))
         self._registry.remove(target)
         await self._delete_alarms(name for policy in target.policies.values() for name in policy.alarms)
         return {}
 
     async def put_policy(self, request: Request) -> Answer:
         """PutScalingPolicy; a tracking policy gets new alarms each time."""
-        target = self._registry.get(_resource(request))
+        target = self._registry.get(scalable_of(request))
         name = request["PolicyName"]
         old = target.policies.get(name)
         kind = request.get("PolicyType") or (old.type if old else "StepScaling")
@@ -89,7 +87,7 @@ class AutoScaling:
 
     async def delete_policy(self, request: Request) -> Answer:
         """DeleteScalingPolicy; the alarms that the service made for it go too."""
-        target = self._registry.get(_resource(request))
+        target = self._registry.get(scalable_of(request))
         policy = target.policy(request["PolicyName"])
         del target.policies[policy.name]
         await self._delete_alarms(policy.alarms)
@@ -176,10 +174,6 @@ class AutoScaling:
     async def _delete_alarms(self, names: Any) -> None:  # noqa: ANN401 - any iterable of names
         if listed := list(names):
             await self._front.run(lambda: self._front.cloudwatch().delete_alarms(AlarmNames=listed))
-
-
-def _resource(request: Mapping[str, Any]) -> Scalable:
-    return scalable(request["ServiceNamespace"], request["ResourceId"], request["ScalableDimension"])
 
 
 def _bounds(request: Request, target: Target | None) -> tuple[int, int]:

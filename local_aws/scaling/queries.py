@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from local_aws.sagemaker.faults import ValidationException
-from local_aws.scaling.capacity import scalable
+from local_aws.scaling.capacity import scalable_of
 from local_aws.scaling.faults import ObjectNotFoundException
 from local_aws.scaling.records import NAMESPACE, ScheduledAction
 from local_aws.scaling.schedule import check_schedule, next_time
@@ -85,7 +85,7 @@ class ScheduledActions:
 
     async def put(self, request: Request) -> Answer:
         """PutScheduledAction; what an update leaves out stays as it was, but for the two times."""
-        target = self._registry.get(_resource(request))
+        target = self._registry.get(scalable_of(request))
         name = request["ScheduledActionName"]
         old = target.actions.get(name)
         kept = {key: value for key, value in (old.definition if old else {}).items() if not key.endswith("Time")}
@@ -102,7 +102,7 @@ class ScheduledActions:
 
     async def delete(self, request: Request) -> Answer:
         """DeleteScheduledAction."""
-        target, name = self._registry.get(_resource(request)), request["ScheduledActionName"]
+        target, name = self._registry.get(scalable_of(request)), request["ScheduledActionName"]
         if target.actions.pop(name, None) is None:
             raise ObjectNotFoundException(
                 f"No scheduled action found for {target.scalable.named}, scheduled action name: {name}"
@@ -124,10 +124,6 @@ def next_due(action: ScheduledAction, now: float) -> float | None:
     after = max(now, start - 1) if "StartTime" in definition else now
     due = next_time(definition["Schedule"], definition.get("Timezone", "UTC"), after, start=start)
     return None if due is None or due > float(definition.get("EndTime", due)) else due
-
-
-def _resource(request: Request) -> Any:  # noqa: ANN401 - a Scalable
-    return scalable(request["ServiceNamespace"], request["ResourceId"], request["ScalableDimension"])
 
 
 def _fits(request: Request, target: Target) -> bool:
