@@ -19,7 +19,6 @@ from .onnx_model import OnnxModel
 
 if TYPE_CHECKING:
     from cohost.handler.cohost_request import Input
-    from cohost.handler.cohost_tasks import Plan
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class OnnxService:
             return self._output()
         try:
             plan = self._model.task.plan(read_call(inputs))
-            text, cut = await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, self._model, plan)
+            text, cut = await asyncio.get_running_loop().run_in_executor(self._thread, self._model.answer, plan)
         except HandlerError as error:
             return self._reply({"data": "", "last": True, "code": error.status, "error": one_line(str(error))})
         output = self._reply({"data": text, "last": True})
@@ -71,10 +70,6 @@ class OnnxService:
     def close(self) -> None:
         """Ends the thread."""
         self._thread.shutdown()
-
-    @staticmethod
-    def _answer(model: OnnxModel, plan: Plan) -> tuple[str, int]:
-        return model.answer(plan)
 
     def _reply(self, parts: dict[str, object]) -> Output:
         output = self._output()
