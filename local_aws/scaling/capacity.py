@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_sagemaker import SageMakerClient
 
+NAMESPACE: Final = "sagemaker"
 _VARIANT: Final = re.compile(r"endpoint/([^/]+)/variant/([^/]+)")
 _COMPONENT: Final = re.compile(r"inference-component/([^/]+)")
 
@@ -42,7 +43,12 @@ class Scalable(ABC):
     @property
     def named(self) -> str:
         """How the service's texts name it."""
-        return f"service namespace: sagemaker, resource ID: {self.resource_id}, scalable dimension: {self.dimension}"
+        return f"service namespace: {NAMESPACE}, resource ID: {self.resource_id}, scalable dimension: {self.dimension}"
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The members that name it in the service's requests and answers."""
+        return {"ServiceNamespace": NAMESPACE, "ResourceId": self.resource_id, "ScalableDimension": self.dimension}
 
     @property
     @abstractmethod
@@ -143,7 +149,7 @@ def scalable_of(request: Mapping[str, Any]) -> Scalable:
         ValidationException: the three do not belong together, or are another service's.
     """
     namespace, resource_id = request["ServiceNamespace"], request["ResourceId"]
-    if namespace != "sagemaker":
+    if namespace != NAMESPACE:
         raise ValidationException(
             f"ServiceNamespace {namespace}: this emulation of Application Auto Scaling scales sagemaker only"
         )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from local_aws.sagemaker.faults import ValidationException, unsupported
-from local_aws.scaling.capacity import scalable_of
+from local_aws.scaling.capacity import NAMESPACE, scalable_of
 from local_aws.scaling.faults import ResourceNotFoundException
-from local_aws.scaling.records import NAMESPACE, Policy, Target
+from local_aws.scaling.records import Policy, Target
 from local_aws.scaling.steps import check_steps
 from local_aws.scaling.tracking import alarms_of, check_tracking
 
@@ -125,9 +125,7 @@ class AutoScaling:
         return {
             "PolicyARN": policy.arn,
             "PolicyName": policy.name,
-            "ServiceNamespace": NAMESPACE,
-            "ResourceId": target.scalable.resource_id,
-            "ScalableDimension": target.scalable.dimension,
+            **target.scalable.names,
             "PolicyType": policy.type,
             _CONFIGURATIONS[policy.type]: policy.configuration,
             "Alarms": self._alarms(policy),

@@ -7,15 +7,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from local_aws.sagemaker.faults import ValidationException
-from local_aws.scaling.capacity import scalable_of
+from local_aws.scaling.capacity import NAMESPACE, scalable_of
 from local_aws.scaling.faults import ObjectNotFoundException
-from local_aws.scaling.records import NAMESPACE, ScheduledAction
+from local_aws.scaling.records import ScheduledAction
 from local_aws.scaling.schedule import check_schedule, next_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from local_aws.sagemaker.account import Account
+    from local_aws.scaling.capacity import Scalable
     from local_aws.scaling.clock import Clock
     from local_aws.scaling.operations import AutoScaling
     from local_aws.scaling.records import Activity, Registry, Target
@@ -40,7 +41,7 @@ class Queries:
         found = [
             _described_target(target)
             for target in self._registry
-            if _fits(request, target) and (not wanted or target.scalable.resource_id in wanted)
+            if _fits(request, target.scalable) and (not wanted or target.scalable.resource_id in wanted)
         ]
         return _page("ScalableTargets", found, request)
 
@@ -50,7 +51,7 @@ class Queries:
         found = [
             self._auto_scaling.described(target, policy)
             for target in self._registry
-            if _fits(request, target)
+            if _fits(request, target.scalable)
             for policy in target.policies.values()
             if not names or policy.name in names
         ]
@@ -58,7 +59,7 @@ class Queries:
 
     async def activities(self, request: Request) -> Answer:
         """DescribeScalingActivities, newest first; those of targets that are gone too."""
-        found = [_described_activity(one) for one in self._registry.activities if _fits_activity(request, one)]
+        found = [_described_activity(one) for one in self._registry.activities if _fits(request, one.scalable)]
         return _page("ScalingActivities", found, request)
 
     async def actions(self, request: Request) -> Answer:
@@ -67,7 +68,7 @@ class Queries:
         found = [
             _described_action(target, action)
             for target in self._registry
-            if _fits(request, target)
+            if _fits(request, target.scalable)
             for action in target.actions.values()
             if not names or action.name in names
         ]
@@ -126,18 +127,8 @@ def next_due(action: ScheduledAction, now: float) -> float | None:
     return None if due is None or due > float(definition.get("EndTime", due)) else due
 
 
-def _fits(request: Request, target: Target) -> bool:
-    wanted = {"ResourceId": target.scalable.resource_id, "ScalableDimension": target.scalable.dimension}
-    return request["ServiceNamespace"] == NAMESPACE and all(
-        request.get(key) in {None, value} for key, value in wanted.items()
-    )
-
-
-def _fits_activity(request: Request, activity: Activity) -> bool:
-    wanted = {"ResourceId": activity.resource_id, "ScalableDimension": activity.dimension}
-    return request["ServiceNamespace"] == NAMESPACE and all(
-        request.get(key) in {None, value} for key, value in wanted.items()
-    )
+def _fits(request: Request, scalable: Scalable) -> bool:
+    return all(request.get(key) in {None, value} for key, value in scalable.names.items())
 
 
 def _page(name: str, found: Iterable[Any], request: Request) -> Answer:
@@ -151,7 +142,7 @@ def _page(name: str, found: Iterable[Any], request: Request) -> Answer:
 
 def _described_target(target: Target) -> dict[str, Any]:
     return {
-        **_whose(target),
+        **target.scalable.names,
         "MinCapacity": target.minimum,
         "MaxCapacity": target.maximum,
         "RoleARN": target.role_arn,
@@ -168,7 +159,7 @@ def _described_action(target: Target, action: ScheduledAction) -> dict[str, Any]
         if key in action.definition
     }
     return {
-        **_whose(target),
+        **target.scalable.names,
         **action.definition,
         **times,
         "ScheduledActionName": action.name,
@@ -181,21 +172,11 @@ def _described_activity(activity: Activity) -> dict[str, Any]:
     ended = {} if activity.ended is None else {"EndTime": activity.ended}
     return {
         "ActivityId": activity.identity,
-        "ServiceNamespace": NAMESPACE,
-        "ResourceId": activity.resource_id,
-        "ScalableDimension": activity.dimension,
+        **activity.scalable.names,
         "Description": activity.description,
         "Cause": activity.cause,
         "StartTime": activity.started,
         **ended,
         "StatusCode": activity.status,
         "StatusMessage": activity.message,
-    }
-
-
-def _whose(target: Target) -> dict[str, Any]:
-    return {
-        "ServiceNamespace": NAMESPACE,
-        "ResourceId": target.scalable.resource_id,
-        "ScalableDimension": target.scalable.dimension,
     }

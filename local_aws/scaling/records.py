@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from local_aws.scaling.capacity import Scalable
 
-NAMESPACE = "sagemaker"
 _ACTIVITIES_KEPT = 1000
 _CREATED_BY = ":createdBy/"
 
@@ -74,8 +73,7 @@ class ScheduledAction:
 class Activity:
     """One attempt at changing a capacity."""
 
-    resource_id: str
-    dimension: str
+    scalable: Scalable
     description: str
     cause: str
     status: str = "InProgress"

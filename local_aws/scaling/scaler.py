@@ -55,8 +55,7 @@ class Scaler:
 
     def _note(self, target: Target, wanted: int, cause: str) -> Activity:
         activity = Activity(
-            resource_id=target.scalable.resource_id,
-            dimension=target.scalable.dimension,
+            scalable=target.scalable,
             description=f"Setting desired {target.scalable.noun} to {wanted}.",
             cause=cause,
         )
