@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
 
 NAMESPACE: Final = "sagemaker"
-_VARIANT: Final = re.compile(r"endpoint/([^/]+)/variant/([^/]+)")
-_COMPONENT: Final = re.compile(r"inference-component/([^/]+)")
+_VARIANT: Final = re.compile(r"endpoint/[^/]+/variant/[^/]+")
+_COMPONENT: Final = re.compile(r"inference-component/[^/]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,10 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Scalable(ABC):
-    """A resource whose capacity can be set. `noun` is the capacity in texts, `least` its smallest minimum."""
+    """A resource whose capacity can be set, of an id that fits its kind, as `scalable_of` checks.
+
+    `noun` is the capacity in texts, `least` its smallest minimum.
+    """
 
     resource_id: str
     dimension: ClassVar[str]
@@ -73,10 +76,8 @@ class Variant(Scalable):
 
     @property
     def _names(self) -> tuple[str, str]:
-        match = _VARIANT.fullmatch(self.resource_id)
-        if match is None:
-            raise _unsupported()
-        return match[1], match[2]
+        _, endpoint, _, variant = self.resource_id.split("/")
+        return endpoint, variant
 
     @property
     def dimensions(self) -> dict[str, str]:
@@ -114,10 +115,7 @@ class Component(Scalable):
 
     @property
     def _name(self) -> str:
-        match = _COMPONENT.fullmatch(self.resource_id)
-        if match is None:
-            raise _unsupported()
-        return match[1]
+        return self.resource_id.removeprefix("inference-component/")
 
     @property
     def dimensions(self) -> dict[str, str]:
@@ -156,8 +154,4 @@ def scalable_of(request: Mapping[str, Any]) -> Scalable:
     for pattern, kind in ((_VARIANT, Variant), (_COMPONENT, Component)):
         if kind.dimension == request["ScalableDimension"] and pattern.fullmatch(resource_id):
             return kind(resource_id)
-    raise _unsupported()
-
-
-def _unsupported() -> ValidationException:
-    return ValidationException("Unsupported service namespace, resource type or scalable dimension")
+    raise ValidationException("Unsupported service namespace, resource type or scalable dimension")
