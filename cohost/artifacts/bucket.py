@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 DIGEST = "cohost-digest"
 """The user metadata (x-amz-meta-…) that every archive written here carries, with its content digest."""
+ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
+"""The codes of S3 that say that no object lies at a key."""
 
 _DELETE_AT_ONCE = 1000
 # Below botocore's pool of ten connections.
 _THREADS = 8
-_ABSENT = {"404", "NoSuchKey", "NotFound"}
 _FIXES = {
     "AccessDenied": "allow s3:ListBucket on the bucket and s3:GetObject, PutObject and DeleteObject below the prefix",
     "403": "allow s3:ListBucket on the bucket and s3:GetObject below the prefix",
@@ -69,7 +70,7 @@ class Bucket:
             try:
                 return self._client.head_object(Bucket=self._name, Key=key)["Metadata"].get(DIGEST, "")
             except ClientError as error:
-                if _code(error) in _ABSENT:
+                if _code(error) in ABSENT:
                     return None
                 raise
 

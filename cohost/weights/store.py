@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cohost.artifacts.bucket import ABSENT
 from cohost.artifacts.weights import MANIFESTS, PACKED, WEIGHTS, Revision, revision_of_key
 from cohost.weights.errors import WeightsError
 from cohost.weights.place import BUCKET_PREFIX, WEIGHTS_STACK
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _DELETE_AT_ONCE: Final = 1000
-_ABSENT: Final = {"404", "NoSuchKey", "NotFound"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class WeightsStore:
             try:
                 body = self.s3.get_object(Bucket=self.bucket, Key=revision.manifest)["Body"].read()
             except ClientError as error:
-                if error.response["Error"]["Code"] in _ABSENT:
+                if error.response["Error"]["Code"] in ABSENT:
                     return None
                 raise
         try:

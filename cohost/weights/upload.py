@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
+from cohost.artifacts.bucket import ABSENT
 from cohost.weights.checksums import encoded
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, HeadObjectOutputTypeDef
 
     from cohost.weights.checksums import Checksums
 
@@ -25,7 +26,6 @@ SHA256: Final = "cohost-sha256"
 """The user metadata with the whole file's SHA-256, 64 hexadecimal digits."""
 
 _THREADS: Final = 4
-_ABSENT: Final = {"404", "NoSuchKey", "NotFound"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +38,9 @@ class Uploader:
 
     def holds(self, key: str, *, size: int, sha256: str, checksum: str) -> bool:
         """Whether an object has this content, by its size, its noted SHA-256 and the checksum that S3 keeps."""
-        try:
-            there = self.s3.head_object(Bucket=self.bucket, Key=key, ChecksumMode="ENABLED")
-        except ClientError as error:
-            if error.response["Error"]["Code"] in _ABSENT:
-                return False
-            raise
+        there = self._head(key, ChecksumMode="ENABLED")
+        if there is None:
+            return False
         kept = there.get("ChecksumSHA256")
         return (
             there["ContentLength"] == size
@@ -54,12 +51,8 @@ class Uploader:
 
     def metadata(self, key: str) -> Mapping[str, str] | None:
         """The user metadata of an object; None where there is none of that key."""
-        try:
-            return self.s3.head_object(Bucket=self.bucket, Key=key)["Metadata"]
-        except ClientError as error:
-            if error.response["Error"]["Code"] in _ABSENT:
-                return None
-            raise
+        there = self._head(key)
+        return None if there is None else there["Metadata"]
 
     def upload(self, path: Path, key: str, sums: Checksums, metadata: Mapping[str, str] = MappingProxyType({})) -> int:
         """Make the object have the file's content, and return how many bytes were sent for it.
@@ -108,6 +101,14 @@ class Uploader:
             Bucket=self.bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": parts}
         )
         return sum(count for _, count in sent)
+
+    def _head(self, key: str, **options: Any) -> HeadObjectOutputTypeDef | None:  # noqa: ANN401 - head_object's own
+        try:
+            return self.s3.head_object(Bucket=self.bucket, Key=key, **options)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in ABSENT:
+                return None
+            raise
 
     def _begin(self, key: str, sums: Checksums, metadata: Mapping[str, str]) -> str:
         return self.s3.create_multipart_upload(
