@@ -57,7 +57,7 @@ class InferenceComponentsStack(cdk.Stack):
         )
         image = parse_image(own.endpoint.image)
         uri = image_uri(own.endpoint, self.region)
-        bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=False)
+        bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=False, kms_key=catalog.storage.kms_key)
         store = add_store(
             self, catalog, image, bucket, weights=weights_of(self, catalog), keep_on_destroy=False, bundle=False
         )

@@ -16,12 +16,23 @@ ENTRY = {"task": "text-classification", "required_memory_mb": 1024}
 MODELS = {"nli": {"model_id": "org/nli", **ENTRY}, "mini": {"model_id": "org/mini", **ENTRY}}
 
 
-def make_stack(*, endpoint_name: str = "lmi-cohost", models: dict[str, Any] | None = None, **design: Any) -> Any:
+KEY = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+def make_stack(
+    *,
+    endpoint_name: str = "lmi-cohost",
+    models: dict[str, Any] | None = None,
+    endpoint: dict[str, Any] | None = None,
+    storage: dict[str, Any] | None = None,
+    **design: Any,
+) -> Any:
     """A fresh stack in a fresh app with the flags of cdk.json."""
     image = "djl-inference:0.36.0-lmi26.0.0-cu130"
     catalog = Catalog.model_validate(
         {
-            "endpoint": {"name": endpoint_name, "instance_type": "ml.g5.xlarge", "image": image},
+            "endpoint": {"name": endpoint_name, "instance_type": "ml.g5.xlarge", "image": image, **(endpoint or {})},
+            "storage": storage or {},
             "models": models or MODELS,
             "designs": {"inference-components": design},
         }
@@ -101,3 +112,17 @@ def test_what_never_fits_is_an_error(changed: dict[str, Any], fault: str) -> Non
 def test_what_fits_has_no_error() -> None:
     """The defaults of the design hold the product's models."""
     assert errors_of(make_stack()) == []
+
+
+def test_archives_are_encrypted_with_the_catalog_s_key() -> None:
+    """The bucket has the key, the containers may decrypt with it, and the function that publishes may encrypt too."""
+    template = template_of(make_stack(storage={"kms_key": KEY}))
+    _, bucket = only(template, "AWS::S3::Bucket")
+    assert KEY in str(bucket["Properties"]["BucketEncryption"])
+    rights = {
+        name: [one["Action"] for one in statements(template, name) if one["Resource"] == KEY]
+        for name in resources(template, "AWS::IAM::Role")
+    }
+    assert [found for name, found in rights.items() if name.startswith("EndpointExecutionRole")] == [["kms:Decrypt"]]
+    publisher = [found for name, found in rights.items() if name.startswith("ModelStoreRole")]
+    assert publisher == [[["kms:Decrypt", "kms:GenerateDataKey"]]]
