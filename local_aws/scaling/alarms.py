@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
-from local_aws.scaling.definition import read
+from local_aws.scaling.definition import Judged, read
 from local_aws.scaling.evaluation import judge
 from local_aws.scaling.expressions import NotEmulated
 from local_aws.scaling.notices import message, reason_data, reason_of, subject
@@ -45,17 +45,6 @@ class Trigger:
     values: Sequence[float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Judged:
-    """What an alarm was last judged by; `stale` tells that the newest period has no data."""
-
-    values: Sequence[float]
-    stale: bool
-
-
-_NOTHING: Final = _Judged(values=(), stale=True)
-
-
 class Alarms:
     """All metric alarms of the account.
 
@@ -76,7 +65,6 @@ class Alarms:
         self._front = front
         self._wake = wake
         self._alarms: dict[str, Alarm] = {}
-        self._judged: dict[str, _Judged] = {}
         self._set_by_hand: list[tuple[Alarm, State, str]] = []
         self._changed = False
         self._lock = asyncio.Lock()
@@ -142,14 +130,14 @@ class Alarms:
             alarm.state = "INSUFFICIENT_DATA" if old is None else old.state
             await self._say(alarm.name, alarm.state, "Unchecked: the alarm was made or changed", "{}")
         elif old is not None:
-            alarm.evaluated, alarm.acted = old.evaluated, old.acted
+            alarm.evaluated, alarm.judged, alarm.acted = old.evaluated, old.judged, old.acted
             if alarm.state != old.state:
                 self._set_by_hand.append((alarm, old.state, str(described["StateReason"])))
 
     async def _evaluate(self, alarm: Alarm, end: float, now: float) -> list[Trigger]:
         data = alarm.data(self._history, end)
         verdict = judge(alarm.rule, data)
-        self._judged[alarm.name] = _Judged(values=verdict.values, stale=data[-1] is None)
+        alarm.judged = Judged(values=verdict.values, stale=data[-1] is None)
         if verdict.state is None or verdict.state == alarm.state or alarm.has_few_samples(self._history, end):
             return self._again(alarm, now)
         return await self._change(alarm, verdict, verdict.state)
@@ -184,7 +172,7 @@ class Alarms:
         return self._again(alarm, self._clock.now(), first=True)
 
     def _again(self, alarm: Alarm, now: float, *, first: bool = False) -> list[Trigger]:
-        judged = self._judged.get(alarm.name, _NOTHING)
+        judged = alarm.judged
         # A state that only older data hold up is not told again: on the service what the first telling began would
         # still go on, and here a capacity that came up within seconds would be raised twice for one call.
         held_up = bool(judged.values) and judged.stale

@@ -39,11 +39,20 @@ class Query:
     period: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What an alarm was judged by; `stale` tells that the newest period has no data."""
+
+    values: Sequence[float] = ()
+    stale: bool = True
+
+
 @dataclass(kw_only=True)
 class Alarm:
     """A metric alarm; `described` is what CloudWatch tells of it.
 
-    `result` is the id of the query or expression whose values are judged.
+    `result` is the id of the query or expression whose values are judged. `evaluated` is the number of the step at
+    which they were judged last, `judged` by what, and `acted` the clock's time at which a policy was told last.
     """
 
     described: Mapping[str, Any]
@@ -53,6 +62,7 @@ class Alarm:
     result: str
     state: State
     evaluated: int = -1
+    judged: Judged = Judged()
     acted: float = 0.0
 
     @property
