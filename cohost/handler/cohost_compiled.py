@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 import types
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .cohost_errors import one_line
+from .cohost_length import lengths_up_to
 from .cohost_memory import is_lost_device, is_out_of_memory
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     Pass = Callable[..., Any]
 
 logger = logging.getLogger(__name__)
-
-_SHORTEST = 16
 
 
 class CompiledModel:
@@ -35,7 +33,7 @@ class CompiledModel:
 
     def __init__(self, model: Any, limit: int, backend: str | Pass = "inductor") -> None:  # noqa: ANN401 - transformers has no types
         self._model = model
-        self.lengths = (*takewhile(lambda length: length < limit, (_SHORTEST << n for n in range(32))), limit)
+        self.lengths = lengths_up_to(limit)
         self._backend = backend
         self._passes: dict[int, Pass] = {}
         self.failure: str | None = None

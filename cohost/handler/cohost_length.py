@@ -1,9 +1,13 @@
-"""A model's true limit in tokens."""
+"""A model's true limit in tokens, and the lengths below it that batches are made for."""
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 # Tokenizers whose configuration states no maximum have a number of 30 digits there (transformers: VERY_LARGE_INTEGER).
 _ABSURD = 1_000_000
+
+_SHORTEST = 16
 
 
 def length_limit(
@@ -24,3 +28,8 @@ def length_limit(
     if not limits:
         raise ValueError(f"max_length: {model} and its tokenizer state no limit; set max_length")
     return min(limits)
+
+
+def lengths_up_to(limit: int) -> tuple[int, ...]:
+    """Lengths in tokens that double from 16, and the limit as the last."""
+    return (*takewhile(lambda length: length < limit, (_SHORTEST << n for n in range(32))), limit)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from .cohost_forward import TokenSequence
+from .cohost_length import lengths_up_to
 from .cohost_tokenizer import Encoded
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ def bucket_shapes(limit: int, max_tokens: int, max_sequences: int) -> Iterator[t
 
     The longest first, because memory that torch has reserved for it serves all others.
     """
-    lengths = [limit, *reversed(list(takewhile(lambda length: length < limit, (16 << n for n in range(32)))))]
-    for length in lengths:
+    for length in reversed(lengths_up_to(limit)):
         yield max(1, min(max_sequences, max_tokens // length)), length
 
 
