@@ -77,8 +77,11 @@ class HostedEndpoint(EndpointMetrics, Construct):
         """Keep calls and answers as this configuration says; the execution role needs the right to write them."""
         self._config.data_capture_config = config
 
-    def encrypt_volumes(self, kms_key: str) -> None:
-        """Encrypt the volumes of the instances with this key; disks of their own, where they have some, it leaves."""
+    def encrypt_volumes(self, kms_key: str | None) -> None:
+        """Encrypt the volumes of the instances with this key; disks of their own, where they have some, it leaves.
+
+        None leaves the key to SageMaker.
+        """
         self._config.kms_key_id = kms_key
 
     def guard_updates(self, config: sagemaker.CfnEndpoint.DeploymentConfigProperty) -> None:

@@ -78,6 +78,7 @@ class CpuOnnxStack(cdk.Stack):
             model_cache_setting=own.endpoint.model_cache_setting,
             environment=own.endpoint.environment,
         )
+        self.endpoint.encrypt_volumes(own.endpoint.kms_key)
         if catalog.network is not None:
             ContainerNetwork(self, "Network", network=catalog.network).place(self.endpoint)
         prices = load_prices()

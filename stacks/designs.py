@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import aws_cdk as cdk
 
 from cohost.images import parse_image
+from cohost.instances import has_own_disks
 from cohost.pricing import price_note, today
 from cohost.pricing_changes import planned_costs
 from cohost.routing import MULTI_MODEL
@@ -26,8 +27,14 @@ _OF_MULTI_MODEL: Final = ("image-multi-model", "instance-multi-model")
 
 
 def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
-    """The catalog with its endpoint changed; it fixes the number of instances, so nothing scales it."""
+    """The catalog with its endpoint changed; it fixes the number of instances, so nothing scales it.
+
+    The key of the volumes was chosen for the catalog's own instance type. A design on a type with disks of its own,
+    which no key of the account's encrypts, goes without it.
+    """
     changed = catalog.endpoint.model_copy(update={"topology": MULTI_MODEL, **endpoint})
+    if has_own_disks(changed.instance_type):
+        changed = changed.model_copy(update={"kms_key": None})
     return catalog.model_copy(update={"endpoint": changed, "scaling": None})
 
 

@@ -25,8 +25,7 @@ def add_endpoint(
 ) -> MultiModelEndpoint | ScaleToZeroEndpoint:
     """Add the endpoint that a catalog states to its stack."""
     hosted = _hosted(stack, catalog, store=store, image=image, uri=uri)
-    if catalog.endpoint.kms_key is not None:
-        hosted.encrypt_volumes(catalog.endpoint.kms_key)
+    hosted.encrypt_volumes(catalog.endpoint.kms_key)
     return hosted
 
 

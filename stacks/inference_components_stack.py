@@ -80,6 +80,7 @@ class InferenceComponentsStack(cdk.Stack):
             ),
             environment=own.endpoint.environment,
         )
+        self.endpoint.encrypt_volumes(own.endpoint.kms_key)
         if catalog.network is not None:
             # A route table takes one S3 endpoint, which the stack of the catalog's own endpoint makes.
             network = catalog.network.model_copy(update={"route_tables": []})

@@ -26,12 +26,14 @@ MODELS = {
 }
 
 
-def make_catalog(folder: Path, *, models: Mapping[str, Any] = MODELS, **design: Any) -> Catalog:
+def make_catalog(
+    folder: Path, *, models: Mapping[str, Any] = MODELS, endpoint: Mapping[str, Any] | None = None, **design: Any
+) -> Catalog:
     """A catalog with a CPU design whose archives lie in a folder."""
     image = "djl-inference:0.36.0-lmi26.0.0-cu130"
     return Catalog.model_validate(
         {
-            "endpoint": {"name": "lmi-cohost", "instance_type": "ml.g5.xlarge", "image": image},
+            "endpoint": {"name": "lmi-cohost", "instance_type": "ml.g5.xlarge", "image": image, **(endpoint or {})},
             "models": models,
             "designs": {"cpu-onnx": {"archives": str(folder), **design}},
         }
@@ -155,3 +157,19 @@ def test_images_that_do_not_fit_are_told(tmp_path: Path, image: str, fault: str)
     stack = make_stack(catalog)
     notes = [entry.data for entry in stack.node.metadata]
     assert any(fault in str(note) for note in notes), notes
+
+
+@pytest.mark.parametrize(("instance_type", "encrypted"), [("ml.c7i.2xlarge", True), ("ml.m5d.xlarge", False)])
+def test_volumes_have_the_endpoint_s_key_where_the_type_takes_one(
+    tmp_path: Path,
+    instance_type: str,
+    encrypted: bool,  # noqa: FBT001
+) -> None:
+    """The key is of the catalog's own endpoint; a design on disks of its own goes without and is not refused for it."""
+    key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+    catalog = make_catalog(tmp_path, endpoint={"kms_key": key}, instance_type=instance_type)
+    pretend_exported(catalog, tmp_path, {"nli": b"one", "mini": b"two"})
+    stack = make_stack(catalog)
+    assert [entry.data for entry in stack.node.metadata if entry.type == "aws:cdk:error"] == []
+    _, config = only(template_of(stack), "AWS::SageMaker::EndpointConfig")
+    assert config["Properties"].get("KmsKeyId") == (key if encrypted else None)

@@ -126,3 +126,13 @@ def test_archives_are_encrypted_with_the_catalog_s_key() -> None:
     assert [found for name, found in rights.items() if name.startswith("EndpointExecutionRole")] == [["kms:Decrypt"]]
     publisher = [found for name, found in rights.items() if name.startswith("ModelStoreRole")]
     assert publisher == [[["kms:Decrypt", "kms:GenerateDataKey"]]]
+
+
+@pytest.mark.parametrize(("instance_type", "key"), [("ml.p3.8xlarge", KEY), ("ml.g6.12xlarge", None)])
+def test_volumes_have_the_endpoint_s_key_where_the_type_takes_one(instance_type: str, key: str | None) -> None:
+    """The key is of the catalog's own endpoint; a design on disks of its own goes without and is not refused for it."""
+    own = {"image": "djl-inference:0.36.0-cpu-full", "instance_type": "ml.m5.xlarge", "kms_key": KEY}
+    stack = make_stack(endpoint=own, instance_type=instance_type)
+    assert [error for error in errors_of(stack) if "kms" in error] == []
+    _, config = only(template_of(stack), "AWS::SageMaker::EndpointConfig")
+    assert config["Properties"].get("KmsKeyId") == key
