@@ -6,11 +6,12 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from cohost.schedule_times import next_time
 from local_aws.sagemaker.faults import ValidationException
 from local_aws.scaling.capacity import NAMESPACE, scalable_of
 from local_aws.scaling.faults import ObjectNotFoundException
 from local_aws.scaling.records import ScheduledAction
-from local_aws.scaling.schedule import check_schedule, next_time
+from local_aws.scaling.schedule import check_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

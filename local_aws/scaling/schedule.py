@@ -5,10 +5,7 @@ from __future__ import annotations
 import zoneinfo
 
 from cohost.schedule_expression import check_expression
-from cohost.schedule_times import next_time
 from local_aws.sagemaker.faults import ValidationException
-
-__all__ = ["check_schedule", "next_time"]
 
 
 def check_schedule(expression: str, timezone: str) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cohost.schedule_times import next_time
 from local_aws.sagemaker.faults import ValidationException
-from local_aws.scaling.schedule import check_schedule, next_time
+from local_aws.scaling.schedule import check_schedule
 from local_aws.scheduler.targets import TargetError, invoke
 
 if TYPE_CHECKING:
