@@ -14,7 +14,7 @@ from cohost.artifacts.bucket import ABSENT
 from cohost.weights.checksums import encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from mypy_boto3_s3 import S3Client
@@ -81,7 +81,8 @@ class Uploader:
         return sums.size
 
     def _send_parts(self, path: Path, key: str, sums: Checksums, metadata: Mapping[str, str]) -> int:
-        upload_id = self._open_upload(key) or self._begin(key, sums, metadata)
+        resumed = self._open_upload(key)
+        upload_id = resumed or self._begin(key, sums, metadata)
         there = self._parts(key, upload_id)
         sender = _Parts(self, path, key, upload_id, sums)
         numbers = range(1, len(sums.parts) + 1)
@@ -93,14 +94,56 @@ class Uploader:
                 # What is on its way arrives and counts for the next attempt; what waits is not begun.
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
+        self._complete(key, upload_id, sums, [etag for etag, _ in sent])
+        if resumed:
+            self._correct(key, sums, metadata)
+        return sum(count for _, count in sent)
+
+    def _complete(self, key: str, upload_id: str, sums: Checksums, etags: Sequence[str]) -> None:
         parts: list[CompletedPartTypeDef] = [
-            {"PartNumber": number, "ETag": etag, "ChecksumSHA256": encoded(sums.parts[number - 1])}
-            for number, (etag, _) in zip(numbers, sent, strict=True)
+            {"PartNumber": number, "ETag": etag, "ChecksumSHA256": encoded(part)}
+            for number, (etag, part) in enumerate(zip(etags, sums.parts, strict=True), 1)
         ]
         self.s3.complete_multipart_upload(
             Bucket=self.bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": parts}
         )
-        return sum(count for _, count in sent)
+
+    def _correct(self, key: str, sums: Checksums, metadata: Mapping[str, str]) -> None:
+        """Give an object its own metadata, where its upload was begun for other content.
+
+        S3 takes metadata when an upload begins, and does not tell that of one that is open.
+        """
+        there = self.s3.head_object(Bucket=self.bucket, Key=key)
+        if there["Metadata"] == {SHA256: sums.sha256, **metadata}:
+            return
+        try:
+            self._copy_onto_itself(key, there["ETag"], sums, metadata)
+        except BaseException:
+            # What carries the description of other content would be taken for that.
+            self.s3.delete_object(Bucket=self.bucket, Key=key)
+            raise
+
+    def _copy_onto_itself(self, key: str, etag: str, sums: Checksums, metadata: Mapping[str, str]) -> None:
+        """Copy within S3 in the same parts, so that the checksum of the whole stays and nothing is sent."""
+        upload_id = self._begin(key, sums, metadata)
+        try:
+            etags = [
+                self.s3.upload_part_copy(
+                    Bucket=self.bucket,
+                    Key=key,
+                    UploadId=upload_id,
+                    PartNumber=number,
+                    CopySource={"Bucket": self.bucket, "Key": key},
+                    CopySourceIfMatch=etag,
+                    CopySourceRange=f"bytes={start}-{min(start + sums.part_bytes, sums.size) - 1}",
+                )["CopyPartResult"]["ETag"]
+                for number, start in enumerate(range(0, sums.size, sums.part_bytes), 1)
+            ]
+            self._complete(key, upload_id, sums, etags)
+        except BaseException:
+            # Parts bill until somebody ends their upload.
+            self.s3.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload_id)
+            raise
 
     def _head(self, key: str, **options: Any) -> HeadObjectOutputTypeDef | None:  # noqa: ANN401 - head_object's own
         try:

@@ -159,6 +159,40 @@ def test_interrupted_push_of_a_part_goes_on(pusher: MakePusher, s3: S3Client, re
     assert members(composed(s3, packed()))["model.safetensors"] == safetensors(6 * MIB)
 
 
+def begin_another(pusher: MakePusher, model: Path, requests: Requests) -> None:
+    """Interrupt the push of a part, and change the model before the next attempt."""
+    requests.stop("CompleteMultipartUpload", 1)
+    with pytest.raises(KeyboardInterrupt):
+        pusher().push("nli", packed())
+    requests.go_on()
+    (model / "model.safetensors").write_bytes(safetensors(6 * MIB, b"x"))
+
+
+def test_part_that_changed_before_it_was_whole_makes_a_right_archive(
+    pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
+) -> None:
+    """The checksum beside the part is that of what it holds, and not of what its upload was begun for."""
+    begin_another(pusher, model, requests)
+    pusher().push("nli", packed())
+    # To the end, which tarfile does not read and where the checksum stands.
+    assert safetensors(6 * MIB, b"x") in gzip.decompress(composed(s3, packed()))
+
+
+def test_interrupted_change_of_a_part_leaves_none(
+    pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
+) -> None:
+    """A part with the checksum of another would be taken for whole."""
+    begin_another(pusher, model, requests)
+    requests.stop("UploadPartCopy", 2)
+    with pytest.raises(KeyboardInterrupt):
+        pusher().push("nli", packed())
+    assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET)
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=BUCKET)
+    requests.go_on()
+    pusher().push("nli", packed())
+    assert members(composed(s3, packed()))["model.safetensors"] == safetensors(6 * MIB, b"x")
+
+
 def test_part_of_other_files_is_refused(pusher: MakePusher, model: Path, s3: S3Client) -> None:
     """As for weights in S3: a revision never changes."""
     pusher().push("nli", packed())

@@ -108,6 +108,26 @@ def test_parts_of_other_content_are_sent_again(
     assert content(s3, WEIGHTS) == changed
 
 
+def test_resumed_upload_of_other_content_says_what_it_holds(
+    pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
+) -> None:
+    """S3 keeps the metadata that an upload was begun with, so content that changed since needs its own."""
+    requests.stop("CompleteMultipartUpload", 1)
+    with pytest.raises(KeyboardInterrupt):
+        pusher().push("nli", entry_of())
+    requests.go_on()
+    changed = safetensors(6 * MIB, b"x")
+    (model / "model.safetensors").write_bytes(changed)
+
+    pusher().push("nli", entry_of())
+
+    assert content(s3, WEIGHTS) == changed
+    noted = s3.head_object(Bucket=BUCKET, Key=WEIGHTS)["Metadata"]["cohost-sha256"]
+    assert noted == hashlib.sha256(changed).hexdigest()
+    assert pusher().push("nli", entry_of()).sent == 0
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=BUCKET)
+
+
 def test_leftovers_of_an_earlier_attempt_go(pusher: MakePusher, s3: S3Client, keys: Keys) -> None:
     """The container fetches all that lies below the prefix, so nothing else may lie there."""
     s3.put_object(Bucket=BUCKET, Key=REVISION.prefix + "old.json", Body=b"{}")
