@@ -39,22 +39,20 @@ class Clock:
 
     def __init__(self, speed: float = 1, machine: Callable[[], float] = time.time) -> None:
         self._machine = machine
-        self._speed = _checked(speed)
         now = machine()
         # Where each stretch of one speed begins: the machine's time, the clock's time, the speed.
-        self._stretches = [(now, now, self._speed)]
+        self._stretches = [(now, now, _checked(speed))]
         self._listeners: list[Callable[[], None]] = []
 
     @property
     def speed(self) -> float:
         """How much faster than the machine's clock it runs."""
-        return self._speed
+        return self._stretches[-1][2]
 
     def set_speed(self, speed: float) -> None:
         """Run at another speed from now on; the time told does not jump. Raises as the constructor does."""
         checked, machine = _checked(speed), self._machine()
         self._stretches.append((machine, self.at(machine), checked))
-        self._speed = checked
         for listener in self._listeners:
             listener()
 
@@ -76,7 +74,7 @@ class Clock:
 
     def real(self, seconds: float) -> float:
         """How many of the machine's seconds a length of time takes."""
-        return seconds / self._speed
+        return seconds / self.speed
 
     async def answer(self, request: Request) -> Response:
         """The page `/_cohost/clock`: GET tells speed and time, PUT of `{"speed": n}` sets the speed."""
@@ -85,7 +83,7 @@ class Clock:
                 self.set_speed(_wanted(await request.body()))
             except LocalError as fault:
                 return JSONResponse({"message": str(fault)}, HTTPStatus.BAD_REQUEST)
-        return JSONResponse({"speed": self._speed, "now": self.now()})
+        return JSONResponse({"speed": self.speed, "now": self.now()})
 
 
 def _wanted(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
