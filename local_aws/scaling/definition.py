@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -89,7 +90,7 @@ class Alarm:
         count = self.rule.periods + LOOKED_BACK_MORE
         starts = [end - self.period * (count - index) for index in range(count)]
         series = {name: self._read(history, query, starts) for name, query in self.queries.items()}
-        for name in self._order():
+        for name in self._order:
             series[name] = values_of(self.expressions[name], series, count)
         return series[self.result]
 
@@ -109,6 +110,7 @@ class Alarm:
         samples = (history.between(query.metric, query.unit, start, start + self.period) for start in starts)
         return [None if sample is None else sample.statistic(query.statistic) for sample in samples]
 
+    @functools.cached_property
     def _order(self) -> list[str]:
         """The expressions, each after those that it refers to; CloudWatch refuses circles."""
         done: list[str] = []
