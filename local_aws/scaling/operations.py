@@ -71,7 +71,10 @@ class AutoScaling:
         old = target.policies.get(name)
         kind = request.get("PolicyType") or (old.type if old else "StepScaling")
         configuration = _configuration(request, kind)
-        (check_steps if kind == "StepScaling" else _tracking_check(target.scalable))(configuration)
+        if kind == "StepScaling":
+            check_steps(configuration)
+        else:
+            check_tracking(target.scalable, configuration)
         if old is not None and old.type != kind:
             raise ValidationException(f"PolicyType of scaling policy {name} is {old.type} and cannot be changed")
         policy = Policy(
@@ -200,7 +203,3 @@ def _configuration(request: Request, kind: str) -> dict[str, Any]:
     if configuration is None:
         raise ValidationException(f"{_CONFIGURATIONS[kind]} must be specified for PolicyType {kind}")
     return configuration
-
-
-def _tracking_check(resource: Scalable) -> Any:  # noqa: ANN401 - a function
-    return lambda configuration: check_tracking(resource, configuration)

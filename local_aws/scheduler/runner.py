@@ -139,9 +139,11 @@ class Scheduler:
     def _entry(self, key: Key) -> _Entry | None:
         """The entry of a schedule as it is now, the former one if nothing of it changed; None if it is gone."""
         definition = self._definition(key)
+        if definition is None:
+            return None
         former = self._entries.get(key)
-        if definition is None or (former is not None and former.definition == definition):
-            return former if definition is not None else None
+        if former is not None and former.definition == definition:
+            return former
         try:
             check_schedule(definition["ScheduleExpression"], definition["ScheduleExpressionTimezone"] or "UTC")
         except ValidationException as fault:
