@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from cohost.artifacts.properties import dumps
 from cohost.onnx.errors import OnnxError
@@ -65,10 +65,11 @@ def find_archive(folder: Path, recipe: Recipe) -> Archive:
     file = archive_file(folder, recipe.name)
     wanted, found = recipe.as_data(note["serving"]), note["recipe"]
     if wanted != found:
-        key = next(key for key in wanted if wanted[key] != found.get(key))
+        both = wanted.keys() & found.keys()
+        key = next(key for key in wanted | found if key not in both or wanted[key] != found[key])
         raise OnnxError(
-            f"{file}: was exported with another {key} ({found.get(key)!r}, now {wanted[key]!r}); allowed: an export of "
-            f"the catalog as it is; {fix}"
+            f"{file}: was exported with another {key} ({found.get(key)!r}, now {wanted.get(key)!r}); allowed: an export "
+            f"of the catalog as it is; {fix}"
         )
     if not file.is_file() or sha256_of(file) != note["sha256"]:
         raise OnnxError(f"{file}: is not the archive that {note_file(folder, recipe.name).name} tells of; {fix}")
@@ -86,11 +87,17 @@ def _read_note(folder: Path, name: str) -> Mapping[str, Any]:
     file = note_file(folder, name)
     fix = f"fix: cohost export-onnx {name} --out {folder}"
     try:
-        note: Mapping[str, Any] = json.loads(file.read_bytes())
+        note: Any = json.loads(file.read_bytes())
     except OSError as error:
         raise OnnxError(f"{file}: cannot be read ({error.strerror}), so {name} is not exported yet; {fix}") from error
     except ValueError as error:
         raise OnnxError(f"{file}: is no JSON ({error}); {fix}") from error
-    if not {"recipe", "serving", "sha256"} <= note.keys():
+    if not _is_note(note):
         raise OnnxError(f"{file}: tells neither recipe nor checksum; allowed: what export-onnx writes; {fix}")
     return note
+
+
+def _is_note(data: object) -> TypeGuard[Mapping[str, Any]]:
+    if not isinstance(data, dict) or not {"recipe", "serving", "sha256"} <= data.keys():
+        return False
+    return isinstance(data["recipe"], dict)

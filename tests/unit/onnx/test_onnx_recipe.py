@@ -98,3 +98,25 @@ def test_missing_changed_and_foreign_files_are_told(exports: dict[str, Exported]
     note.write_text("no json")
     with pytest.raises(OnnxError, match="is no JSON"):
         find_archive(tmp_path, recipe)
+
+
+@pytest.mark.parametrize("value", ["cls", None])
+def test_note_with_a_setting_of_another_version_is_refused(tmp_path: Path, value: str | None) -> None:
+    """A note may have what this version does not know; the export is then of other settings, by that setting."""
+    recipe = recipe_for("embed", make_catalog())
+    known = recipe.as_data("translator")
+    note = {"recipe": {**known, "pooling": value}, "serving": "translator", "sha256": "0"}
+    (tmp_path / "embed.json").write_text(json.dumps(note))
+    message = rf"exported with another pooling \({value!r}, now None\).*fix: cohost export-onnx"
+    with pytest.raises(OnnxError, match=message):
+        find_archive(tmp_path, recipe)
+
+
+@pytest.mark.parametrize(
+    "note", [[], ["recipe", "serving", "sha256"], "text", {"recipe": [], "serving": "translator", "sha256": "0"}]
+)
+def test_note_of_another_form_is_told(tmp_path: Path, note: object) -> None:
+    """What is JSON and no note is refused like one that tells nothing."""
+    (tmp_path / "embed.json").write_text(json.dumps(note))
+    with pytest.raises(OnnxError, match=r"tells neither recipe nor checksum.*fix: cohost export-onnx embed"):
+        find_archive(tmp_path, recipe_for("embed", make_catalog()))
