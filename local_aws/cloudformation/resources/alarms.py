@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from local_aws.cloudformation.errors import ResourceFailure
-from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, call
+from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, call, retag
 from local_aws.settings import ACCOUNT_ID, PARTITION
 
 NAME_LIMIT: Final = 255
+TAGGING: Final = "list_tags_for_resource", "untag_resource", "tag_resource"
 
 
 class Alarm(ResourceType):
@@ -41,12 +42,7 @@ class Alarm(ResourceType):
     def update(self, request: Request) -> Outcome:
         """Put it anew: what the template leaves out is gone."""
         outcome = self._put(request, request.physical_id, tags=None)
-        client, arn, wanted = request.client("cloudwatch"), outcome.attributes["Arn"], request.tag_list()
-        current = [tag["Key"] for tag in call(client, "list_tags_for_resource", ResourceARN=arn).get("Tags", [])]
-        if gone := [key for key in current if key not in request.all_tags()]:
-            call(client, "untag_resource", ResourceARN=arn, TagKeys=gone)
-        if wanted:
-            call(client, "tag_resource", ResourceARN=arn, Tags=wanted)
+        retag(request, "cloudwatch", TAGGING, ResourceARN=outcome.attributes["Arn"])
         return outcome
 
     def delete(self, request: Request) -> None:

@@ -205,6 +205,24 @@ def call_if_there(client: Any, method: str, **arguments: Any) -> bool:  # noqa: 
     return True
 
 
+def retag(request: Request, service: str, methods: tuple[str, str, str], **whose: str) -> None:
+    """Bring the tags of a resource to those that the template and the stack give it.
+
+    Args:
+        request: an update.
+        service: the resource's, by boto3's name.
+        methods: what lists tags, takes them off by key, and puts them on.
+        whose: the argument that names the resource to all three.
+    """
+    client, wanted = request.client(service), request.all_tags()
+    lists, takes_off, puts_on = methods
+    current = [tag["Key"] for tag in call(client, lists, **whose).get("Tags", [])]
+    if gone := [key for key in current if key not in wanted]:
+        call(client, takes_off, **whose, TagKeys=gone)
+    if wanted:
+        call(client, puts_on, **whose, Tags=request.tag_list())
+
+
 def coerced(value: Any, shape: Shape | None) -> Any:  # noqa: ANN401 - any JSON
     """`value` with its scalars in the types of the API's shape."""
     if isinstance(shape, StructureShape) and isinstance(value, dict):

@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from local_aws.cloudformation.names import physical_name
-from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, call, call_if_there, policy_text
+from local_aws.cloudformation.resources.base import (
+    Outcome,
+    Request,
+    ResourceType,
+    call,
+    call_if_there,
+    policy_text,
+    retag,
+)
 
 NAME_LIMIT: Final = 64
 POLICY_NAME_LIMIT: Final = 128
+TAGGING: Final = "list_role_tags", "untag_role", "tag_role"
 
 
 class Role(ResourceType):
@@ -66,7 +75,7 @@ class Role(ResourceType):
             client, name, wanted=properties.get("ManagedPolicyArns", []), current=old.get("ManagedPolicyArns", [])
         )
         _set_inline(client, name, properties.get("Policies", []), old.get("Policies", []))
-        _set_role_tags(client, name, request)
+        retag(request, "iam", TAGGING, RoleName=name)
         return Outcome(physical_id=name, attributes=_role_attributes(call(client, "get_role", RoleName=name)["Role"]))
 
     def delete(self, request: Request) -> None:
@@ -195,16 +204,6 @@ def _set_boundary(client: Any, name: str, arn: str | None) -> None:  # noqa: ANN
         call_if_there(client, "delete_role_permissions_boundary", RoleName=name)
     else:
         call(client, "put_role_permissions_boundary", RoleName=name, PermissionsBoundary=arn)
-
-
-def _set_role_tags(client: Any, name: str, request: Request) -> None:  # noqa: ANN401 - boto3
-    wanted = request.all_tags()
-    current = [tag["Key"] for tag in call(client, "list_role_tags", RoleName=name)["Tags"]]
-    gone = [key for key in current if key not in wanted]
-    if gone:
-        call(client, "untag_role", RoleName=name, TagKeys=gone)
-    if wanted:
-        call(client, "tag_role", RoleName=name, Tags=request.tag_list())
 
 
 def _attach_to(client: Any, arn: str, *, roles: list[str], before: list[str]) -> None:  # noqa: ANN401 - boto3

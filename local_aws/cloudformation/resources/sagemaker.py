@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from botocore.exceptions import ClientError
 
 from local_aws.cloudformation.errors import ResourceFailure
-from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, call, call_if_there, is_missing
+from local_aws.cloudformation.resources.base import (
+    Outcome,
+    Request,
+    ResourceType,
+    call,
+    call_if_there,
+    is_missing,
+    retag,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NAME_LIMIT: Final = 63
+TAGGING: Final = "list_tags", "delete_tags", "add_tags"
 POLL_SECONDS: Final = 0.2
 # SageMaker gives an endpoint an hour or more before it is Failed; the service decides, this only ends a hang.
 ENDPOINT_TIMEOUT_SECONDS: Final = 3 * 3600
@@ -44,7 +53,7 @@ class Model(ResourceType):
 
     def update(self, request: Request) -> Outcome:
         """Change the tags, which is all that can change in place."""
-        retag(request)
+        retag(request, "sagemaker", TAGGING, ResourceArn=request.physical_id)
         return Outcome(physical_id=request.physical_id, attributes={"ModelName": _name(request, "ModelName")})
 
     def delete(self, request: Request) -> None:
@@ -76,7 +85,7 @@ class EndpointConfig(ResourceType):
 
     def update(self, request: Request) -> Outcome:
         """Change the tags."""
-        retag(request)
+        retag(request, "sagemaker", TAGGING, ResourceArn=request.physical_id)
         return Outcome(
             physical_id=request.physical_id, attributes={"EndpointConfigName": _name(request, "EndpointConfigName")}
         )
@@ -132,7 +141,7 @@ class Endpoint(ResourceType):
                 **{key: request.properties.get(key) for key in self.known - {"EndpointName", "Tags"}},
             )
         _wait_in_service(request, name)
-        retag(request)
+        retag(request, "sagemaker", TAGGING, ResourceArn=request.physical_id)
         return Outcome(physical_id=request.physical_id, attributes={"EndpointName": name})
 
     def delete(self, request: Request) -> None:
@@ -156,18 +165,6 @@ def _arguments(request: Request, **name: str) -> dict[str, Any]:
 def _name(request: Request, attribute: str) -> str:
     """The name; it cannot be read from the ARN, where SageMaker writes it in lower case."""
     return str(request.attributes[attribute])
-
-
-def retag(request: Request) -> None:
-    """Bring the tags of a resource to those that the template and the stack give it."""
-    client, arn = request.client("sagemaker"), request.physical_id
-    wanted = request.all_tags()
-    current = [tag["Key"] for tag in call(client, "list_tags", ResourceArn=arn)["Tags"]]
-    gone = [key for key in current if key not in wanted]
-    if gone:
-        call(client, "delete_tags", ResourceArn=arn, TagKeys=gone)
-    if wanted:
-        call(client, "add_tags", ResourceArn=arn, Tags=request.tag_list())
 
 
 def _wait_in_service(request: Request, name: str) -> None:

@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from botocore.exceptions import ClientError
 
 from local_aws.cloudformation.errors import ResourceFailure
-from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, call, call_if_there, is_missing
-from local_aws.cloudformation.resources.sagemaker import CANCELLED, NAME_LIMIT, retag
+from local_aws.cloudformation.resources.base import (
+    Outcome,
+    Request,
+    ResourceType,
+    call,
+    call_if_there,
+    is_missing,
+    retag,
+)
+from local_aws.cloudformation.resources.sagemaker import CANCELLED, NAME_LIMIT, TAGGING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +78,7 @@ class InferenceComponent(ResourceType):
                 **{key: request.properties.get(key) for key in ("Specification", "RuntimeConfig", "DeploymentConfig")},
             )
             described = _in_service(request, name)
-        retag(request)
+        retag(request, "sagemaker", TAGGING, ResourceArn=request.physical_id)
         return _outcome(described)
 
     def delete(self, request: Request) -> None:
