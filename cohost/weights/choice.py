@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 from cohost.artifacts.model_checks import weights_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
 SAFETENSORS: Final = "safetensors"
 PICKLE: Final = "PyTorch"
+CODE: Final = "code"
 
 # Configuration, tokenizers, templates and the names of shards.
 _TEXTS: Final = re.compile(r"[\w.-]+\.(json|txt|model|tiktoken|jinja|codes|bpe)")
@@ -34,6 +35,20 @@ def choose(names: Iterable[str], *, allow_pickle: bool, with_code: bool) -> list
     kind = SAFETENSORS if SAFETENSORS in formats else PICKLE if allow_pickle else None
     weights = formats.get(kind, []) if kind else []
     return sorted({*weights, *(name for name in listed if _serves(name, kind, with_code=with_code))})
+
+
+def kinds_in(names: Collection[str]) -> set[str]:
+    """What decides whether other settings would have chosen other files: the weights' formats, and CODE where it is."""
+    return {*weights_in(names), *(CODE for name in names if _CODE.fullmatch(name))}
+
+
+def still_chosen(kinds: Collection[str], *, allow_pickle: bool, with_code: bool) -> bool:
+    """Whether files of these kinds serve under these settings too, without a look at the whole repository.
+
+    False also where only that look could tell. Code that is there and not asked for is no matter, since nothing runs
+    it.
+    """
+    return (allow_pickle or PICKLE not in kinds) and (CODE in kinds or not with_code)
 
 
 def files_below(folder: Path) -> dict[str, Path]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cohost.artifacts.packed import PLAIN_BYTES
 from cohost.render import packed_revision, pushed_revision
 from cohost.weights.checksums import PART_BYTES, checksums_of
-from cohost.weights.choice import files_below
+from cohost.weights.choice import files_below, kinds_in, still_chosen
 from cohost.weights.errors import WeightsError
 from cohost.weights.inspection import faults_of
 from cohost.weights.packing import PLAIN_SHA256, write_part
@@ -19,7 +19,7 @@ from cohost.weights.store import StoredFile
 from cohost.weights.upload import Uploader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from cohost.artifacts.weights import Revision
     from cohost.catalog import ModelEntry
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from cohost.weights.source import Source
     from cohost.weights.store import Manifest, WeightsStore
 
+KINDS: Final = "cohost-kinds"
+"""User metadata of a part: what `choice.kinds_in` says of its files."""
 
 _SHOWN: Final = 5
 
@@ -93,7 +95,11 @@ class Pusher:
         if packed_revision(entry) is not None:
             return self._push_packed(name, entry, revision)
         manifest = self._store.manifest(revision)
-        if manifest is not None and self._source.immutable and self._missing(revision, manifest) == 0:
+        if (
+            manifest is not None
+            and self._needs_no_fetch(entry, kinds_in(manifest))
+            and self._missing(revision, manifest) == 0
+        ):
             return self._pushed(name, revision, manifest, sent=0)
         files = self._fetch(name, entry, revision)
         sums = self._sums(name, files, manifest or {})
@@ -109,13 +115,14 @@ class Pusher:
     def _push_packed(self, name: str, entry: ModelEntry, revision: Revision) -> Pushed:
         with self._store.explaining(f"s3://{self._store.bucket}/{revision.packed} cannot be compared"):
             there = self._uploader.metadata(revision.packed)
-        if there is not None and self._source.immutable:
+        if there is not None and KINDS in there and self._needs_no_fetch(entry, there[KINDS].split()):
             return self._pushed_packed(name, revision, size=int(there.get(PLAIN_BYTES, 0)), sent=0)
         files = self._fetch(name, entry, revision)
         with tempfile.TemporaryDirectory(prefix="cohost-weights-") as folder:
             part = Path(folder) / "part"
             self._progress.begin(f"{name}: packing", sum(path.stat().st_size for path in files.values()))
             metadata = write_part(files, part, on_bytes=self._progress.advance)
+            metadata[KINDS] = " ".join(sorted(kinds_in(files)))
             if there is not None and there.get(PLAIN_SHA256) != metadata[PLAIN_SHA256]:
                 raise WeightsError(_changed(revision.packed, self._store.bucket, "its files"))
             sent = 0 if there is not None else self._send_part(name, revision, part, metadata)
@@ -131,6 +138,12 @@ class Pusher:
         uri = f"s3://{self._store.bucket}/{revision.packed}"
         return Pushed(
             name=name, model_id=revision.model_id, revision=revision.revision, uri=uri, files=1, size=size, sent=sent
+        )
+
+    def _needs_no_fetch(self, entry: ModelEntry, kinds: Collection[str]) -> bool:
+        """Whether files of these kinds, which are there as a whole, are what a fetch would bring again."""
+        return self._source.immutable and still_chosen(
+            kinds, allow_pickle=entry.allow_pickle, with_code=bool(entry.trust_remote_code)
         )
 
     def _fetch(self, name: str, entry: ModelEntry, revision: Revision) -> dict[str, Path]:
@@ -195,5 +208,6 @@ def _stored_file(sums: Checksums) -> StoredFile:
 def _changed(key: str, bucket: str, files: str) -> str:
     return (
         f"s3://{bucket}/{key} holds other content in {files}, and a revision that is whole is never changed, since "
-        "containers may have loaded it; fix: push other content as another revision"
+        "containers may have loaded it; fix: push other content as another revision, or write trust_remote_code and "
+        "allow_pickle as they were when it was pushed"
     )

@@ -11,6 +11,8 @@ from weights_models import BUCKET, CONFIG, MIB, REVISION, Requests, Steps, entry
 
 from cohost.weights.checksums import encoded
 from cohost.weights.errors import WeightsError
+from cohost.weights.push import Pusher
+from cohost.weights.source import Folders
 from cohost.weights.store import WeightsStore
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3 import S3Client
 
-    from cohost.weights.push import Pusher
+    from cohost.artifacts.weights import Revision
 
     MakePusher = Callable[..., Pusher]
     Keys = Callable[[], set[str]]
@@ -218,6 +220,55 @@ def test_folder_must_hold_the_revision(pusher: MakePusher, model: Path, tmp_path
         pusher().push("nli", entry_of())
     with pytest.raises(WeightsError, match=r"--from: org/nli is in none of .*empty"):
         pusher(None, (tmp_path / "empty",)).push("nli", entry_of())
+
+
+class Commits:
+    """Models that never change, as those of the Hub; counts how often one was fetched."""
+
+    immutable = True
+
+    def __init__(self, root: Path) -> None:
+        self.fetched = 0
+        self._folders = Folders([root])
+
+    def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:
+        """The model's folder."""
+        self.fetched += 1
+        return self._folders.fetch(revision, allow_pickle=allow_pickle, with_code=with_code)
+
+
+@pytest.mark.parametrize("weights", ["s3", "archive"])
+@pytest.mark.parametrize("settings", [{}, {"trust_remote_code": True}])
+def test_what_is_there_of_a_commit_is_not_fetched_again(
+    settings: dict[str, bool], weights: str, model: Path, s3: S3Client
+) -> None:
+    """A commit and the settings that choose from it say what would come."""
+    (model / "modeling.py").write_text("ANSWER = 42")
+    commits = Commits(model.parent.parent)
+    pusher, entry = Pusher(WeightsStore(s3, BUCKET), commits, Steps()), entry_of(weights=weights, **settings)
+    pusher.push("nli", entry)
+    assert pusher.push("nli", entry).sent == 0
+    assert commits.fetched == 1
+
+
+@pytest.mark.parametrize("weights", ["s3", "archive"])
+def test_settings_that_choose_other_files_of_a_commit_are_noticed(weights: str, model: Path, s3: S3Client) -> None:
+    """Without its code the model would fail in the container although the push said that all is there."""
+    (model / "modeling.py").write_text("ANSWER = 42")
+    pusher = Pusher(WeightsStore(s3, BUCKET), Commits(model.parent.parent), Steps())
+    pusher.push("nli", entry_of(weights=weights))
+    with pytest.raises(WeightsError, match=r"holds other content .*trust_remote_code"):
+        pusher.push("nli", entry_of(weights=weights, trust_remote_code=True))
+
+
+@pytest.mark.parametrize("weights", ["s3", "archive"])
+def test_pickles_that_are_there_are_refused_where_they_are_not_allowed(weights: str, model: Path, s3: S3Client) -> None:
+    """Who takes allow_pickle back is not told that all is well."""
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    pusher = Pusher(WeightsStore(s3, BUCKET), Commits(model.parent.parent), Steps())
+    pusher.push("nli", entry_of(weights=weights, allow_pickle=True))
+    with pytest.raises(WeightsError, match="pickles only"):
+        pusher.push("nli", entry_of(weights=weights))
 
 
 @pytest.mark.parametrize(("listed", "sent"), [("right", 1), ("wrong", 2)])
