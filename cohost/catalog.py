@@ -21,7 +21,7 @@ from cohost.catalog_handlers import BatchedSettings
 from cohost.catalog_keys import KMS_KEY, KmsKey
 from cohost.catalog_monitoring import DEFAULT_MONITORING, DataCapture, Monitoring
 from cohost.catalog_network import Network
-from cohost.catalog_scaling import MULTI_MODEL, Scaling, with_default_bounds
+from cohost.catalog_scaling import MULTI_MODEL, SCALE_TO_ZERO, Scaling, with_default_bounds
 from cohost.catalog_scaling_rules import scaling_faults
 from cohost.catalog_settings import EMAIL, EMAIL_CHARACTERS, IMAGE, INSTANCE_TYPE, Settings
 from cohost.catalog_storage import Storage
@@ -195,7 +195,10 @@ class Catalog(WeightsSettings):
             *design_faults(self.designs, self.models),
             *expiry_faults(self),
             *deployment_faults(self),
-            *package_faults({name: entry.packages for name, entry in self.models.items()}),
+            *package_faults(
+                {name: entry.packages for name, entry in self.models.items()},
+                bundled=self.endpoint.topology == SCALE_TO_ZERO,
+            ),
         ]
         if faults:
             raise PlacedFaultsError(faults)

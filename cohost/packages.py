@@ -27,7 +27,10 @@ PACKAGES = (
 WHEEL_MIB: Final = 20
 """A wheel of more is refused: it would be unpacked for each model, and the function that publishes has 512 MB."""
 WHEELS_MIB: Final = 60
-"""All wheels of a catalog together; a Lambda function's code may have 250 MB."""
+"""All wheels of a catalog together; a Lambda function's code may have 250 MB.
+
+In one archive of all models the copies count, one for each model, since the function packs that in its memory.
+"""
 
 _MIB: Final = 1024 * 1024
 _PINNED = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9.!+_-]+)")
@@ -112,10 +115,13 @@ def wheels_of(texts: Iterable[str]) -> dict[str, bytes]:
     return {wheel.name: wheel.read_bytes() for wheel in wheels}
 
 
-def package_faults(models: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, ...], str]]:
+def package_faults(
+    models: Mapping[str, Sequence[str]], *, bundled: bool = False
+) -> Iterator[tuple[tuple[str, ...], str]]:
     """What cannot be together on one server: the path of the value to change, and why.
 
-    All models of a server share one Python, so that the last version installed is everybody's.
+    All models of a server share one Python, so that the last version installed is everybody's. `bundled` says that they
+    share one archive too.
     """
     seen: dict[str, tuple[str, str]] = {}
     for model, texts in models.items():
@@ -127,11 +133,12 @@ def package_faults(models: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[
                     "models share one Python; allowed: one version of a package in a catalog; fix: write the same"
                 )
                 yield ("models", model, "packages"), text
-    yield from _wheel_faults(models)
+    yield from _wheel_faults(models, bundled=bundled)
 
 
-def _wheel_faults(models: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, ...], str]]:
-    files = {package.wheel for package in map(package_of, chain.from_iterable(models.values())) if package.wheel}
+def _wheel_faults(models: Mapping[str, Sequence[str]], *, bundled: bool) -> Iterator[tuple[tuple[str, ...], str]]:
+    named = [package.wheel for package in map(package_of, chain.from_iterable(models.values())) if package.wheel]
+    files = set(named)
     by_name = {file.name: file for file in files}
     for file in sorted(files - set(by_name.values())):
         text = (
@@ -139,10 +146,11 @@ def _wheel_faults(models: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[s
             "catalog; fix: name the same file"
         )
         yield ("models",), text
-    size = sum(file.stat().st_size for file in files)
+    size = sum(file.stat().st_size for file in (named if bundled else files))
     if size > WHEELS_MIB * _MIB:
+        copies = ", with a copy for each model that names one," if bundled else ""
         text = (
-            f"wheels of {size / _MIB:.0f} MiB are too many; allowed: {WHEELS_MIB} MiB in all; "
+            f"wheels of {size / _MIB:.0f} MiB{copies} are too many; allowed: {WHEELS_MIB} MiB in all; "
             "fix: name what can come from the package index as name==version"
         )
         yield ("models",), text

@@ -137,6 +137,25 @@ def test_one_server_has_one_version_of_a_package(tmp_path: Path) -> None:
     assert "one file of a name" in next(iter(package_faults({"a": [first], "b": [second]})))[1]
 
 
+@pytest.mark.parametrize(
+    ("topology", "allowed"), [("multi-model", True), ("scale-to-zero", False)], ids=["multi-model", "scale-to-zero"]
+)
+def test_one_archive_of_all_models_holds_a_copy_for_each(topology: str, allowed: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """The function that publishes packs that archive in memory, so there the copies count and not the files."""
+    wheel = write_wheel(tmp_path)
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("kernel.so", bytes(16 * 1024 * 1024))
+    text = CATALOG.format(packages=wheel.name).replace("endpoint:", f"endpoint:\n  topology: {topology}")
+    model = text[text.index("  nli:") :]
+    path = tmp_path / "catalog.yaml"
+    path.write_text(text + "".join(model.replace("nli", name) for name in ("b", "c", "d")))
+    if allowed:
+        assert len(load_catalog(path).models) == 4
+        return
+    with pytest.raises(CatalogError, match=r"wheels of 64 MiB .*a copy for each model.*; allowed: 60 MiB"):
+        load_catalog(path)
+
+
 def test_same_wheel_same_archive(tmp_path: Path) -> None:
     """The archive's content follows from the wheel's: another file under the same name is another generation."""
     wheel = write_wheel(tmp_path)
