@@ -174,16 +174,17 @@ class Deployments:
         """Move calls under guardrails; raises StartFailed when they are taken back, and then the new fleet is gone."""
         endpoint.shift = Shift(old, new)
         try:
-            await shift_calls(endpoint.shift, guardrails, self._host.front, self._host.clock)
+            try:
+                await shift_calls(endpoint.shift, guardrails, self._host.front, self._host.clock)
+            finally:
+                # First of all, so that the new fleet gets no call any more while it ends.
+                endpoint.shift = None
         except StartFailed:
-            endpoint.shift = None
             await new.drain_and_stop()
             raise
         except BaseException:
             await new.stop()
             raise
-        finally:
-            endpoint.shift = None
 
 
 async def _move_copies(old: Fleet | None, new: Fleet) -> None:

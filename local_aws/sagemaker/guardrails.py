@@ -86,16 +86,12 @@ async def shift_calls(shift: Shift, guardrails: Guardrails, front: Front, clock:
     """Give the new fleet its calls step by step and watch until the old one may go.
 
     Raises:
-        StartFailed: an alarm went off; the old fleet takes all calls again.
+        StartFailed: an alarm went off, and the shift is to be given up.
     """
-    try:
-        for share in guardrails.shares:
-            shift.share = share
-            last = share == guardrails.shares[-1]
-            await _watch(guardrails.termination_wait_s if last else guardrails.wait_s, guardrails.alarms, front, clock)
-    except BaseException:
-        shift.share = 0.0
-        raise
+    for share in guardrails.shares:
+        shift.share = share
+        last = share == guardrails.shares[-1]
+        await _watch(guardrails.termination_wait_s if last else guardrails.wait_s, guardrails.alarms, front, clock)
 
 
 async def _watch(seconds: float, alarms: Sequence[str], front: Front, clock: Clock) -> None:
