@@ -152,7 +152,7 @@ def test_one_archive_of_all_models_holds_a_copy_for_each(topology: str, allowed:
     if allowed:
         assert len(load_catalog(path).models) == 4
         return
-    with pytest.raises(CatalogError, match=r"wheels of 64 MiB .*a copy for each model.*; allowed: 60 MiB"):
+    with pytest.raises(CatalogError, match=r"wheels of 64 MiB, with a copy for each model.*; allowed: 60 MiB"):
         load_catalog(path)
 
 
