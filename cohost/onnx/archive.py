@@ -68,8 +68,8 @@ def find_archive(folder: Path, recipe: Recipe) -> Archive:
         both = wanted.keys() & found.keys()
         key = next(key for key in wanted | found if key not in both or wanted[key] != found[key])
         raise OnnxError(
-            f"{file}: was exported with another {key} ({found.get(key)!r}, now {wanted.get(key)!r}); allowed: an export "
-            f"of the catalog as it is; {fix}"
+            f"{file}: was exported with another {key} ({found.get(key)!r}, now {wanted.get(key)!r}); allowed: an "
+            f"export of the catalog as it is; {fix}"
         )
     if not file.is_file() or sha256_of(file) != note["sha256"]:
         raise OnnxError(f"{file}: is not the archive that {note_file(folder, recipe.name).name} tells of; {fix}")
