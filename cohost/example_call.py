@@ -6,12 +6,33 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
+from cohost.routing import find_route
+
 if TYPE_CHECKING:
-    from cohost.routing import Route
+    from collections.abc import Iterable, Mapping
 
 
-def call_of(route: Route, task: str, region: str) -> str:
-    """The `aws` command that calls a model by its route with one text, and labels where its task needs some."""
+def call_of(
+    model: str,
+    task: str,
+    region: str,
+    *,
+    endpoint_name: str,
+    topology: str,
+    known: Iterable[str] | Mapping[str, str],
+    inference_component_name: str | None = None,
+) -> str:
+    """The `aws` command that calls a model with one text, and labels where its task needs some.
+
+    The rest is as `find_route` takes it, which may raise RoutingError.
+    """
+    route = find_route(
+        endpoint_name=endpoint_name,
+        topology=topology,
+        model=model,
+        known=known,
+        inference_component_name=inference_component_name,
+    )
     body: dict[str, object] = {"inputs": "The delivery came two days early."}
     if task == "zero-shot-classification":
         body["parameters"] = {"candidate_labels": ["shipping", "billing"]}

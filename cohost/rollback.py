@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cohost.deployment import WEIGHTS_OUTPUT
 from cohost.errors import StackError
 from cohost.example_call import call_of
-from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO, addresses, find_route
+from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO, addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -151,14 +151,15 @@ def _tell(
     first = next(iter(models))
     if "ExampleCall" not in outputs or next(iter(before)) in models:
         return
-    route = find_route(
+    outputs["ExampleCall"]["Value"] = call_of(
+        first,
+        models[first].get("option.task", ""),
+        deployment.region,
         endpoint_name=deployment.endpoint_name,
         topology=deployment.topology,
-        model=first,
         known=models,
         inference_component_name=deployment.inference_component_name,
     )
-    outputs["ExampleCall"]["Value"] = call_of(route, models[first].get("option.task", ""), deployment.region)
 
 
 def _shown(properties: Mapping[str, str], key: str) -> str:

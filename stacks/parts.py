@@ -11,7 +11,6 @@ from cohost.example_call import call_of
 from cohost.images import default_inference_ami_version, locate_image, parse_image_uri
 from cohost.packages import wheels_of
 from cohost.render import properties_of, requirements_for
-from cohost.routing import find_route
 from constructs_lib.model_store import ModelStore
 
 if TYPE_CHECKING:
@@ -110,11 +109,12 @@ def example_call(
 ) -> str:
     """A call of the catalog's first model that can be pasted into a shell; the rest as `find_route` takes it."""
     name, entry = next(iter(catalog.models.items()))
-    route = find_route(
+    return call_of(
+        name,
+        entry.task,
+        region,
         endpoint_name=catalog.endpoint.name,
         topology=topology,
-        model=name,
         known=known,
         inference_component_name=inference_component_name,
     )
-    return call_of(route, entry.task, region)
