@@ -12,7 +12,7 @@ from rich.text import Text
 from cohost import console
 from cohost.cli_options import JsonOption, StackOption
 from cohost.deployment import DEFAULT_STACK
-from cohost.expiry import move, read_lifetime, read_when, restore
+from cohost.expiry import DELETE_ENDPOINT, move, read_lifetime, read_when, restore
 
 if TYPE_CHECKING:
     from cohost.expiry import Lifetime
@@ -60,7 +60,7 @@ def _facts(lifetime: Lifetime) -> dict[str, object]:
 
 def _sentence(lifetime: Lifetime, now: dt.datetime) -> str:
     name = lifetime.deployment.endpoint_name
-    what = "is deleted" if lifetime.action == "delete-endpoint" else "goes down to no instance"
+    what = "is deleted" if lifetime.action == DELETE_ENDPOINT else "goes down to no instance"
     if lifetime.has_ended:
         return f"{name} has ended ({lifetime.state}); `cohost expire 8h` brings it back for eight hours"
     if lifetime.at is None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import boto3
 
 OUTPUT: Final = "EndOfLife"
+DELETE_ENDPOINT: Final = "delete-endpoint"
+COPIES_TO_ZERO: Final = "copies-to-zero"
 NEVER: Final = "never"
 POLL_SECONDS: Final = 10.0
 GONE: Final = "Gone"
@@ -41,7 +43,7 @@ _KEPT: Final = ("Description", "FlexibleTimeWindow", "Target", "ActionAfterCompl
 class Lifetime:
     """How a deployed endpoint ends.
 
-    `action` is "delete-endpoint" or "copies-to-zero". `at` is the end in UTC, also one that has come; None means never.
+    `action` is DELETE_ENDPOINT or COPIES_TO_ZERO. `at` is the end in UTC, also one that has come; None means never.
     `schedules` has the name of each schedule and the seconds by which it comes after the end. `state` is SageMaker's
     status of the endpoint, "Gone" where it was deleted, "AtZero" where its copies were taken and scaling is suspended.
     """

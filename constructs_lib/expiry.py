@@ -13,6 +13,7 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from cohost.copies import DIMENSION
+from cohost.expiry import COPIES_TO_ZERO, DELETE_ENDPOINT
 from constructs_lib.acknowledgements import acknowledge
 from constructs_lib.end_of_life import EndOfLife
 from constructs_lib.scale_to_zero_endpoint import ScaleToZeroEndpoint
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from cohost.catalog_scaling import Scaling
     from constructs_lib.hosted_endpoint import HostedEndpoint
 
-DELETE_ENDPOINT: Final = "delete-endpoint"
-COPIES_TO_ZERO: Final = "copies-to-zero"
 
 _THEN_SECONDS: Final = 60
 _RETRY_SECONDS: Final = 24 * 3600

@@ -12,11 +12,12 @@ from cohost.onnx.archive import find_archive
 from cohost.onnx.recipe import cpu_design, recipe_for
 from cohost.pricing import load_prices
 from cohost.routing import CPU_ONNX
+from cohost.serving_image import image_of
 from constructs_lib.multi_model_endpoint import MultiModelEndpoint
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.onnx_archives import GENERATION, PREFIX, OnnxArchives
 from stacks.designs import add_outputs, annotate, as_own
-from stacks.parts import add_tags, image_uri
+from stacks.parts import add_tags
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -61,7 +62,7 @@ class CpuOnnxStack(cdk.Stack):
         archives = OnnxArchives(
             self, "Archives", archives=[find_archive(folder, recipe_for(name, catalog)) for name in catalog.models]
         )
-        uri = image_uri(own.endpoint, self.region)
+        uri = image_of(own.endpoint, self.region)
         self.endpoint = MultiModelEndpoint(
             self,
             "Endpoint",

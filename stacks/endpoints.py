@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cohost.routing import SCALE_TO_ZERO, component_name
+from cohost.serving_image import inference_ami_version
 from constructs_lib.multi_model_endpoint import MultiModelEndpoint
 from constructs_lib.scale_to_zero_endpoint import ScaleToZeroEndpoint
-from stacks.parts import inference_ami_version
 
 if TYPE_CHECKING:
     import aws_cdk as cdk

@@ -11,12 +11,13 @@ from cohost.images import parse_image
 from cohost.instances import INSTANCES
 from cohost.pricing import load_prices
 from cohost.routing import INFERENCE_COMPONENTS, own_component_name
+from cohost.serving_image import image_of, inference_ami_version
 from constructs_lib.component_endpoint import ComponentEndpoint
 from constructs_lib.model_bucket import ModelBucket
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.weights import weights_of
 from stacks.designs import add_outputs, annotate, as_own
-from stacks.parts import add_store, add_tags, image_uri, inference_ami_version
+from stacks.parts import add_store, add_tags
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -56,7 +57,7 @@ class InferenceComponentsStack(cdk.Stack):
             initial_instance_count=design.min_instance_count,
         )
         image = parse_image(own.endpoint.image)
-        uri = image_uri(own.endpoint, self.region)
+        uri = image_of(own.endpoint, self.region)
         bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=False, kms_key=catalog.storage.kms_key)
         store = add_store(
             self, catalog, image, bucket, weights=weights_of(self, catalog), keep_on_destroy=False, bundle=False

@@ -13,6 +13,7 @@ from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
 from cohost.pricing_changes import planned_costs
 from cohost.routing import SCALE_TO_ZERO, addresses, component_name
+from cohost.serving_image import image_of
 from constructs_lib.fit import misfits
 from constructs_lib.fit_catalog import catalog_misfits
 from constructs_lib.model_bucket import ModelBucket
@@ -20,7 +21,7 @@ from constructs_lib.network import ContainerNetwork
 from constructs_lib.spend_guard import SpendGuard
 from constructs_lib.weights import weights_of
 from stacks.endpoints import add_endpoint
-from stacks.parts import add_findings, add_store, add_tags, example_call, image_uri
+from stacks.parts import add_findings, add_store, add_tags, example_call
 from stacks.watching import add_data_capture, add_expiry, add_guardrails, add_monitoring
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class LmiCohostStack(cdk.Stack):
         )
         add_tags(self, catalog.tags)
         image = parse_image(catalog.endpoint.image)
-        uri = image_uri(catalog.endpoint, self.region)
+        uri = image_of(catalog.endpoint, self.region)
         keep = catalog.storage.on_destroy == "keep"
         bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=keep, kms_key=catalog.storage.kms_key)
         store = add_store(

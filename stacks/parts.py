@@ -1,4 +1,4 @@
-"""What stacks of every design are made of: the image's address, the archives of a catalog, a call to paste."""
+"""What stacks of every design are made of: tags, findings, the archives of a catalog, a call to paste."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import aws_cdk as cdk
 
 from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.example_call import call_of
-from cohost.images import default_inference_ami_version, locate_image, parse_image_uri
 from cohost.packages import wheels_of
 from cohost.render import properties_of, requirements_for
 from constructs_lib.model_store import ModelStore
@@ -16,33 +15,11 @@ from constructs_lib.model_store import ModelStore
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
-    from cohost.catalog import Catalog, Endpoint
-    from cohost.images import Image, ImageUri
+    from cohost.catalog import Catalog
+    from cohost.images import Image
     from constructs_lib.fit import Misfit
     from constructs_lib.model_bucket import ModelBucket
     from constructs_lib.weights import ModelWeights
-
-
-def image_uri(endpoint: Endpoint, region: str) -> ImageUri:
-    """The server image: the one named in full, else AWS's own for the region.
-
-    Raises:
-        ImageError: the image cannot be read, or the region has no known registry for it.
-    """
-    if endpoint.image_uri is not None:
-        return parse_image_uri(endpoint.image_uri)
-    return locate_image(endpoint.image, region)
-
-
-def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
-    """The host image: the one whose driver fits the server image, the one named, or None to leave it to SageMaker."""
-    match endpoint.inference_ami_version:
-        case "default":
-            return default_inference_ami_version(image)
-        case "none":
-            return None
-        case verbatim:
-            return verbatim
 
 
 def add_tags(stack: cdk.Stack, tags: Mapping[str, str]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cohost.images import locate_image, parse_image_uri
 from cohost.preflight.finding import Finding, failed, passed, unknown
+from cohost.serving_image import image_of
 
 if TYPE_CHECKING:
     import boto3
@@ -21,8 +21,7 @@ def check_image(session: boto3.Session, region: str, catalog: Catalog) -> Findin
     Raises:
         ImageError: the catalog's image cannot be read.
     """
-    endpoint = catalog.endpoint
-    uri = locate_image(endpoint.image, region) if endpoint.image_uri is None else parse_image_uri(endpoint.image_uri)
+    uri = image_of(catalog.endpoint, region)
     answer = session.client("ecr", region_name=uri.region).batch_get_image(
         registryId=uri.account, repositoryName=uri.repository, imageIds=[_identifier(uri.reference)]
     )
