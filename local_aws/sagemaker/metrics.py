@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mypy_boto3_cloudwatch.type_defs import MetricDatumTypeDef
 
     from local_aws.sagemaker.front import Front
@@ -39,6 +41,13 @@ class _Statistics:
     least: float
     most: float
 
+    def add(self, count: int, total: float, least: float, most: float) -> None:
+        """Take in further values."""
+        self.count += count
+        self.total += total
+        self.least = min(self.least, least)
+        self.most = max(self.most, most)
+
 
 class Metrics:
     """All metrics of the service; `publish` sends and forgets what was recorded since the last time.
@@ -66,17 +75,25 @@ class Metrics:
         if (found := self._recorded.get(key)) is None:
             self._recorded[key] = _Statistics(unit, 1, value, value, value)
             return
-        found.count += 1
-        found.total += value
-        found.least = min(found.least, value)
-        found.most = max(found.most, value)
+        found.add(1, value, value, value)
 
     async def publish(self) -> None:
-        """Send what was recorded."""
-        recorded, self._recorded = self._recorded, {}
-        for namespace in {key[0] for key in recorded}:
-            data = [_datum(key, found) for key, found in recorded.items() if key[0] == namespace]
-            await self._front.run(self._put, namespace, data)
+        """Send what was recorded. What CloudWatch does not take is kept for the next time, and its error raised."""
+        for namespace in {key[0] for key in self._recorded}:
+            taken = {key: found for key, found in self._recorded.items() if key[0] == namespace}
+            for key in taken:
+                del self._recorded[key]
+            try:
+                await self._front.run(self._put, namespace, [_datum(key, found) for key, found in taken.items()])
+            except BaseException:
+                self._keep(taken)
+                raise
+
+    def _keep(self, unsent: Mapping[Key, _Statistics]) -> None:
+        for key, found in unsent.items():
+            if (since := self._recorded.get(key)) is not None:
+                found.add(since.count, since.total, since.least, since.most)
+            self._recorded[key] = found
 
     def _put(self, namespace: str, data: list[MetricDatumTypeDef]) -> None:
         for start in range(0, len(data), _METRICS_PER_PUT):

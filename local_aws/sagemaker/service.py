@@ -164,7 +164,7 @@ class SageMaker:
                 try:
                     await publish()
                 except Exception:
-                    # Metrics and log lines are lost rather than calls held up; what is wrong shows in the log.
+                    # What could not be sent is sent the next time; what is wrong shows in the log.
                     _logger.exception("could not publish to the embedded CloudWatch")
 
 

@@ -41,8 +41,9 @@ def test_a_component_is_described_as_it_was_created(cloud: Cloud) -> None:
     assert cloud.factory.started[0].options["start_timeout_s"] == 120
 
 
-def test_an_endpoint_for_components_is_described_with_its_scaling(cloud: Cloud) -> None:
+def test_an_endpoint_for_components_is_described_with_its_scaling(make_cloud: Callable[..., Cloud]) -> None:
     """Such an endpoint comes up without any container; DescribeEndpoint tells instances and bounds, and no image."""
+    cloud = make_cloud(instance_idle_s=3600)
     cloud.deploy_components()
     (variant,) = cloud.status()["ProductionVariants"]
     assert variant == {

@@ -38,7 +38,9 @@ def wait_for(condition: Callable[[], Any], limit_s: float = 60) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture(scope="session")
+# moto's state belongs to the process: a front door that outlived its file would go on publishing metrics among those of
+# other files' tests, and find its own bucket and role gone when they begin anew.
+@pytest.fixture(scope="module")
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
     """A front door whose minute is half a second."""
     settings = Settings(port=0, state_dir=tmp_path_factory.mktemp("state"), speed=120)
@@ -55,13 +57,13 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
     assert not thread.is_alive()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def clients(front: LocalAws) -> Clients:
     """boto3 clients of the front door."""
     return Clients(lambda: front.url)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def endpoint(clients: Clients) -> None:
     """Endpoint `e` of components with component `c`, and endpoint `m` with variant `v`."""
     role = clients.get("iam").create_role(
