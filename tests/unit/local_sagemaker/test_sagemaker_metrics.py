@@ -1,0 +1,56 @@
+"""Metrics are sent once each, whatever the embedded CloudWatch answers meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from local_aws.sagemaker.metrics import INSTANCE_METRICS, Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Front:
+    """The front door with a CloudWatch that may refuse a namespace, and keeps what it takes."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+        self.taken: list[tuple[str, dict[str, float]]] = []
+
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Do the work at once."""
+        return function(*args)
+
+    def cloudwatch(self) -> Front:
+        """Itself."""
+        return self
+
+    def put_metric_data(self, Namespace: str, MetricData: list[dict[str, Any]]) -> None:  # noqa: N803 - AWS's names
+        """Take the values, or refuse them."""
+        if Namespace in self.refused:
+            raise ClientError({"Error": {"Code": "500", "Message": "Internal Server Error"}}, "PutMetricData")
+        self.taken += [(datum["MetricName"], datum["StatisticValues"]) for datum in MetricData]
+
+
+def test_values_that_cloudwatch_refuses_are_sent_the_next_time() -> None:
+    """Together with what was recorded since; what another namespace took is not sent a second time."""
+    front = Front()
+    metrics = Metrics(front, None)  # type: ignore[arg-type]
+    meter = metrics.variant_meter("e", "v")
+    front.refused = {"AWS/SageMaker"}
+    meter.count("Invocations", 3)
+    meter.count("CPUUtilization", 7, namespace=INSTANCE_METRICS)
+    with pytest.raises(ClientError):
+        asyncio.run(metrics.publish())
+    meter.count("Invocations", 5)
+    front.refused = set()
+    asyncio.run(metrics.publish())
+    asyncio.run(metrics.publish())
+    assert sorted(front.taken, key=lambda item: item[0]) == [
+        ("CPUUtilization", {"SampleCount": 1, "Sum": 7, "Minimum": 7, "Maximum": 7}),
+        ("Invocations", {"SampleCount": 2, "Sum": 8, "Minimum": 3, "Maximum": 5}),
+    ]
