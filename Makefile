@@ -11,6 +11,10 @@ BIN := $(CURDIR)/.venv/bin
 
 # The interpreter is the machine's own: a download of another would surprise on a machine without a network.
 export UV_PYTHON_DOWNLOADS := never
+# Images of containers often say not to write bytecode. Hundreds of processes would then compile the same packages anew,
+# which takes longer than what they are started for; so it is kept, beside the packages and away from the sources.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
 export PATH := $(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export CDK_DISABLE_CLI_TELEMETRY := 1
@@ -28,7 +32,7 @@ demo: setup ## Deploy, call, change and remove the encoders on this machine, no 
 	cohost demo
 
 test: setup .browser-there ## Run every test; no network, account or GPU
-	python -m pytest --numprocesses 2 --dist loadfile
+	python -m pytest --numprocesses 3 --dist loadfile
 
 test-failed: setup ## Run the files that had a failed test again, whole and one after another
 	python -m pytest $$(python -c "import json; failed = json.load(open('.pytest_cache/v/cache/lastfailed')); print(*sorted({name.split('::')[0] for name in failed}))")

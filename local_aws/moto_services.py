@@ -33,10 +33,10 @@ WORKERS: Final = 16
 LOOKUP_EVENTS: Final = "LookupEvents"
 
 
-def moto_app() -> ASGIApp:
+def moto_app(*, managed_policies: bool) -> ASGIApp:
     """Moto's whole server as an ASGI app; imported late because it takes most of a second."""
-    # The bootstrap stack's roles name AWS's own managed policies; moto knows them only when told so.
-    os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = "true"
+    # moto knows AWS's own managed policies only when told so.
+    os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = str(managed_policies).lower()
     # Web pages are no callers (see the gateway), so none is told that it may call.
     os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"
     from a2wsgi import WSGIMiddleware  # noqa: PLC0415 - see above

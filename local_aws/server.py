@@ -68,7 +68,7 @@ class LocalAws:
         self.url = f"http://{HOST}:{self.port}"
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         clients = self._clients = Clients(lambda: self.url)
-        moto = MotoServices(moto_app())
+        moto = MotoServices(moto_app(managed_policies=settings.managed_policies))
         history = History(clock)
         self.sagemaker = (make_sagemaker or _sagemaker)(
             endpoint_url=lambda: self.url,

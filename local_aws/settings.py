@@ -36,6 +36,8 @@ class Settings:
         hub_roots: folders `org/name/` of Hugging Face files from which containers take weights.
         region: the region that requests without one belong to.
         speed: how much faster than real time the clock runs that alarms, cooldowns and schedules go by.
+        managed_policies: whether IAM knows AWS's own managed policies, which the roles of `cdk bootstrap` name. It then
+            takes a second more for its first answer, and again whenever everything is reset.
     """
 
     port: int
@@ -44,6 +46,7 @@ class Settings:
     hub_roots: tuple[Path, ...] = ()
     region: str = DEFAULT_REGION
     speed: float = 1
+    managed_policies: bool = True
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class World:
         self.factory = FakeFactory()
         limits = SageMakerSettings(publish_interval_s=0.2, transition_delay_s=transition_s)
         make = functools.partial(SageMaker, settings=limits, start_container=self.factory)
-        self._server = LocalAws(Settings(port=0, state_dir=state_dir), make)
+        self._server = LocalAws(Settings(port=0, state_dir=state_dir, managed_policies=False), make)
         ready = threading.Event()
         self._thread = threading.Thread(target=self._server.serve, args=(lambda _: ready.set(),))
         self._thread.start()

@@ -96,7 +96,7 @@ class Aws:
     def __init__(self, state_dir: Path) -> None:
         limits = SageMakerSettings(load_wait_s=LOAD_WAIT_S, publish_interval_s=0.2)
         self._server = LocalAws(
-            Settings(port=0, state_dir=state_dir, hub_roots=tuple(default_roots())),
+            Settings(port=0, state_dir=state_dir, hub_roots=tuple(default_roots()), managed_policies=False),
             functools.partial(SageMaker, settings=limits),
         )
         ready = threading.Event()

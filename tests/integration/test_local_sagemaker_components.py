@@ -94,7 +94,9 @@ class Aws:
     """
 
     def __init__(self, state_dir: Path, *, speed: float = 1, instance_idle_s: float = 0) -> None:
-        settings = Settings(port=0, state_dir=state_dir, hub_roots=tuple(default_roots()), speed=speed)
+        settings = Settings(
+            port=0, state_dir=state_dir, hub_roots=tuple(default_roots()), speed=speed, managed_policies=False
+        )
         limits = SageMakerSettings(publish_interval_s=0.2, instance_idle_s=instance_idle_s)
         self._server = LocalAws(settings, functools.partial(SageMaker, settings=limits))
         ready = threading.Event()

@@ -99,7 +99,8 @@ def running(
     state_dir: Path, *, speed: float = 1, make_sagemaker: Callable[..., Any] = FakeSageMaker
 ) -> Iterator[FrontDoor]:
     """Serve on a free port until the block ends."""
-    server = LocalAws(Settings(port=0, state_dir=state_dir, speed=speed), make_sagemaker)
+    settings = Settings(port=0, state_dir=state_dir, speed=speed, managed_policies=False)
+    server = LocalAws(settings, make_sagemaker)
     ready = threading.Event()
     thread = threading.Thread(target=server.serve, args=(lambda _: ready.set(),))
     thread.start()

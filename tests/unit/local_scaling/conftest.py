@@ -43,7 +43,7 @@ def wait_for(condition: Callable[[], Any], limit_s: float = 60) -> None:
 @pytest.fixture(scope="module")
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
     """A front door whose minute is half a second."""
-    settings = Settings(port=0, state_dir=tmp_path_factory.mktemp("state"), speed=120)
+    settings = Settings(port=0, state_dir=tmp_path_factory.mktemp("state"), speed=120, managed_policies=False)
     limits = SageMakerSettings(publish_interval_s=0.1)
     make = functools.partial(SageMaker, settings=limits, start_container=FakeFactory())
     server, ready = LocalAws(settings, make), threading.Event()
