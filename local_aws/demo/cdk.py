@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cohost.errors import LocalError
+from local_aws.settings import ACCOUNT_ID, DEFAULT_REGION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 PROJECT = Path(__file__).resolve().parents[2]
 STACK = "LmiCohostStack"
@@ -37,12 +38,14 @@ class Cdk:
             LocalError: cdk or node is missing, or the command failed while `check` is on; the end of its output is in
                 the message's following lines.
         """
+        options = ["--context", f"catalog={catalog.resolve()}", "--output", str(self.out / "cdk.out")]
+        return self._run([*arguments, *options], folder=PROJECT, check=check)
+
+    def _run(self, arguments: Sequence[str], *, folder: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         self.out.mkdir(parents=True, exist_ok=True)
-        command = [_program(), *arguments, "--ci", "--context", f"catalog={catalog.resolve()}"]
-        command += ["--output", str(self.out / "cdk.out")]
         done = subprocess.run(  # noqa: S603 - the pinned cdk, no shell
-            command,
-            cwd=PROJECT,
+            [_program(), *arguments, "--ci"],
+            cwd=folder,
             env={**_without_aws(os.environ), **self.environment, "PATH": _path()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -58,9 +61,11 @@ class Cdk:
             raise LocalError(msg)
         return done
 
-    def bootstrap(self, catalog: Path) -> None:
-        """Prepare account and region for deploys."""
-        self.run("bootstrap", catalog=catalog)
+    def bootstrap(self) -> None:
+        """Prepare the emulation's account and region for deploys."""
+        # In a folder without an app: which environment it is need not be found out by a synth.
+        environment = f"aws://{ACCOUNT_ID}/{self.environment.get('AWS_REGION', DEFAULT_REGION)}"
+        self._run(["bootstrap", environment], folder=self.out)
 
     def deploy(self, catalog: Path) -> None:
         """Create or update the stack without asking."""
@@ -70,9 +75,10 @@ class Cdk:
         """What a deploy of the catalog would change, as cdk prints it."""
         return self.run("diff", STACK, catalog=catalog).stdout
 
-    def destroy(self, catalog: Path) -> None:
-        """Remove the stack without asking."""
-        self.run("destroy", STACK, "--force", catalog=catalog)
+    def destroy(self, *stacks: str) -> None:
+        """Remove stacks without asking, by default the product's own; they are those of the last synth."""
+        last = str(self.out / "cdk.out")
+        self._run(["destroy", *(stacks or [STACK]), "--force", "--app", last], folder=self.out)
 
 
 def _program() -> str:

@@ -83,7 +83,7 @@ class Script:
 
     def bootstrap(self) -> str:
         """Prepare the account."""
-        self.cdk.bootstrap(self.file)
+        self.cdk.bootstrap()
         return "CDKToolkit is there"
 
     def deploy(self) -> str:
@@ -156,7 +156,7 @@ class Script:
 
     def destroy(self) -> str:
         """Remove the stack; nothing may be left."""
-        self.cdk.destroy(self.file)
+        self.cdk.destroy()
         left = find_leftovers(boto3.Session())
         if left:
             msg = f"left after destroy: {left}"

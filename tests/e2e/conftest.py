@@ -12,15 +12,17 @@ import boto3
 import pytest
 import yaml
 from browser import Browser
+from emulation import emulation
 
-from cohost import local
 from cohost.client import CohostClient
 from cohost.deployment import Deployment, read_deployment
 from cohost.plan.profiles import profiles_path
-from local_aws.demo.cdk import Cdk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from cohost.local import LocalServer
+    from local_aws.demo.cdk import Cdk
 
 OFFLINE = Path(__file__).parents[2] / "model_configs" / "offline.yaml"
 
@@ -29,7 +31,7 @@ OFFLINE = Path(__file__).parents[2] / "model_configs" / "offline.yaml"
 class Journey:
     """One deploy's life: the emulation it runs in, the catalog as it is now, and the cdk that acts on it."""
 
-    server: local.LocalServer
+    server: LocalServer
     cdk: Cdk
     folder: Path
     catalog: dict[str, Any] = field(default_factory=lambda: yaml.safe_load(OFFLINE.read_text()))
@@ -98,20 +100,12 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
     opened.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
     """An emulation on a free port, for this process's boto3 too, that is gone when the tests are."""
     folder = tmp_path_factory.mktemp("journey")
-    server = local.start(port=0, state=folder / "state", catalog=OFFLINE)
-    environment = server.environment()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("AWS_PROFILE", raising=False)
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        try:
-            yield Journey(server=server, cdk=Cdk(environment=environment, out=folder), folder=folder)
-        finally:
-            local.stop(folder / "state")
+    with emulation(folder, OFFLINE) as own:
+        yield Journey(server=own.server, cdk=own.cdk, folder=folder)
 
 
 @pytest.fixture(autouse=True)

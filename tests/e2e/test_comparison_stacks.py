@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 import yaml
+from emulation import emulation
 from typer.testing import CliRunner
 
-from cohost import cli, local
+from cohost import cli
 from cohost.client import CohostClient
-from local_aws.demo.cdk import PROJECT, Cdk
+from local_aws.demo.cdk import PROJECT
 from local_aws.hub import default_roots
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from typer.testing import Result
+
+    from local_aws.demo.cdk import Cdk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -53,24 +56,15 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cdk(catalog: Path) -> Iterator[Cdk]:
-    """An emulation of its own, for this process's boto3 too."""
-    state = catalog.parent / "state"
-    server = local.start(port=0, state=state, catalog=catalog)
-    environment = server.environment()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("AWS_PROFILE", raising=False)
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        try:
-            yield Cdk(environment=environment, out=catalog.parent)
-        finally:
-            local.stop(state)
+    """The cdk command on an emulation of its own."""
+    with emulation(catalog.parent, catalog) as own:
+        yield own.cdk
 
 
 def test_designs_are_deployed_called_and_destroyed(catalog: Path, cdk: Cdk) -> None:
     """One catalog, two designs: both answer the same calls by the same names, and are gone afterwards."""
     run("export-onnx", "--catalog", str(catalog), "--hub", str(default_roots()[0]))
-    cdk.run("bootstrap", "aws://123456789012/us-east-1", catalog=catalog)
+    cdk.bootstrap()
     cdk.run("deploy", *STACKS, "--require-approval", "never", catalog=catalog)
 
     answers = {stack: _answers(CohostClient.from_stack(stack)) for stack in STACKS}
@@ -88,7 +82,7 @@ def test_designs_are_deployed_called_and_destroyed(catalog: Path, cdk: Cdk) -> N
         assert status["endpoint_status"] == "InService"
         assert len(status["archives"]) == 2
 
-    cdk.run("destroy", *STACKS, "--force", "--app", str(cdk.out / "cdk.out"), catalog=catalog)
+    cdk.destroy(*STACKS)
     assert boto3.client("sagemaker").list_endpoints()["Endpoints"] == []
     left = {stack["StackName"] for stack in boto3.client("cloudformation").describe_stacks()["Stacks"]}
     assert left == {"CDKToolkit"}

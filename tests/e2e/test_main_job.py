@@ -46,7 +46,7 @@ def block_of(diff: str, resource_type: str) -> list[str]:
 
 def test_bootstrap(journey: Journey) -> None:
     """`cdk bootstrap` prepares the embedded account as it does a real one."""
-    journey.cdk.bootstrap(journey.file)
+    journey.cdk.bootstrap()
 
     stacks = boto3.client("cloudformation").describe_stacks(StackName="CDKToolkit")["Stacks"]
     assert stacks[0]["StackStatus"] == "CREATE_COMPLETE"
@@ -205,6 +205,6 @@ def test_failed_update_goes_back_to_the_old_generation(journey: Journey) -> None
 
 def test_destroy_leaves_nothing(journey: Journey) -> None:
     """After `cdk destroy` there is no object, bucket, endpoint, model, config, function, role, log group or stack."""
-    journey.cdk.destroy(journey.file)
+    journey.cdk.destroy()
 
     assert find_leftovers(boto3.Session()) == {}

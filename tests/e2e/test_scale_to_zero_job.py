@@ -11,19 +11,22 @@ import boto3
 import httpx
 import pytest
 import yaml
+from emulation import emulation
 
-from cohost import local
 from cohost.catalog import load_catalog
 from cohost.client import CohostClient
 from cohost.deployment import Deployment, read_deployment
 from cohost.errors import NoCapacityError
 from cohost.preflight.run import run_checks
 from cohost.pricing import load_prices
-from local_aws.demo.cdk import STACK, Cdk
+from local_aws.demo.cdk import STACK
 from local_aws.demo.leftovers import find_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from cohost.local import LocalServer
+    from local_aws.demo.cdk import Cdk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.steps, pytest.mark.timeout(300)]
 
@@ -37,7 +40,7 @@ FAST, SLOW = 60, 1
 class ZeroJourney:
     """An emulation, the catalog as it is now, and what the models answered at first."""
 
-    server: local.LocalServer
+    server: LocalServer
     cdk: Cdk
     folder: Path
     catalog: dict[str, Any] = field(default_factory=lambda: yaml.safe_load(CATALOG.read_text()))
@@ -96,21 +99,11 @@ class ZeroJourney:
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZeroJourney]:
     """An emulation of its own, since its clock is changed."""
     folder = tmp_path_factory.mktemp("zero")
-    server = local.start(port=0, state=folder / "state", catalog=CATALOG)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_PROFILE", "COHOST_CATALOG"):
-            patch.delenv(name, raising=False)
-        for name, value in server.environment().items():
-            patch.setenv(name, value)
-        try:
-            made = ZeroJourney(
-                server=server, cdk=Cdk(environment=server.environment(), out=folder / "cdk"), folder=folder
-            )
-            made.catalog["scaling"]["idle_minutes"] = 5
-            made.catalog["acknowledge"]["memory-unknown"] = "The catalog is written anew here, without profiles."
-            yield made
-        finally:
-            local.stop(folder / "state")
+    with emulation(folder, CATALOG) as own:
+        made = ZeroJourney(server=own.server, cdk=own.cdk, folder=folder)
+        made.catalog["scaling"]["idle_minutes"] = 5
+        made.catalog["acknowledge"]["memory-unknown"] = "The catalog is written anew here, without profiles."
+        yield made
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
@@ -123,7 +116,7 @@ def wait_for(condition: Callable[[], Any]) -> None:
 
 def test_a_deploy_starts_one_copy_that_serves_all_models(job: ZeroJourney) -> None:
     """A component cannot be created with none; every model answers through the same client as elsewhere."""
-    job.cdk.bootstrap(job.file)
+    job.cdk.bootstrap()
     job.cdk.deploy(job.file)
 
     assert (job.copies(), job.instances()) == (1, 1)
@@ -191,7 +184,7 @@ def test_another_topology_under_the_same_name_is_refused_before_and_by_the_servi
 
 def test_destroyed_and_deployed_anew_the_name_takes_the_other_topology(job: ZeroJourney) -> None:
     """The way that the message names works: the same models, the same client, the same endpoint name."""
-    job.cdk.destroy(job.file)
+    job.cdk.destroy()
     assert find_leftovers(boto3.Session()) == {}
     scaling = job.become("multi-model", None)
     job.cdk.deploy(job.file)
@@ -205,7 +198,7 @@ def test_destroyed_and_deployed_anew_the_name_takes_the_other_topology(job: Zero
 
 def test_destroy_leaves_nothing(job: ZeroJourney) -> None:
     """Policies, target, component, endpoint, config, model, bucket, log groups: all gone."""
-    job.cdk.destroy(job.file)
+    job.cdk.destroy()
     assert find_leftovers(boto3.Session()) == {}
     cloudwatch, scaling = boto3.client("cloudwatch"), boto3.client("application-autoscaling")
     assert cloudwatch.describe_alarms()["MetricAlarms"] == []

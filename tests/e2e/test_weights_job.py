@@ -11,9 +11,10 @@ import boto3
 import pytest
 import yaml
 from botocore.config import Config
+from emulation import emulation
 from typer.testing import CliRunner
 
-from cohost import cli, local
+from cohost import cli
 from cohost.catalog import load_catalog
 from cohost.client import CohostClient
 from cohost.deployment import Deployment, read_deployment
@@ -21,13 +22,14 @@ from cohost.weights.place import find_bucket
 from cohost.weights.push import Pusher
 from cohost.weights.source import Folders
 from cohost.weights.store import WeightsStore
-from local_aws.demo.cdk import Cdk
 from local_aws.demo.leftovers import find_leftovers
 from local_aws.hub import Hub, default_roots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from local_aws.demo.cdk import Cdk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.steps, pytest.mark.timeout(300)]
 
@@ -113,24 +115,15 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WeightsJourney]:
         packed={"model_id": PACKED, "revision": OLD, "task": "text-classification", "weights": "archive"},
     )
     (folder / "first.yaml").write_text(yaml.safe_dump(catalog))
-    server = local.start(port=0, state=folder / "state", catalog=folder / "first.yaml", hub=[folder / "empty"])
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_PROFILE", "COHOST_HUB", "COHOST_CATALOG"):
-            patch.delenv(name, raising=False)
-        # What a user's shell holds must reach neither template nor archive.
+    # What a user's shell holds must reach neither template nor archive.
+    with pytest.MonkeyPatch.context() as patch, emulation(folder, folder / "first.yaml", [folder / "empty"]) as own:
         patch.setenv("HF_TOKEN", TOKEN)
-        for name, value in server.environment().items():
-            patch.setenv(name, value)
-        try:
-            cdk = Cdk(environment=server.environment(), out=folder / "cdk")
-            yield WeightsJourney(cdk=cdk, folder=folder, catalog=catalog)
-        finally:
-            local.stop(folder / "state")
+        yield WeightsJourney(cdk=own.cdk, folder=folder, catalog=catalog)
 
 
 def test_deploy_before_the_push_says_what_to_run(job: WeightsJourney) -> None:
     """The bucket's stack goes first, and the endpoint's ends at once, before an instance is started."""
-    job.cdk.bootstrap(job.file)
+    job.cdk.bootstrap()
 
     done = job.cdk.run("deploy", "--all", "--require-approval", "never", catalog=job.file, check=False)
 
@@ -229,10 +222,10 @@ def test_prune_removes_what_nothing_uses(job: WeightsJourney) -> None:
 
 def test_destroy_leaves_nothing(job: WeightsJourney) -> None:
     """Endpoint, then weights, then their bucket: afterwards there is nothing that bills."""
-    job.cdk.destroy(job.file)
+    job.cdk.destroy()
     job.weights("prune", "--all")
 
-    job.cdk.run("destroy", "--all", "--force", catalog=job.file)
+    job.cdk.destroy("--all")
 
     assert find_leftovers(boto3.Session()) == {}
 

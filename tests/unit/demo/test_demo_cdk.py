@@ -35,13 +35,13 @@ def test_no_node_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PATH", str(project))
 
     with pytest.raises(LocalError, match=r"node is not on PATH; .* Node\.js 20 or newer"):
-        Cdk(environment={}, out=project / "out").bootstrap(project / "c.yaml")
+        Cdk(environment={}, out=project / "out").bootstrap()
 
 
 def test_no_cdk_is_told(project: Path) -> None:
     """A checkout that was not set up gets one line with the fix."""
     with pytest.raises(LocalError, match=r"cdk is missing; .* fix: run `make setup`"):
-        Cdk(environment={}, out=project / "out").bootstrap(project / "c.yaml")
+        Cdk(environment={}, out=project / "out").bootstrap()
 
 
 def test_failed_command_shows_the_end_of_its_output(project: Path) -> None:

@@ -1,0 +1,42 @@
+"""An emulation for the steps of one file of tests, and the cdk command that acts on it."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost import local
+from local_aws.demo.cdk import Cdk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emulation:
+    """A server on a free port, and cdk with what it writes in `folder`."""
+
+    server: local.LocalServer
+    cdk: Cdk
+    folder: Path
+
+
+@contextlib.contextmanager
+def emulation(folder: Path, catalog: Path, hub: Sequence[Path] = ()) -> Iterator[Emulation]:
+    """Run an emulation, for this process's boto3 and cohost too; it is gone when the block ends."""
+    state = folder / "state"
+    server = local.start(port=0, state=state, catalog=catalog, hub=hub)
+    environment = server.environment()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_PROFILE", "COHOST_CATALOG", "COHOST_HUB"):
+            patch.delenv(name, raising=False)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        try:
+            yield Emulation(server=server, cdk=Cdk(environment=environment, out=folder / "cdk"), folder=folder)
+        finally:
+            local.stop(state)
