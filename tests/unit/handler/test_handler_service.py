@@ -13,10 +13,14 @@ import pytest
 from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, properties, served
 from safetensors.torch import load_file, save_file
 
+from cohost.handler.cohost_forward import Forward, TokenSequence
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from handler_calls import Caller, Reply
+
+    from cohost.handler.cohost_tasks import Floats
 
 ZERO_SHOT = "zero-shot-classification"
 FEATURES = "feature-extraction"
@@ -197,13 +201,35 @@ def test_each_limit_of_the_catalog_is_kept() -> None:
     assert "2 labels for 3 texts are over the limit of 4" in over[1].body["error"]
 
 
-def test_the_queue_limits_answer_503() -> None:
-    """A request that would overfill the queue is refused; the others are served."""
-    given = properties(MINILM, max_queued_sequences=8, max_sequences_per_request=8)
-    answers = replies(given, *({"inputs": [GREAT] * 8} for _ in range(6)))
-    statuses = [answer.status for answer in answers]
-    assert set(statuses) == {200, 503}
-    assert "the queue is full" in next(answer for answer in answers if answer.status == 503).body["error"]
+def test_the_queue_limits_answer_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that would overfill the queue is refused at once; what runs and what waits is served."""
+    at_work, gate, own = threading.Event(), threading.Event(), Forward.__call__
+
+    gate.set()  # the warm-up goes through it too
+
+    def held(self: Forward, sequences: Sequence[TokenSequence]) -> list[Floats]:
+        at_work.set()
+        gate.wait(30)
+        return own(self, sequences)
+
+    async def scenario(call: Caller) -> tuple[Reply, list[Reply]]:
+        gate.clear()
+        at_work.clear()
+        body = {"inputs": [GREAT] * 8}
+        running = asyncio.create_task(call(body))
+        await asyncio.to_thread(at_work.wait)
+        two = {asyncio.create_task(call(body)) for _ in range(2)}
+        try:
+            (refused,), (waiting,) = await asyncio.wait(two, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gate.set()
+        return refused.result(), await asyncio.gather(running, waiting)
+
+    monkeypatch.setattr(Forward, "__call__", held)
+    refused, answered = served(properties(MINILM, max_queued_sequences=8, max_sequences_per_request=8), scenario)
+    assert refused.status == 503
+    assert "the queue is full" in refused.body["error"]
+    assert [answer.status for answer in answered] == [200, 200]
 
 
 def test_content_types_are_those_of_the_stock_handler() -> None:
