@@ -7,7 +7,6 @@ new copies beside the old ones, so it needs room for both (AWS: blog post on rol
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -112,7 +111,7 @@ class ComponentDeployments:
         self._changes.begin(self._delete(component))
 
     async def _create(self, component: InferenceComponent) -> None:
-        await self._pause()
+        await self._host.dwell()
         try:
             await component.variant.scale(component.plan, component.desired_copies)
         except StartFailed as failure:
@@ -122,7 +121,7 @@ class ComponentDeployments:
             component.enter("InService")
 
     async def _scale(self, component: InferenceComponent) -> None:
-        await self._pause()
+        await self._host.dwell()
         try:
             await component.variant.scale(component.plan, component.desired_copies)
         except StartFailed as failure:
@@ -134,7 +133,7 @@ class ComponentDeployments:
     async def _update(
         self, component: InferenceComponent, specification: dict[str, Any], plan: ComponentPlan, copies: int
     ) -> None:
-        await self._pause()
+        await self._host.dwell()
         variant = component.variant
         batch, pause_s = _rollout(component.deployment, component.current_copies)
         try:
@@ -160,14 +159,11 @@ class ComponentDeployments:
             component.enter("InService")
 
     async def _delete(self, component: InferenceComponent) -> None:
-        await self._pause()
+        await self._host.dwell()
         await component.variant.scale(component.plan, 0)
         component.variant.forget(component.name)
         self._host.logs.forget_group(component_log_group(component.name))
         self._components.remove(component.name)
-
-    async def _pause(self) -> None:
-        await asyncio.sleep(self._host.settings.transition_delay_s)
 
 
 def _rollout(deployment: dict[str, Any] | None, copies: int) -> tuple[int, float]:

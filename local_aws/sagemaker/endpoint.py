@@ -124,7 +124,7 @@ class Deployments:
             # The old instances never stopped, so that rolling back is no more than saying so.
             endpoint.failure_reason = str(failure)
             endpoint.enter("RollingBack")
-            await asyncio.sleep(self._host.settings.transition_delay_s)
+            await self._host.dwell()
         else:
             endpoint.failure_reason = None
         endpoint.enter("InService")
@@ -144,7 +144,7 @@ class Deployments:
         endpoint.enter("InService")
 
     async def _delete(self, endpoint: Endpoint) -> None:
-        await asyncio.sleep(self._host.settings.transition_delay_s)
+        await self._host.dwell()
         if endpoint.fleet is not None:
             await endpoint.fleet.drain_and_stop()
         self._host.logs.forget_group(log_group(endpoint.name))
@@ -159,7 +159,7 @@ class Deployments:
     ) -> None:
         endpoint.starting = Fleet(endpoint.name, config_name, plans, self._host)
         try:
-            await asyncio.sleep(self._host.settings.transition_delay_s)
+            await self._host.dwell()
             await endpoint.starting.start()
             await _move_copies(endpoint.fleet, endpoint.starting)
             if guardrails is not None and endpoint.fleet is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,3 +71,7 @@ class Host:
     logs: LogShipper
     clock: Clock
     processor: Processor
+
+    async def dwell(self) -> None:
+        """Stay in a status that an endpoint or a component passes through, as long as the settings say."""
+        await asyncio.sleep(self.settings.transition_delay_s)

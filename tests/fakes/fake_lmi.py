@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,16 +49,41 @@ class Listener:
             task.cancel()
 
 
+class Gate:
+    """Open until a test shuts it from its own thread; who comes to a shut one waits until it is opened again.
+
+    A test that looks at what happens meanwhile does not race with it, as it does where something takes some seconds.
+    """
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self.open()
+
+    def open(self) -> None:
+        """Let everybody through."""
+        self._open.set()
+
+    def shut(self) -> None:
+        """Keep everybody waiting who comes from now on."""
+        self._open.clear()
+
+    async def passed(self) -> None:
+        """Wait until it is open."""
+        while not self._open.is_set():  # noqa: ASYNC110 - another thread opens it, and several loops may wait
+            await asyncio.sleep(0.005)
+
+
 class FakeContainer:
     """One running container. A model's behaviour comes from the file `behaviour` of its archive, if it has one.
 
-    Lines of it: `load=SECONDS`, `load_status=N`, `invoke_status=N`, `invoke=SECONDS`. An answer holds the text of the
-    archive's file `answer` and what reached the container.
+    Lines of it: `load=SECONDS`, `load_status=N`, `invoke_status=N`, `invoke=SECONDS`; instead of seconds `held`, which
+    waits at the gate. An answer holds the text of the archive's file `answer` and what reached the container.
     """
 
-    def __init__(self, options: dict[str, Any], room: int | None) -> None:
+    def __init__(self, options: dict[str, Any], room: int | None, gate: Gate) -> None:
         self.options = options
         self.room = room
+        self._gate = gate
         self.models: dict[str, Path] = {}
         self.loads: list[str] = []
         self.unloads: list[str] = []
@@ -112,7 +138,7 @@ class FakeContainer:
         behaviour = _behaviour(folder)
         self._loading += 1
         try:
-            await asyncio.sleep(float(behaviour.get("load", 0)))
+            await self._take(behaviour.get("load", "0"))
         finally:
             self._loading -= 1
         if "load_status" in behaviour:
@@ -151,7 +177,7 @@ class FakeContainer:
     async def _answer(self, folder: Path, request: Request) -> Response:
         body = await request.body()
         behaviour = _behaviour(folder)
-        await asyncio.sleep(float(behaviour.get("invoke", 0)))
+        await self._take(behaviour.get("invoke", "0"))
         if "invoke_status" in behaviour:
             return Response("refused by the model", int(behaviour["invoke_status"]))
         answer = folder / "answer"
@@ -163,13 +189,17 @@ class FakeContainer:
         }
         return JSONResponse(content, headers={"X-Amzn-SageMaker-Custom-Attributes": "trace=seen"})
 
+    async def _take(self, time: str) -> None:
+        await (self._gate.passed() if time == "held" else asyncio.sleep(float(time)))
+
 
 class FakeFactory:
     """Starts fake containers, like `Container.start`.
 
     `failing` makes starts fail, `delay_s` makes them slow, `room` limits the models in memory; `starting` counts starts
     under way, `given_up` those that were cancelled and have cleaned up after themselves, which takes a moment;
-    `fail_starts` are the numbers of the starts that fail, the first one being 1.
+    `fail_starts` are the numbers of the starts that fail, the first one being 1. Starts wait at `start_gate`, and at
+    `gate` what models have to do.
     """
 
     def __init__(self) -> None:
@@ -181,6 +211,8 @@ class FakeFactory:
         self.starting = 0
         self.given_up = 0
         self.room: int | None = None
+        self.start_gate = Gate()
+        self.gate = Gate()
 
     @property
     def running(self) -> list[FakeContainer]:
@@ -194,6 +226,7 @@ class FakeFactory:
         self.starting += 1
         try:
             await asyncio.sleep(self.delay_s)
+            await self.start_gate.passed()
         except asyncio.CancelledError:
             await asyncio.sleep(0.05)
             self.given_up += 1
@@ -202,7 +235,7 @@ class FakeFactory:
             self.starting -= 1
         if fails:
             raise RuntimeError("told to fail")
-        container = FakeContainer(options, self.room)
+        container = FakeContainer(options, self.room, self.gate)
         await container.start()
         self.started.append(container)
         return container

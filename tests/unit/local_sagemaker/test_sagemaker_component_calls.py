@@ -77,16 +77,20 @@ def test_a_component_of_another_endpoint_is_not_found(cloud: Cloud) -> None:
         cloud.runtime.invoke_endpoint(EndpointName="e2", InferenceComponentName="c", Body=b"{}")
 
 
-def test_calls_spread_over_the_copies(cloud: Cloud) -> None:
+def test_calls_spread_over_the_copies(cloud: Cloud, wait: Callable[..., None]) -> None:
     """With two copies, calls that run at once go to both."""
     cloud.deploy_components()
-    cloud.put_model("all.tar.gz", **{"mini/answer": "mini", "mini/behaviour": "invoke=0.3"})
+    cloud.put_model("all.tar.gz", **{"mini/answer": "mini", "mini/behaviour": "invoke=held"})
     cloud.create_component(copies=2)
     cloud.wait_component("InService")
+    cloud.factory.gate.shut()
     answers: list[dict[str, Any]] = []
     callers = [threading.Thread(target=lambda: answers.append(cloud.call_component())) for _ in range(4)]
     for caller in callers:
         caller.start()
+    (variant,) = cloud.service._records.endpoints.get("e").fleet.variants.values()
+    wait(lambda: cloud.look(lambda: sum(copy.replica.in_flight for copy in variant.placed)) == 4)
+    cloud.factory.gate.open()
     for caller in callers:
         caller.join()
     assert sorted([a["port"] for a in answers].count(c.url.rpartition(":")[2]) for c in cloud.factory.running) == [2, 2]

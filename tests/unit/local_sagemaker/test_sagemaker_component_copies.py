@@ -101,10 +101,11 @@ def test_an_idle_copy_has_a_value_of_calls_a_minute(
 def test_a_component_without_a_copy_yet_has_no_capacity(cloud: Cloud) -> None:
     """While the first copy starts, a call is refused as at zero."""
     cloud.deploy_components()
-    cloud.factory.delay_s = 0.5
+    cloud.factory.start_gate.shut()
     cloud.create_component()
     with pytest.raises(cloud.runtime.exceptions.ValidationError, match="has no capacity"):
         cloud.call_component()
+    cloud.factory.start_gate.open()
     cloud.wait_component("InService")
 
 
@@ -185,7 +186,7 @@ def test_a_dead_copy_is_started_again(cloud: Cloud, wait: Callable[..., None]) -
 def test_shutdown_ends_copies_in_every_state(cloud: Cloud, wait: Callable[..., None]) -> None:
     """Shutting down ends copies in service and gives up those that are being started."""
     cloud.serve_component(maximum=3)
-    cloud.factory.delay_s = 30
+    cloud.factory.start_gate.shut()
     cloud.sagemaker.update_inference_component_runtime_config(
         InferenceComponentName="c", DesiredRuntimeConfig={"CopyCount": 3}
     )

@@ -57,28 +57,33 @@ def test_an_endpoint_for_components_is_described_with_its_scaling(make_cloud: Ca
     assert cloud.factory.started == []
 
 
-def test_statuses_are_the_services(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
+def test_statuses_are_the_services(cloud: Cloud, wait: Callable[..., None]) -> None:
     """Creating, InService, Updating and Deleting are visible, each with the refusal of further changes meanwhile."""
-    cloud = make_cloud(transition_delay_s=0.4)
     cloud.deploy_components()
     runtime = {"InferenceComponentName": "c", "DesiredRuntimeConfig": {"CopyCount": 2}}
 
     def delete() -> None:
         cloud.sagemaker.delete_inference_component(InferenceComponentName="c")
 
+    cloud.transitions.shut()
     cloud.create_component()
     assert cloud.component()["InferenceComponentStatus"] == "Creating"
     assert "while it is in state CREATE_IN_PROGRESS" in refusal(delete)
+    cloud.transitions.open()
     cloud.wait_component("InService")
+    cloud.transitions.shut()
     cloud.sagemaker.update_inference_component_runtime_config(**runtime)
     described = cloud.component()
     assert described["InferenceComponentStatus"] == "Updating"
     assert described["RuntimeConfig"] == {"DesiredCopyCount": 2, "CurrentCopyCount": 1}
     assert "while it is in state UPDATE_RC_IN_PROGRESS" in refusal(delete)
+    cloud.transitions.open()
     cloud.wait_component("InService")
+    cloud.transitions.shut()
     delete()
     assert cloud.component()["InferenceComponentStatus"] == "Deleting"
     assert "while it is in state DELETE_IN_PROGRESS" in refusal(delete)
+    cloud.transitions.open()
     wait(lambda: not cloud.sagemaker.list_inference_components()["InferenceComponents"])
     assert refusal(cloud.component) == f'Could not find inference component "{ARN}:inference-component/c".'
 
@@ -204,9 +209,9 @@ def test_names_and_references_are_checked(cloud: Cloud) -> None:
     )
 
 
-def test_a_component_needs_its_endpoint_in_service(make_cloud: Callable[..., Cloud]) -> None:
+def test_a_component_needs_its_endpoint_in_service(cloud: Cloud) -> None:
     """While the endpoint is being created no component can be."""
-    cloud = make_cloud(transition_delay_s=0.5)
+    cloud.transitions.shut()
     cloud.put_model("all.tar.gz", answer="a")
     cloud.create_model(Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
     cloud.create_component_config()

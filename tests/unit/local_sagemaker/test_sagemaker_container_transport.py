@@ -24,6 +24,7 @@ class Peer:
     def __init__(self, answers: list[bytes | None]) -> None:
         self.answers = answers
         self.requests: list[bytes] = []
+        self.asked = asyncio.Event()
         self.connections: list[PeerConnection] = []
 
 
@@ -41,6 +42,7 @@ class PeerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """A request."""
         self._peer.requests.append(data)
+        self._peer.asked.set()
         answer = self._peer.answers.pop(0)
         if answer is not None:
             self.transport.write(answer)
@@ -65,7 +67,7 @@ async def peer_and_client(answers: list[bytes | None]) -> AsyncIterator[tuple[Pe
 
 def _run(answers: list[bytes | None], scenario: Callable[[Peer, httpx.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
     async def run() -> Any:
-        async with asyncio.timeout(10), peer_and_client(answers) as (peer, client):
+        async with asyncio.timeout(60), peer_and_client(answers) as (peer, client):
             return await scenario(peer, client)
 
     return asyncio.run(run())
@@ -160,7 +162,7 @@ def test_an_answer_that_takes_too_long_is_a_timeout() -> None:
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         with pytest.raises(httpx.ReadTimeout):
-            await client.get("/", timeout=0.1)
+            await client.get("/", timeout=httpx.Timeout(60, read=0.1))
         assert (await client.get("/")).content == b"hi"
         assert len(peer.connections) == 2
 
@@ -172,7 +174,7 @@ def test_a_call_that_is_given_up_takes_its_connection_along() -> None:
 
     async def scenario(peer: Peer, client: httpx.AsyncClient) -> None:
         call = asyncio.create_task(client.get("/"))
-        await asyncio.sleep(0.1)
+        await peer.asked.wait()
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         assert (await client.get("/")).content == b"hi"

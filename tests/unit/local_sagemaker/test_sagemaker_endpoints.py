@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -22,6 +23,8 @@ def test_an_endpoint_goes_from_creating_to_in_service(make_cloud: Callable[..., 
     cloud = make_cloud(transition_delay_s=0.3)
     cloud.create_model()
     cloud.create_config(count=2)
+    cloud.transitions.shut()
+    began = time.monotonic()
     arn = cloud.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="config")["EndpointArn"]
     assert arn == f"{ARN}:endpoint/e"
     assert cloud.status()["EndpointStatus"] == "Creating"
@@ -29,8 +32,10 @@ def test_an_endpoint_goes_from_creating_to_in_service(make_cloud: Callable[..., 
         cloud.runtime.exceptions.ValidationError, match=r"Endpoint e of account 123456789012 not found\."
     ):
         cloud.invoke()
+    cloud.transitions.open()
     waiter = cloud.sagemaker.get_waiter("endpoint_in_service")
-    waiter.wait(EndpointName="e", WaiterConfig={"Delay": 1, "MaxAttempts": 10})
+    waiter.wait(EndpointName="e", WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+    assert time.monotonic() - began >= 0.3
     (variant,) = cloud.status()["ProductionVariants"]
     assert (variant["VariantName"], variant["CurrentInstanceCount"], variant["CurrentWeight"]) == ("AllTraffic", 2, 1.0)
     assert len(cloud.factory.running) == 2
@@ -121,39 +126,48 @@ def test_an_update_is_blue_green(cloud: Cloud, wait: Callable[..., None]) -> Non
 
 def test_running_calls_end_before_their_instance(cloud: Cloud, wait: Callable[..., None]) -> None:
     """A call that is under way when its endpoint is updated gets its answer from the old instance."""
-    cloud.put_model("a.tar.gz", answer="old", behaviour="invoke=0.5")
+    cloud.put_model("a.tar.gz", answer="old", behaviour="invoke=held")
     cloud.deploy()
     cloud.invoke()
     cloud.create_config("config-2")
+    cloud.factory.gate.shut()
     answers: list[Any] = []
     caller = threading.Thread(target=lambda: answers.append(cloud.invoke()["answer"]))
     caller.start()
     wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].in_flight)
     cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
+    wait(lambda: cloud.service._records.endpoints.get("e").config_name == "config-2")
+    assert [container.alive for container in cloud.factory.started] == [True, True]
+    cloud.factory.gate.open()
     caller.join()
     assert answers == ["old"]
     cloud.wait_status("InService")
+    assert [container.alive for container in cloud.factory.started] == [False, True]
 
 
-def test_an_update_that_fails_rolls_back(make_cloud: Callable[..., Cloud]) -> None:
+def test_an_update_that_fails_rolls_back(cloud: Cloud, wait: Callable[..., None]) -> None:
     """The endpoint passes through RollingBack, keeps its configuration, tells the reason, and still answers."""
-    cloud = make_cloud(transition_delay_s=0.5)
     cloud.put_model("a.tar.gz", answer="old")
     cloud.deploy()
     cloud.create_config("config-2")
     cloud.factory.failing = True
+    cloud.factory.start_gate.shut()
     cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
     assert cloud.status()["EndpointStatus"] == "Updating"
+    wait(lambda: cloud.factory.starting)
+    cloud.transitions.shut()
+    cloud.factory.start_gate.open()
     cloud.wait_status("RollingBack")
     assert cloud.invoke()["answer"] == "old"
+    cloud.transitions.open()
     status = cloud.wait_status("InService")
     assert status["EndpointConfigName"] == "config"
     assert "did not pass the ping health check" in status["FailureReason"]
 
 
-def test_a_change_under_way_excludes_another(make_cloud: Callable[..., Cloud]) -> None:
+def test_a_change_under_way_excludes_another(cloud: Cloud) -> None:
     """While an endpoint changes it can be neither updated nor deleted."""
-    cloud = make_cloud(transition_delay_s=0.5)
+    cloud.transitions.shut()
     cloud.create_model()
     cloud.create_config()
     cloud.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="config")
@@ -260,7 +274,7 @@ def test_shutdown_ends_containers_in_every_state(make_cloud: Callable[..., Cloud
     cloud = make_cloud()
     cloud.deploy()
     cloud.create_config("config-2", count=2)
-    cloud.factory.delay_s = 30
+    cloud.factory.start_gate.shut()
     cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
     wait(lambda: cloud.factory.starting == 2)
     cloud.run(cloud.service._deployments.shutdown())
