@@ -170,16 +170,18 @@ class ModelCache:
             async with asyncio.timeout(self._settings.load_limit_s):
                 await self._fetch_and_load(model)
         except BaseException as fault:
-            self._models.pop(model.target, None)
             self._log.note(f"{model.target} was not loaded: {fault or type(fault).__name__}")
             if not isinstance(fault, asyncio.CancelledError):
-                # The next call starts afresh: what could not be loaded is no copy worth keeping.
+                # The next call starts afresh: what could not be loaded is no copy worth keeping. Until it is gone the
+                # model stays, so that no call takes what is being removed for a copy.
                 await self._disk.discard(model.model_id)
             if isinstance(fault, TimeoutError):
                 self._in_background(self._abandon(model.model_id))
                 raise LoadRefused(0, f"not loaded within {self._settings.load_limit_s:g} seconds") from fault
             raise
         finally:
+            if not model.loaded:
+                self._models.pop(model.target, None)
             model.load = None
             self._pulse()
 
@@ -227,7 +229,7 @@ class ModelCache:
         candidates = [m for m in self.models if m.loaded and not m.retiring and m is not keep]
         return next((m for m in candidates if m.leases == 0), candidates[0] if candidates else None)
 
-    async def _unload(self, model: CachedModel) -> None:
+    async def _unload(self, model: CachedModel, *, keep_copy: bool) -> None:
         # From here on new calls wait and load it anew, so that a busy model cannot keep others out for ever.
         model.retiring = True
         while model.leases:
@@ -235,20 +237,22 @@ class ModelCache:
         started = time.monotonic()
         try:
             await self._api.unload(model.model_id)
+            self._meter.duration("ModelUnloadingTime", time.monotonic() - started)
+            self._log.note(f"{model.target} was unloaded")
+            if not keep_copy:
+                # Before the next call may load it, which else would take for a copy what is being removed.
+                await self._disk.discard(model.model_id)
         finally:
             self._models.pop(model.target, None)
             self._pulse()
-        self._meter.duration("ModelUnloadingTime", time.monotonic() - started)
-        self._log.note(f"{model.target} was unloaded")
 
     async def _evict(self, model: CachedModel) -> None:
-        await self._unload(model)
+        await self._unload(model, keep_copy=True)
         self.evictions += 1
 
     async def _drop(self, model: CachedModel) -> None:
         """Unload a model and delete its copy, as SageMaker does after a call where caching is disabled."""
-        await self._unload(model)
-        await self._disk.discard(model.model_id)
+        await self._unload(model, keep_copy=False)
 
     async def _abandon(self, model_id: str) -> None:
         await self._api.unload(model_id)

@@ -6,7 +6,9 @@ S3 changes nothing on the instances that have it (AWS: "Add or Remove Models", "
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 import uuid
 from typing import TYPE_CHECKING
 
@@ -41,21 +43,26 @@ class ModelDisk:
         """
         folder = self._folder / name
         if not self.holds(name):
-            await self._front.run(self._fetch, source, folder)
+            fetch = _Fetch()
+            try:
+                await self._front.run(self._fetch, source, folder, fetch)
+            except asyncio.CancelledError:
+                fetch.give_up()
+                raise
         return folder
 
     async def discard(self, name: str) -> None:
         """Remove an unpacked archive, so that the next fetch reads S3 again."""
         await self._front.run(shutil.rmtree, self._folder / name, ignore_errors=True)
 
-    def _fetch(self, source: S3Location, folder: Path) -> None:
+    def _fetch(self, source: S3Location, folder: Path, fetch: _Fetch) -> None:
         # A folder of its own until it is whole: a fetch that fails, or is given up, leaves nothing half unpacked.
         scratch = self._folder / f".{folder.name}-{uuid.uuid4().hex}"
         scratch.mkdir(parents=True)
         try:
             self._download(source, scratch / "archive")
             unpack(scratch / "archive", scratch / "model")
-            (scratch / "model").replace(folder)
+            fetch.move(scratch / "model", folder)
         except ArchiveFault as fault:
             raise _refusal(
                 "extract", source, f"the object is a gzip-compressed tar of plain files ({fault})"
@@ -75,6 +82,25 @@ class ModelDisk:
             ) from fault
         with body, path.open("wb") as out:
             shutil.copyfileobj(body, out)
+
+
+class _Fetch:
+    """A fetch in a thread, which goes on after it was given up; what it then brings nobody waits for any more."""
+
+    def __init__(self) -> None:
+        self._deciding = threading.Lock()
+        self._wanted = True
+
+    def give_up(self) -> None:
+        """Have nothing moved from now on."""
+        with self._deciding:
+            self._wanted = False
+
+    def move(self, source: Path, target: Path) -> None:
+        """Move what was fetched to where it is looked for, if it still is."""
+        with self._deciding:
+            if self._wanted:
+                source.replace(target)
 
 
 def _refusal(what: str, source: S3Location, wish: str) -> ValidationError:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fake_lmi import Gate
 
 from local_aws.sagemaker import Settings
+from local_aws.sagemaker.model_disk import ModelDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,42 +67,52 @@ def test_a_loaded_copy_is_never_read_again(cloud: Cloud) -> None:
     assert cloud.invoke()["answer"] == "first"
 
 
-def test_instances_have_copies_of_their_own(cloud: Cloud) -> None:
+def test_instances_have_copies_of_their_own(cloud: Cloud, wait: Callable[..., None]) -> None:
     """A model overwritten between two first calls answers differently on each instance, as on the service."""
-    cloud.put_model("a.tar.gz", answer="first", behaviour="invoke=0.3")
+    cloud.put_model("a.tar.gz", answer="first", behaviour="invoke=held")
     cloud.put_model("b.tar.gz", answer="b")
     cloud.deploy(count=2)
     assert cloud.invoke()["answer"] == "first"
     cloud.put_model("a.tar.gz", answer="second")
-    outcomes = in_threads(*[cloud.invoke] * 20)
+    replicas = cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas
+
+    def let_go() -> None:
+        wait(lambda: cloud.look(lambda: all(replica.cache.models for replica in replicas)))
+        cloud.factory.gate.open()
+
+    cloud.factory.gate.shut()
+    outcomes = in_threads(let_go, *[cloud.invoke] * 20)[1:]
     assert {outcome["answer"] for outcome in outcomes} == {"first", "second"}
 
 
 def test_a_slow_load_is_not_ready_and_goes_on(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
     """A load longer than the limit gives 429, goes on in the background, and later calls succeed."""
     cloud = make_cloud(load_wait_s=0.2)
-    cloud.put_model("slow.tar.gz", answer="slow", behaviour="load=0.7")
+    cloud.put_model("slow.tar.gz", answer="slow", behaviour="load=held")
     cloud.put_model("quick.tar.gz", answer="quick")
     cloud.deploy()
+    cloud.factory.gate.shut()
     with pytest.raises(cloud.runtime.exceptions.ModelNotReadyException) as caught:
         cloud.invoke("slow.tar.gz")
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
-    assert cloud.invoke("quick.tar.gz")["answer"] == "quick"
-    wait(lambda: cache_of(cloud).loaded_count == 2)
+    assert cloud.invoke_in_the_end("quick.tar.gz") == "quick"
+    cloud.factory.gate.open()
+    wait(lambda: cloud.look(lambda: cache_of(cloud).loaded_count == 2))
     assert cloud.invoke("slow.tar.gz")["answer"] == "slow"
     assert len(cloud.factory.started[0].loads) == 2
 
 
 def test_a_load_that_takes_for_ever_is_given_up(make_cloud: Callable[..., Cloud]) -> None:
     """After the limit for loading the model is unloaded from the container, and a later call starts afresh."""
-    cloud = make_cloud(load_wait_s=5, load_limit_s=0.3)
-    cloud.put_model("a.tar.gz", behaviour="load=2")
+    cloud = make_cloud(load_limit_s=0.3)
+    cloud.put_model("a.tar.gz", behaviour="load=held")
     cloud.deploy()
+    cloud.factory.gate.shut()
     with pytest.raises(cloud.runtime.exceptions.ModelError, match=r"not loaded within 0\.3 seconds"):
         cloud.invoke()
     assert len(cache_of(cloud).models) == 0
     cloud.put_model("a.tar.gz", answer="mended")
-    assert cloud.invoke()["answer"] == "mended"
+    assert cloud.invoke_in_the_end("a.tar.gz") == "mended"
 
 
 def test_a_load_that_fails_is_a_model_error_and_can_be_mended(cloud: Cloud) -> None:
@@ -192,28 +203,79 @@ def test_with_caching_disabled_a_model_goes_after_its_call(cloud: Cloud, wait: C
     cloud.put_model("a.tar.gz", answer="first")
     cloud.deploy(MultiModelConfig={"ModelCacheSetting": "Disabled"})
     assert cloud.invoke()["answer"] == "first"
-    wait(lambda: not cache_of(cloud).models)
+    wait(lambda: cloud.look(lambda: not cache_of(cloud).models))
     # Unlike rglob, walk goes on where a folder goes while it looks.
     wait(lambda: not any("answer" in files for _, _, files in os.walk(cloud.state_dir / "endpoints")))
     cloud.put_model("a.tar.gz", answer="second")
     assert cloud.invoke()["answer"] == "second"
 
 
+@pytest.fixture
+def held_discards(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """Keeps copies on instances' disks from being removed while it is shut."""
+    gate, own = Gate(), ModelDisk.discard
+
+    async def discard(disk: ModelDisk, name: str) -> None:
+        await gate.passed()
+        await own(disk, name)
+
+    monkeypatch.setattr(ModelDisk, "discard", discard)
+    return gate
+
+
+def test_a_copy_that_is_being_removed_is_not_loaded(
+    cloud: Cloud, wait: Callable[..., None], held_discards: Gate
+) -> None:
+    """A call that comes while the copy goes, which a large model's takes a while to do, waits and fetches anew."""
+    cloud.put_model("a.tar.gz", answer="first")
+    cloud.deploy(MultiModelConfig={"ModelCacheSetting": "Disabled"})
+    held_discards.shut()
+    assert cloud.invoke()["answer"] == "first"
+    cloud.put_model("a.tar.gz", answer="second")
+    wait(lambda: cloud.factory.started[0].unloads)
+
+    def let_go() -> None:
+        wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].in_flight)
+        held_discards.open()
+
+    _, outcome = in_threads(let_go, cloud.invoke)
+    assert outcome["answer"] == "second"
+
+
+def test_a_model_that_could_not_be_loaded_stays_until_its_copy_is_gone(
+    cloud: Cloud, wait: Callable[..., None], held_discards: Gate
+) -> None:
+    """Else the next call would load what is half removed."""
+    cloud.put_model("a.tar.gz", behaviour="load_status=500")
+    cloud.deploy()
+    held_discards.shut()
+
+    def let_go() -> bool:
+        wait(lambda: "a.tar.gz was not loaded" in next((cloud.state_dir / "logs" / "e").iterdir()).read_text())
+        held = bool(cloud.look(lambda: cache_of(cloud).holds("a.tar.gz")))
+        held_discards.open()
+        return held
+
+    held, outcome = in_threads(let_go, cloud.invoke)
+    assert held is True
+    assert type(outcome).__name__ == "ModelError"
+    assert not cloud.look(lambda: cache_of(cloud).holds("a.tar.gz"))
+
+
 def test_a_container_that_dies_while_loading_fails_the_call_and_recovers(
     cloud: Cloud, wait: Callable[..., None]
 ) -> None:
     """A call whose container dies during the load ends with an error at once; the next container serves the model."""
-    cloud.put_model("a.tar.gz", answer="a", behaviour="load=3")
+    cloud.put_model("a.tar.gz", answer="a", behaviour="load=held")
     cloud.put_model("b.tar.gz", answer="b")
     cloud.deploy()
-    started = time.monotonic()
+    cloud.factory.gate.shut()
     outcomes: list[Any] = []
     caller = threading.Thread(target=lambda: outcomes.extend(in_threads(cloud.invoke)))
     caller.start()
     wait(lambda: cloud.factory.started[0]._loading)
     cloud.run(cloud.factory.started[0].die())
     caller.join()
-    assert time.monotonic() - started < 3
     assert type(outcomes[0]).__name__ == "ModelError"
     wait(lambda: len(cloud.factory.running) == 1)
     wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].ready)
