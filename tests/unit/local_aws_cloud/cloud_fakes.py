@@ -46,7 +46,7 @@ class World:
         self.calls.append((verb, request.logical_id))
         self.old_properties[request.logical_id] = dict(request.old_properties)
         gate = self.gates.get(request.logical_id)
-        if gate is not None and not gate.wait(10):
+        if gate is not None and not gate.wait(60):
             raise AssertionError("the gate never opened")
         reason = self.faults.get((verb, request.logical_id))
         if reason is not None:
@@ -154,7 +154,7 @@ def body(resources: dict[str, Any], **sections: Any) -> str:
 
 def settled(stack: Stack) -> Stack:
     """The stack once nothing is under way."""
-    assert stack.settled.wait(10), stack.status
+    assert stack.settled.wait(60), stack.status
     return stack
 
 

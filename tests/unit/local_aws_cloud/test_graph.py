@@ -46,7 +46,7 @@ def test_order_survives_what_is_left_out() -> None:
 
 def test_independent_resources_run_at_the_same_time() -> None:
     """Two resources that wait for nothing meet at a barrier, which one alone could not pass."""
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=60)
     assert run({"A": set(), "B": set()}, lambda _: barrier.wait() and None) == {}
 
 

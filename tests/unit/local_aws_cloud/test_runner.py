@@ -25,7 +25,7 @@ def invoke(folder: Path, source: str, event: Any = None, **fields: Any) -> Invoc
             "arn": "arn:f",
             "region": "us-east-1",
             "handler": "index.handler",
-            "timeout_seconds": 20,
+            "timeout_seconds": 600,
             "memory_mb": 256,
             "log_group": "/aws/lambda/f",
             "environment": {"MINE": "yes"},
@@ -61,7 +61,7 @@ def test_handler_sees_lambdas_world(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     seen = json.loads(result.payload)
     assert seen["event"] == {"k": "ü"}
     assert (seen["name"], seen["arn"], seen["group"], seen["memory"]) == ("f", "arn:f", "/aws/lambda/f", "256")
-    assert 10_000 < seen["remaining"] <= 20_000
+    assert 500_000 < seen["remaining"] <= 600_000
     assert seen["env"] == {
         "AWS_REGION": "us-east-1",
         "AWS_LAMBDA_FUNCTION_NAME": "f",
@@ -101,17 +101,19 @@ def test_time_limit_ends_the_handler_and_its_children(tmp_path: Path) -> None:
     source = (
         "import subprocess, time, pathlib\n"
         "def handler(event, context):\n"
-        "    child = subprocess.Popen(['sleep', '60'])\n"
-        "    pathlib.Path('child').write_text(str(child.pid))\n"
-        "    time.sleep(60)\n"
+        "    child = subprocess.Popen(['sleep', '600'])\n"
+        "    pathlib.Path('whole').write_text(str(child.pid))\n"
+        "    pathlib.Path('whole').rename('child')\n"
+        "    time.sleep(600)\n"
     )
-    began = time.monotonic()
-    result = invoke(tmp_path, source, timeout_seconds=1)
-    assert time.monotonic() - began < 10
-    assert json.loads(result.payload)["errorType"] == "Sandbox.Timedout"
-    assert "Task timed out after 1.00 seconds" in json.loads(result.payload)["errorMessage"]
+    for limit in (1, 10, 100):
+        result = invoke(tmp_path, source, timeout_seconds=limit)
+        assert json.loads(result.payload)["errorType"] == "Sandbox.Timedout"
+        assert f"Task timed out after {limit}.00 seconds" in json.loads(result.payload)["errorMessage"]
+        if (tmp_path / "child").exists():
+            break  # on a busy machine a second may be over before the handler has begun
     # A killed process takes a moment to be gone, and the one that was killed first is all that the runner waits for.
-    child, deadline = int((tmp_path / "child").read_text()), time.monotonic() + 10
+    child, deadline = int((tmp_path / "child").read_text()), time.monotonic() + 60
     while is_alive(child) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_alive(child)
@@ -119,27 +121,27 @@ def test_time_limit_ends_the_handler_and_its_children(tmp_path: Path) -> None:
 
 def test_stop_ends_what_runs(tmp_path: Path) -> None:
     """A server that stops leaves no handler behind."""
-    (tmp_path / "index.py").write_text("import time\ndef handler(e, c): time.sleep(60)\n", encoding="utf-8")
+    (tmp_path / "index.py").write_text("import time\ndef handler(e, c): time.sleep(600)\n", encoding="utf-8")
     invoker = Invoker("http://127.0.0.1:1")
     spec = FunctionSpec(
-        name="f", arn="arn:f", region="us-east-1", handler="index.handler", timeout_seconds=60, memory_mb=128,
+        name="f", arn="arn:f", region="us-east-1", handler="index.handler", timeout_seconds=600, memory_mb=128,
         log_group="g", environment={}, code=tmp_path,
     )  # fmt: skip
     results: list[InvocationResult] = []
     caller = threading.Thread(target=lambda: results.append(invoker.invoke(spec, b"{}")))
     caller.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not invoker._running and time.monotonic() < deadline:
         time.sleep(0.02)
     invoker.stop()
-    caller.join(timeout=10)
+    caller.join(timeout=60)
     assert not caller.is_alive()
     assert results[0].failed
 
 
 def test_handler_leaves_with_its_server(tmp_path: Path) -> None:
     """The pipe of a server that was killed ends, and the handler with it."""
-    (tmp_path / "index.py").write_text("import time\ndef handler(e, c): time.sleep(60)\n", encoding="utf-8")
+    (tmp_path / "index.py").write_text("import time\ndef handler(e, c): time.sleep(600)\n", encoding="utf-8")
     environment = {
         "LAMBDA_TASK_ROOT": str(tmp_path), "AWS_LAMBDA_FUNCTION_NAME": "f", "AWS_LAMBDA_FUNCTION_VERSION": "1",
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", "AWS_LAMBDA_LOG_GROUP_NAME": "g", "AWS_LAMBDA_LOG_STREAM_NAME": "s",
@@ -147,10 +149,10 @@ def test_handler_leaves_with_its_server(tmp_path: Path) -> None:
     command = [sys.executable, str(BOOTSTRAP), "index.handler", "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
         assert process.stdin is not None
-        request = {"event": {}, "request_id": "r", "function_arn": "a", "deadline": time.time() + 60}
+        request = {"event": {}, "request_id": "r", "function_arn": "a", "deadline": time.time() + 600}
         process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.close()
-        assert process.wait(10) == 1
+        assert process.wait(60) == 1
 
 
 def test_much_output_does_not_block(tmp_path: Path) -> None:
