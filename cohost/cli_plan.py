@@ -13,6 +13,7 @@ from cohost.cli_options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry
 from cohost.deployment import DEFAULT_REGION
 from cohost.errors import CatalogError
 from cohost.fleet import plan_fleet, read_loads
+from cohost.instance_bounds import instance_bounds
 from cohost.plan.capacity import first_change, room_of
 from cohost.plan.drawing import gpu_segments, host_segments, html_page, terminal_bar
 from cohost.plan.memory import plan_catalog
@@ -135,6 +136,12 @@ def _print_plan(catalog: Catalog, planned: MemoryPlan) -> None:
         title = f"{planned.instance.gpus} x {planned.instance.gpu_name}, each"
         console.out.print(terminal_bar(title, gpu_segments(planned), planned.gpu_usable_mib))
     console.out.print(terminal_bar("host memory", host_segments(planned), planned.instance.memory_mib))
+    least, most = instance_bounds(catalog)
+    if most > 1:
+        count = most if least == most else f"{least} to {most}"
+        console.out.print(
+            f"Each of {count} instances holds all of this: more instances take more calls, not more models."
+        )
     room_rows = [(name, room.workers, room.batch) for name, room in rooms.items()]
     console.print_table("Largest that fits, all else as it is", ("model", "workers", "batch"), room_rows)
     for name in planned.unknown:

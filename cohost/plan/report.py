@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cohost.instance_bounds import instance_bounds
 from cohost.plan.capacity import first_change, room_of
 from cohost.plan.required import derive
 
@@ -21,6 +22,7 @@ def plan_as_data(catalog: Catalog, plan: MemoryPlan, profiles: Mapping[str, Prof
     rooms = {room.name: room for room in room_of(plan)}
     return {
         "instance_type": plan.instance_type,
+        "instances": dict(zip(("least", "most"), instance_bounds(catalog), strict=True)),
         "gpus": plan.instance.gpus,
         "gpu_name": plan.instance.gpu_name,
         "gpu_usable_mib": plan.gpu_usable_mib,

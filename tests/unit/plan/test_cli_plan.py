@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from cohost import cli
 from cohost.errors import CatalogError
 from cohost.plan.errors import PlanError
+from cohost.plan.profiles import profiles_path
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -47,6 +48,27 @@ def test_table_and_bars_name_every_model() -> None:
     assert all(result.stdout.count(name) >= 4 for name in ("mdeberta", "minilm", "xlmr-large"))
     assert "MiB free" in result.stdout
     assert "2048 (1280)" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "instances"),
+    [
+        ("  initial_instance_count: 3", "Each of 3 instances holds all of this", {"least": 3, "most": 3}),
+        ("scaling: {min: 1, max: 4}", "Each of 1 to 4 instances holds all of this", {"least": 1, "most": 4}),
+    ],
+)
+def test_plan_of_several_instances_says_that_each_holds_everything(
+    tmp_path: Path, change: str, words: str, instances: dict[str, int]
+) -> None:
+    """More instances do not make room: what does not fit on one fits on none."""
+    catalog = tmp_path / "encoders.yaml"
+    shutil.copyfile(profiles_path(Path(ENCODERS)), profiles_path(catalog))
+    one = "  initial_instance_count: 1\n"
+    text = Path(ENCODERS).read_text()
+    catalog.write_text(text.replace(one, f"{change}\n") if change.startswith(" ") else f"{text}{change}\n")
+    assert words in run("plan", "--catalog", str(catalog)).stdout
+    assert json.loads(run("plan", "--catalog", str(catalog), "--json").stdout)["instances"] == instances
+    assert "Each of" not in run("plan", "--catalog", ENCODERS).stdout
 
 
 def test_plan_that_does_not_fit_ends_with_1() -> None:
