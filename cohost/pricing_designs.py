@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cohost.instance_bounds import instance_bounds
 from cohost.pricing import DAYS_PER_MONTH, HOURS_PER_MONTH, Price, PriceError, usd_per_million
 from cohost.routing import MULTI_MODEL
-from cohost.simulate.service import MEASURED_IDLE_TAIL_S, MEASURED_INSTANCE_TAIL_S
+from cohost.simulate.service import MEASURED_IDLE_TAIL_S, MEASURED_INSTANCE_TAIL_S, Service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -135,9 +135,10 @@ def design_of(catalog: Catalog) -> Design:
 
 def idle_tail_hours(scaling: Scaling | None) -> float:
     """How long the last instance is paid for after the last call: until its copy is given up, and until it is gone."""
-    if scaling is None or scaling.idle_minutes is None:
+    if scaling is None:
         return SCALE_IN_TAIL_HOURS
-    return scaling.idle_minutes / 60 + INSTANCE_TAIL_HOURS
+    given_up_s = Service().tail_s(scaling.metric) if scaling.idle_minutes is None else scaling.idle_minutes * 60
+    return given_up_s / 3600 + INSTANCE_TAIL_HOURS
 
 
 def read_reports(path: Path) -> list[Design]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,16 +177,19 @@ def test_invalid_run_is_not_priced(tmp_path: Path) -> None:
 
 
 def test_catalog_that_scales_to_zero_bills_busy_hours_and_its_idle_time() -> None:
-    """Eight busy hours and the tail; an idle time of the catalog's own replaces target tracking's."""
+    """Eight busy hours and the tail of the metric; an idle time of the catalog's own replaces target tracking's."""
     catalog = load_catalog(ENCODERS)
     endpoint = catalog.endpoint.model_copy(update={"topology": "scale-to-zero"})
-    tracked = catalog.model_copy(update={"endpoint": endpoint, "scaling": Scaling(min=0, max=1)})
-    waiting = tracked.model_copy(update={"scaling": Scaling(min=0, max=1, idle_minutes=60)})
 
-    hours = [cost_of(design_of(one), load_prices(), "us-east-1", busy_hours=8).per_month for one in (tracked, waiting)]
+    def per_month(**scaling: Any) -> float | None:
+        scaled = {"endpoint": endpoint, "scaling": Scaling(min=0, max=1, **scaling)}
+        design = design_of(catalog.model_copy(update=scaled))
+        return cost_of(design, load_prices(), "us-east-1", busy_hours=8).per_month
 
     days = 730 / 24
-    assert hours == [pytest.approx(1.408 * (8 + 23 / 60) * days), pytest.approx(1.408 * (8 + 72 / 60) * days)]
+    assert per_month() == pytest.approx(1.408 * (8 + 23 / 60) * days)
+    assert per_month(metric="invocations", target=100) == pytest.approx(1.408 * (8 + 27 / 60) * days)
+    assert per_month(idle_minutes=60) == pytest.approx(1.408 * (8 + 72 / 60) * days)
 
 
 def test_catalog_that_keeps_a_copy_bills_all_hours() -> None:
