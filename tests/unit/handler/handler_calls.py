@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,24 @@ class Caller:
         return body
 
 
+class HeldForward:
+    """A way through a model whose batches wait for `gate`."""
+
+    def __init__(self, forward: Any) -> None:
+        self.gate, self.entered = threading.Event(), threading.Event()
+        self._forward = forward
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the model's."""
+        return getattr(self._forward, name)
+
+    def __call__(self, sequences: Any) -> Any:
+        """A batch, later."""
+        self.entered.set()
+        self.gate.wait(60)
+        return self._forward(sequences)
+
+
 def served(given: dict[str, str], scenario: Callable[[Caller], Awaitable[Any]], **keywords: Any) -> Any:
     """Loads a model, lets a scenario call it, and ends its threads."""
 
@@ -92,7 +111,7 @@ def served(given: dict[str, str], scenario: Callable[[Caller], Awaitable[Any]], 
         first.properties = dict(given)
         try:
             await service.handle(first)
-            return await asyncio.wait_for(scenario(Caller(service)), 60)
+            return await asyncio.wait_for(scenario(Caller(service)), 120)
         finally:
             service.close()
 

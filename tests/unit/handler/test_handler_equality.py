@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import transformers
-from handler_calls import EMBED, MDEBERTA, MINILM, XLMR, properties, served
+from handler_calls import EMBED, MDEBERTA, MINILM, XLMR, HeldForward, properties, served
 from safetensors.torch import load_file, save_file
 
 if TYPE_CHECKING:
@@ -158,7 +158,22 @@ def test_random_requests_sent_together_answer_as_alone(
     wanted = [expected(pipeline, call) for call in calls]
 
     async def together(call: Caller) -> tuple[list[Any], dict[str, Any]]:
-        return await asyncio.gather(*map(call, calls)), await call.counters()
+        engine: Any = call.service._engine
+        engine._forward = held = HeldForward(engine._forward)
+        queued, queue = 0, engine.run
+
+        async def counted(sequences: Any) -> Any:
+            nonlocal queued
+            queued += 1
+            return await queue(sequences)
+
+        engine.run = counted
+        answers = asyncio.gather(*map(call, calls))
+        # A busy machine may be slower to take requests in than the model is to answer them one by one.
+        while queued < number:  # noqa: ASYNC110 - the queue tells nobody
+            await asyncio.sleep(0.001)
+        held.gate.set()
+        return await answers, await call.counters()
 
     replies, counters = served(properties(model, task, packing=packing), together)
     spread = [found[len(found) // 2] for found in map(numbers, wanted)]

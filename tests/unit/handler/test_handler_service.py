@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, properties, served
+from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, HeldForward, properties, served
 from safetensors.torch import load_file, save_file
 
 from cohost.handler.cohost_forward import Forward, TokenSequence
@@ -147,7 +147,7 @@ def test_callers_with_different_labels_share_a_batch_and_keep_their_own() -> Non
         assert engine is not None
         engine._forward = held = HeldForward(engine._forward)  # type: ignore[assignment] # a wrapper
         first = asyncio.create_task(call(zero_shot(["first"])))
-        await asyncio.to_thread(held.entered.wait, 30)
+        await asyncio.to_thread(held.entered.wait, 60)
         waiting = [asyncio.create_task(call(body, cohost_batch="1")) for body in bodies]
         while len(engine._queue) < 9:  # noqa: ASYNC110 - the queue tells nobody
             await asyncio.sleep(0.001)
@@ -332,28 +332,11 @@ def test_a_lost_device_ends_the_process_after_the_answers() -> None:
         engine._forward = BrokenForward()  # type: ignore[assignment] # a stand-in
         answer = await call({"inputs": "a"})
         assert (answer.status, "being replaced" in answer.text) == (503, True)
-        await asyncio.sleep(0.8)
+        while not exits:  # noqa: ASYNC110 - a thread appends to it
+            await asyncio.sleep(0.01)
 
     served(properties(MINILM), scenario, exit_process=exits.append)
     assert exits == [3]
-
-
-class HeldForward:
-    """A way through a model whose batches wait for `gate`."""
-
-    def __init__(self, forward: Any) -> None:
-        self.gate, self.entered = threading.Event(), threading.Event()
-        self._forward = forward
-
-    def __getattr__(self, name: str) -> Any:
-        """All else is the model's."""
-        return getattr(self._forward, name)
-
-    def __call__(self, sequences: Any) -> Any:
-        """A batch, later."""
-        self.entered.set()
-        self.gate.wait(30)
-        return self._forward(sequences)
 
 
 class BrokenForward:
