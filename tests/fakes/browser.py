@@ -47,7 +47,7 @@ class Browser:
         self._ids = itertools.count(1)
         command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self._socket = websocket.create_connection(self._page(folder / "DevToolsActivePort"), timeout=30)
+        self._socket = websocket.create_connection(self._page(folder / "DevToolsActivePort"), timeout=60)
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._send(f"{domain}.enable")
 
@@ -72,7 +72,7 @@ class Browser:
         """End the browser."""
         self._socket.close()
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def _page(self, port_file: Path) -> str:
         deadline = time.monotonic() + 60
@@ -80,7 +80,7 @@ class Browser:
             assert time.monotonic() < deadline, "Chromium did not start"
             time.sleep(0.1)
         port = port_file.read_text().splitlines()[0]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=60) as answer:
             pages = [target for target in json.load(answer) if target["type"] == "page"]
         return str(pages[0]["webSocketDebuggerUrl"])
 

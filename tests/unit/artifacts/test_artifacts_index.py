@@ -190,9 +190,21 @@ def test_hanging_call_is_answered_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A call that never returns does not keep the answer back; what it left is swept by the deletion that follows."""
-    monkeypatch.setattr(index, "Deadline", lambda context: Deadline(context, work=0.1, undo=0.1, answer=296))
-    release = threading.Event()
-    spy.before("put_object", 3, lambda: release.wait(30))
+    hanging, release = threading.Event(), threading.Event()
+
+    class Over(Deadline):
+        @property
+        def seconds_to_answer(self) -> float:
+            """None from when the call hangs until it returns."""
+            assert hanging.wait(60)
+            return super().seconds_to_answer if release.is_set() else 0.0
+
+    def hang() -> None:
+        hanging.set()
+        release.wait(60)
+
+    monkeypatch.setattr(index, "Deadline", Over)
+    spy.before("put_object", 3, hang)
     before = set(threading.enumerate())
     try:
         answer = send(cloudformation.event("Create", AB), context(300))
@@ -202,7 +214,7 @@ def test_hanging_call_is_answered_for(
     finally:
         release.set()
         for thread in set(threading.enumerate()) - before:
-            thread.join(10)
+            thread.join(60)
     # The late thread's call went through, but nothing after it, and its own answer was dropped.
     assert len(cloudformation.answers) == 1
     send(cloudformation.event("Delete", AB, PhysicalResourceId=answer["PhysicalResourceId"]))

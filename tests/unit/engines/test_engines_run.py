@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -38,14 +39,16 @@ def _command(command: str, *arguments: str) -> list[str]:
 
 def _run(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        _command(command, *arguments), cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        _command(command, *arguments), cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
 
 
 def _free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
+    """A port that no other process is given by chance before the server has it: the system's own begin at 32768."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_768):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return str(port)
+    pytest.fail("no port is free")
 
 
 def test_docker_serves_the_catalog_and_is_gone_afterwards(programs: Programs, tmp_path: Path) -> None:
@@ -76,7 +79,7 @@ def test_docker_serves_the_catalog_and_is_gone_afterwards(programs: Programs, tm
 def test_a_model_that_is_refused_makes_the_check_fail(programs: Programs, tmp_path: Path) -> None:
     """507 is told with its model; the others are loaded all the same; exit code 1."""
     programs.install("docker", _docker(["mdeberta"]))
-    arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", "0")
+    arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", _free_port())
     result = _run("run", *arguments, "--check")
     assert result.returncode == 1
     assert "mdeberta was not loaded: 507 No enough memory to load the model." in result.stderr
@@ -91,7 +94,8 @@ def test_djl_serves_the_catalog(programs: Programs, monkeypatch: pytest.MonkeyPa
     programs.install("java", {})
     python = programs.install("python", {"-c import torch, transformers": {}})
     monkeypatch.setenv("PYTHON_EXECUTABLE", str(python))
-    arguments = ("--engine", "djl", "--djl-home", str(tmp_path / "djl"), "--catalog", str(OFFLINE), "--port", "0")
+    arguments = ("--engine", "djl", "--djl-home", str(tmp_path / "djl"), "--catalog", str(OFFLINE))
+    arguments += ("--port", _free_port())
     result = _run("run", *arguments, "--state", str(tmp_path), "--check", "--json")
     assert result.returncode == 0, result.stderr
     models = {model["name"] for model in json.loads(result.stdout)["models"]}
@@ -110,23 +114,23 @@ def test_djl_serves_the_catalog(programs: Programs, monkeypatch: pytest.MonkeyPa
 def test_it_serves_until_ctrl_c_and_reports_meanwhile(programs: Programs, tmp_path: Path) -> None:
     """`report` finds it by the state folder; Ctrl-C ends the engine, removes the container and exits with 130."""
     programs.install("docker", _docker([]))
-    arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", "0")
+    arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", _free_port())
     with subprocess.Popen(
         _command("run", *arguments, "--json"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         state = tmp_path / "engine" / "engine.json"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not state.exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert process.stdout is not None
-        while process.stdout.readline() != b"}\n":
-            pass
+        while (line := process.stdout.readline()) != b"}\n":
+            assert line, "it ended"
         report = _run("report", "--state", str(tmp_path), "--json")
         as_table = _run("report", "--state", str(tmp_path))
         engine = json.loads(state.read_text())["pid"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
     assert report.returncode == 0, report.stderr
     assert json.loads(report.stdout)[0]["server"]["container"] == "encoder-lmi-local"
     assert "worker of minilm" in as_table.stdout

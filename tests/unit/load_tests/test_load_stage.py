@@ -34,6 +34,7 @@ def test_only_as_many_users_as_the_step_has_take_part(monkeypatch: pytest.Monkey
 def test_moments_that_nobody_was_free_for_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """An overloaded run would look well if calls that were never sent did not count."""
     here, started = Stage(), now()
+    monkeypatch.setattr(stage, "now", lambda: started)
     here.begin(cue(rate=100.0))
     phase = here.phase
     assert phase is not None

@@ -233,7 +233,7 @@ def test_a_call_is_the_one_that_boto3_makes(server: tuple[str, type[Answering]])
     client.close()
 
     own = resolved(url, credentials)
-    transport = Transport(own, 5)
+    transport = Transport(own, 60)
     exchange = transport.send(own.destinations[0], body)
     transport.close()
 
@@ -258,7 +258,7 @@ def _signature(url: str, headers: dict[str, str], body: bytes, credentials: Cred
 def test_connections_are_kept_and_counted(server: tuple[str, type[Answering]]) -> None:
     """Ten calls one after the other need one connection, which sends without delay."""
     own = resolved(server[0], None)
-    transport = Transport(own, 5)
+    transport = Transport(own, 60)
     for _ in range(10):
         assert transport.send(own.destinations[0], b"{}").status == 200
     assert transport.connections_opened == 1

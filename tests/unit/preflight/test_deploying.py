@@ -24,11 +24,14 @@ class Stacks:
     def __init__(self, *events: dict[str, Any]) -> None:
         self._events = [{"EventId": str(number), **event} for number, event in enumerate(events)]
         self.dropped = 0
+        self.go_on: Path | None = None
 
     def describe_stack_events(self, **_: object) -> dict[str, Any]:
-        """The newest first, as the service has it."""
+        """The newest first, as the service has it; where a connection drops, cdk may go on to its end from then on."""
         if self.dropped:
             self.dropped -= 1
+            if self.go_on is not None:
+                self.go_on.touch()
             raise EndpointConnectionError(endpoint_url="https://cloudformation.us-east-1.amazonaws.com/")
         if not self._events:
             raise ClientError({"Error": {"Code": "ValidationError", "Message": "no stack"}}, "DescribeStackEvents")
@@ -93,7 +96,9 @@ def test_a_connection_that_drops_does_not_end_the_look_at_a_deploy(tmp_path: Pat
     """Meanwhile cdk goes on, and what happened in between is in the events that come next."""
     stacks = Stacks(event("Bucket", "CREATE_COMPLETE"))
     stacks.dropped = 1
-    last = run(stacks, tmp_path / "deploy.log", "import time; time.sleep(0.3)")[-1]
+    stacks.go_on = tmp_path / "dropped"
+    cdk = f"import os, time\nwhile not os.path.exists({str(stacks.go_on)!r}): time.sleep(0.01)"
+    last = run(stacks, tmp_path / "deploy.log", cdk)[-1]
     assert last.resources["Bucket"][1] == "CREATE_COMPLETE"
 
 

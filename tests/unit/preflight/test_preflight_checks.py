@@ -108,7 +108,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     yield statuses
     server.shutdown()
     server.server_close()
-    thread.join(10)
+    thread.join(60)
 
 
 def findings(catalog: Catalog | None = None, **answers: list[tuple[str, Any]]) -> dict[str, Finding]:
