@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qs, unquote
 
@@ -40,18 +41,25 @@ def moto_app(*, managed_policies: bool) -> ASGIApp:
     # Web pages are no callers (see the gateway), so none is told that it may call.
     os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"
     from a2wsgi import WSGIMiddleware  # noqa: PLC0415 - see above
-    from moto import server  # noqa: PLC0415 - see above
 
-    # Its documented names are not marked as exports, and a2wsgi's types are narrower than ASGI's.
-    moto: Any = server
-    wsgi: Any = moto.DomainDispatcherApplication(moto.create_backend_app)
+    wsgi = _dispatcher()
 
     def with_raw_path(environ: Any, start_response: Any) -> Any:  # noqa: ANN401 - WSGI
         # moto reads S3 keys from the path as it was sent: `%2F` in a key is no slash.
         environ["RAW_URI"] = environ["asgi.scope"].get("raw_path", b"").decode("latin-1")
         return wsgi(environ, start_response)
 
+    # a2wsgi's types are narrower than ASGI's.
     return cast("ASGIApp", WSGIMiddleware(with_raw_path, workers=WORKERS))
+
+
+@cache
+def _dispatcher() -> Any:  # noqa: ANN401 - WSGI
+    """Moto's applications, one a service, made when it is first called; its state is the whole process's anyway."""
+    from moto import server  # noqa: PLC0415 - see `moto_app`
+
+    moto: Any = server  # its documented names are not marked as exports
+    return moto.DomainDispatcherApplication(moto.create_backend_app)
 
 
 def warm_up(clients: Clients) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ ACCESS_KEY: Final = "test"
 SECRET_KEY: Final = "test"  # noqa: S105 - a placeholder, as the name above says
 # A call on this machine that takes longer than the longest Lambda (15 minutes) will not come back.
 READ_TIMEOUT_SECONDS: Final = 960
+_BUILDING: Final = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +71,23 @@ class Clients:
         return self._cached(service, region)
 
     def _make(self, service: str, region: str) -> Any:  # noqa: ANN401 - as `get`
-        # A session of its own: the default session is not safe to build clients from in several threads.
-        session: Any = boto3.Session(aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name=region)
-        return session.client(
-            service,
-            endpoint_url=self.endpoint_url(),
-            config=Config(
-                read_timeout=READ_TIMEOUT_SECONDS,
-                max_pool_connections=50,
-                retries={"total_max_attempts": 1},
-                s3={"addressing_style": "path"},
-            ),
+        config = Config(
+            read_timeout=READ_TIMEOUT_SECONDS,
+            max_pool_connections=50,
+            retries={"total_max_attempts": 1},
+            s3={"addressing_style": "path"},
         )
+        return make_client(service, region, endpoint_url=self.endpoint_url(), config=config)
+
+
+def make_client(service: str, region: str, *, endpoint_url: str, config: Config) -> Any:  # noqa: ANN401 - one type a service
+    """A client of the front door; building clients of one session is not safe in several threads, using them is."""
+    with _BUILDING:
+        session: Any = _session(region)
+        return session.client(service, endpoint_url=endpoint_url, config=config)
+
+
+@functools.cache
+def _session(region: str) -> boto3.Session:
+    """One session for all clients: it keeps the services' models and the list of endpoints, which take long to read."""
+    return boto3.Session(aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name=region)

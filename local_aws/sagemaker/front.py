@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-import boto3
 from botocore.config import Config
 
-from local_aws.settings import ACCESS_KEY, SECRET_KEY
+from local_aws.settings import ACCESS_KEY, SECRET_KEY, make_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_BUILDING = threading.Lock()
 _THREADS = 16
 _ENDPOINT_TIMEOUTS_S = 10
 
@@ -102,22 +99,10 @@ class Front:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _client(self, service: Service) -> Any:  # noqa: ANN401 - one type a service
-        # Building clients of one session is not safe in several threads; using them is (boto3: "Clients").
-        with _BUILDING:
-            if service not in self._clients:
-                session = _session(self._region)
-                self._clients[service] = session.client(service, endpoint_url=self._endpoint_url(), config=_CONFIG)
-            return self._clients[service]
-
-
-@cache
-def _session(region: str) -> boto3.Session:
-    """One session for all fronts: it keeps the services' models, which take long to read."""
-    return boto3.Session(
-        aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=SECRET_KEY,
-        region_name=region,
-    )
+        if service not in self._clients:
+            url = self._endpoint_url()
+            self._clients[service] = make_client(service, self._region, endpoint_url=url, config=_CONFIG)
+        return self._clients[service]
 
 
 _CONFIG = Config(
