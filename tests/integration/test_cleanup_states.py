@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import boto3
-import httpx
 import pytest
 from botocore.exceptions import ClientError
+from cloud_fixtures.running import running, wait_for
 from fake_lmi import FakeFactory
 from typer.testing import CliRunner
 
@@ -24,31 +22,27 @@ from cohost.cleanup.work import clean_up, take_inventory
 from local_aws.demo.leftovers import find_leftovers
 from local_aws.sagemaker import SageMaker
 from local_aws.sagemaker import Settings as SageMakerSettings
-from local_aws.server import LocalAws
-from local_aws.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterator
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
 PATIENCE = Patience(poll_s=0.05, limit_s=60)
 
 
+class Session(boto3.Session):
+    """A session that keeps its clients: the clean-up asks for one at each of its steps, and making one takes long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client = functools.cache(super().client)  # type: ignore[method-assign]
+
+
 class World:
     """An embedded AWS whose containers are fakes, and what was done to it before the clean-up."""
 
-    def __init__(self, state_dir: Path, transition_s: float) -> None:
-        self.factory = FakeFactory()
-        limits = SageMakerSettings(publish_interval_s=0.2, transition_delay_s=transition_s)
-        make = functools.partial(SageMaker, settings=limits, start_container=self.factory)
-        self._server = LocalAws(Settings(port=0, state_dir=state_dir, managed_policies=False), make)
-        ready = threading.Event()
-        self._thread = threading.Thread(target=self._server.serve, args=(lambda _: ready.set(),))
-        self._thread.start()
-        assert ready.wait(30)
-        httpx.post(f"{self.url}/moto-api/reset", trust_env=False, timeout=60).raise_for_status()
-        self.session = boto3.Session()
+    def __init__(self) -> None:
+        self.session = Session()
         self.stack = ""
         self._count = 0
 
@@ -71,11 +65,6 @@ class World:
         logs = self.session.client("logs")
         for group in logs.describe_log_groups()["logGroups"]:
             logs.delete_log_group(logGroupName=group["logGroupName"])
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return self._server.url
 
     def create(self, *, keep: bool = False, broken: bool = False, wait: bool = True, protected: bool = False) -> None:
         """Deploy the stack; with `broken`, something that cannot be made comes after the endpoint."""
@@ -105,12 +94,6 @@ class World:
         """What `cdk destroy` does."""
         self.session.client("cloudformation").delete_stack(StackName=self.stack)
         self.settle()
-
-    def close(self) -> None:
-        """End it."""
-        self._server.stop()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
 
 
 def template(*, keep: bool, broken: bool) -> str:
@@ -148,27 +131,19 @@ def of(kind: str, **properties: Any) -> dict[str, Any]:
     return {"Type": f"AWS::{kind}", "Properties": properties}
 
 
-def wait_for(condition: Callable[[], Any]) -> None:
-    """Wait until a condition holds; fails the test if it does not in time."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One embedded AWS for this file; boto3 and the command find it by the environment."""
-    with pytest.MonkeyPatch.context() as patch:
+    limits = SageMakerSettings(publish_interval_s=0.2, transition_delay_s=0.3)
+    make = functools.partial(SageMaker, settings=limits, start_container=FakeFactory())
+    with running(tmp_path_factory.mktemp("state"), make) as door, pytest.MonkeyPatch.context() as patch:
         patch.delenv("AWS_PROFILE", raising=False)
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "test")
         for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
             patch.setenv(name, "us-east-1")
-        made = World(tmp_path_factory.mktemp("state"), transition_s=0.3)
-        patch.setenv("AWS_ENDPOINT_URL", made.url)
-        yield made
-        made.close()
+        patch.setenv("AWS_ENDPOINT_URL", door.server.url)
+        yield World()
 
 
 @pytest.fixture

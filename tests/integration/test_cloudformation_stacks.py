@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CAPABILITIES = ["CAPABILITY_NAMED_IAM"]
-WAIT = {"Delay": 1, "MaxAttempts": 30}
 
 
 @pytest.fixture
@@ -23,16 +21,6 @@ def door(tmp_path: Any) -> Iterator[FrontDoor]:
     """A front door of its own for each test; moto's state, which the process shares, is emptied by the stacks."""
     with running(tmp_path) as front_door:
         yield front_door
-
-
-def settle(cloudformation: Any, name: str, status: str) -> None:
-    """Wait for the stack's operation to end, which must be in this status; waiters of the SDK sleep for too long."""
-    deadline = time.monotonic() + 60
-    while (now := cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]).endswith("IN_PROGRESS"):
-        assert time.monotonic() < deadline, now
-        time.sleep(0.05)
-    events = cloudformation.describe_stack_events(StackName=name)["StackEvents"] if now != status else []
-    assert now == status, [event.get("ResourceStatusReason") for event in events]
 
 
 def outputs_of(cloudformation: Any) -> dict[str, str]:
@@ -50,7 +38,7 @@ def test_whole_life_of_a_stack_like_ours(door: FrontDoor) -> None:
     """Create; replace through the store; fail and roll back to the old generation; destroy to nothing."""
     cloudformation, fake = door.client("cloudformation"), door.sagemaker
     cloudformation.create_stack(StackName="s", TemplateBody=template("one"), Capabilities=CAPABILITIES)
-    settle(cloudformation, "s", "CREATE_COMPLETE")
+    door.settle("CREATE_COMPLETE")
     first = outputs_of(cloudformation)
     bucket = first["Bucket"]
     assert first["Url"] == f"s3://{bucket}/one/"
@@ -60,7 +48,7 @@ def test_whole_life_of_a_stack_like_ours(door: FrontDoor) -> None:
     assert {"Key": "aws:cloudformation:stack-name", "Value": "s"} in next(iter(fake.models.values()))["Tags"]
 
     cloudformation.update_stack(StackName="s", TemplateBody=template("two"), Capabilities=CAPABILITIES)
-    settle(cloudformation, "s", "UPDATE_COMPLETE")
+    door.settle("UPDATE_COMPLETE")
     assert outputs_of(cloudformation)["Url"] == f"s3://{bucket}/two/"
     assert keys(door, bucket) == ["two"]
     assert len(fake.models) == len(fake.configs) == len(fake.endpoints) == 1
@@ -69,15 +57,14 @@ def test_whole_life_of_a_stack_like_ours(door: FrontDoor) -> None:
     cloudformation.update_stack(
         StackName="s", TemplateBody=template("three", instance_type="ml.broken"), Capabilities=CAPABILITIES
     )
-    settle(cloudformation, "s", "UPDATE_ROLLBACK_COMPLETE")
+    door.settle("UPDATE_ROLLBACK_COMPLETE")
     events = cloudformation.describe_stack_events(StackName="s")["StackEvents"]
     failed = next(event for event in events if event["ResourceStatus"] == "UPDATE_FAILED")
     assert failed["ResourceStatusReason"] == "Endpoint lmi is Failed: no such machine"
     assert keys(door, bucket) == ["two"]
     assert (fake.models, fake.configs, fake.endpoints) == kept
 
-    cloudformation.delete_stack(StackName="s")
-    cloudformation.get_waiter("stack_delete_complete").wait(StackName="s", WaiterConfig=WAIT)
+    door.delete_stack()
     assert fake.models == fake.configs == fake.endpoints == {}
     assert door.client("lambda").list_functions()["Functions"] == []
     assert "s-Role" not in json.dumps(door.client("iam").list_roles()["Roles"], default=str)
@@ -89,7 +76,7 @@ def test_handler_that_refuses_rolls_back_with_its_reason(door: FrontDoor) -> Non
     """The handler's own text is the reason of the event, its lines are in its log group until that goes."""
     cloudformation = door.client("cloudformation")
     cloudformation.create_stack(StackName="s", TemplateBody=template("bad"), Capabilities=CAPABILITIES)
-    settle(cloudformation, "s", "ROLLBACK_COMPLETE")
+    door.settle("ROLLBACK_COMPLETE")
     events = cloudformation.describe_stack_events(StackName="s")["StackEvents"]
     failed = next(event for event in events if event["ResourceStatus"] == "CREATE_FAILED")
     assert "Message returned: the content is bad" in failed["ResourceStatusReason"]
@@ -101,17 +88,16 @@ def test_bucket_with_objects_fails_the_deletion(door: FrontDoor) -> None:
     cloudformation, s3 = door.client("cloudformation"), door.client("s3")
     only_bucket = only("Bucket", "AWS::S3::Bucket", BucketName="full-one")
     cloudformation.create_stack(StackName="s", TemplateBody=only_bucket)
-    settle(cloudformation, "s", "CREATE_COMPLETE")
+    door.settle("CREATE_COMPLETE")
     s3.put_object(Bucket="full-one", Key="k", Body=b"")
     cloudformation.delete_stack(StackName="s")
-    settle(cloudformation, "s", "DELETE_FAILED")
+    door.settle("DELETE_FAILED")
     events = cloudformation.describe_stack_events(StackName="s")["StackEvents"]
     failed = next(event for event in events if event["ResourceStatus"] == "DELETE_FAILED")
     assert "The bucket you tried to delete is not empty" in json.dumps(events, default=str)
     assert failed["ResourceStatusReason"]
     s3.delete_object(Bucket="full-one", Key="k")
-    cloudformation.delete_stack(StackName="s")
-    cloudformation.get_waiter("stack_delete_complete").wait(StackName="s", WaiterConfig=WAIT)
+    door.delete_stack()
 
 
 def test_name_that_is_taken_fails_and_is_left_alone(door: FrontDoor) -> None:
@@ -120,7 +106,7 @@ def test_name_that_is_taken_fails_and_is_left_alone(door: FrontDoor) -> None:
     s3.create_bucket(Bucket="somebodys")
     taken = only("Bucket", "AWS::S3::Bucket", BucketName="somebodys")
     cloudformation.create_stack(StackName="s", TemplateBody=taken)
-    settle(cloudformation, "s", "ROLLBACK_COMPLETE")
+    door.settle("ROLLBACK_COMPLETE")
     assert "already exists" in json.dumps(
         cloudformation.describe_stack_events(StackName="s")["StackEvents"], default=str
     )
@@ -145,12 +131,11 @@ def test_template_from_s3_and_parameters_from_ssm(door: FrontDoor) -> None:
         (f"{door.server.url}/templates/t.json", "https://templates.s3.us-east-1.amazonaws.com/t.json")
     ):
         cloudformation.create_stack(StackName=f"s{number}", TemplateURL=url)
-        settle(cloudformation, f"s{number}", "CREATE_COMPLETE")
+        door.settle("CREATE_COMPLETE", f"s{number}")
         name = cloudformation.describe_stack_resource(StackName=f"s{number}", LogicalResourceId="Made")
         physical_id = name["StackResourceDetail"]["PhysicalResourceId"]
         assert ssm.get_parameter(Name=physical_id)["Parameter"]["Value"] == "seven-seven"
-        cloudformation.delete_stack(StackName=f"s{number}")
-        cloudformation.get_waiter("stack_delete_complete").wait(StackName=f"s{number}", WaiterConfig=WAIT)
+        door.delete_stack(f"s{number}")
     ssm.delete_parameter(Name="/v")
     s3.delete_object(Bucket="templates", Key="t.json")
     s3.delete_bucket(Bucket="templates")
@@ -162,14 +147,16 @@ def test_change_set_by_boto3(door: FrontDoor) -> None:
     text = only("P", "AWS::SSM::Parameter", Type="String", Value="1")
     names = {"StackName": "s", "ChangeSetName": "c"}
     cloudformation.create_change_set(**names, ChangeSetType="CREATE", TemplateBody=text)
-    cloudformation.get_waiter("change_set_create_complete").wait(**names)
+    cloudformation.get_waiter("change_set_create_complete").wait(**names, WaiterConfig={"Delay": 1})
     cloudformation.execute_change_set(**names)
-    settle(cloudformation, "s", "CREATE_COMPLETE")
+    door.settle("CREATE_COMPLETE")
     with pytest.raises(ClientError, match="No updates are to be performed"):
         cloudformation.update_stack(StackName="s", TemplateBody=text)
     cloudformation.create_change_set(**{**names, "ChangeSetName": "empty"}, TemplateBody=text)
     with pytest.raises(WaiterError):
-        cloudformation.get_waiter("change_set_create_complete").wait(**{**names, "ChangeSetName": "empty"})
+        cloudformation.get_waiter("change_set_create_complete").wait(
+            **{**names, "ChangeSetName": "empty"}, WaiterConfig={"Delay": 1}
+        )
     with pytest.raises(cloudformation.exceptions.ChangeSetNotFoundException):
         cloudformation.describe_change_set(StackName="s", ChangeSetName="never")
     with pytest.raises(cloudformation.exceptions.AlreadyExistsException):
@@ -182,5 +169,4 @@ def test_change_set_by_boto3(door: FrontDoor) -> None:
         cloudformation.validate_template(TemplateBody='{"Resources": {"I": {"Type": "AWS::EC2::Instance"}}}')
     with pytest.raises(ClientError, match="no action DetectStackDrift"):
         cloudformation.detect_stack_drift(StackName="s")
-    cloudformation.delete_stack(StackName="s")
-    cloudformation.get_waiter("stack_delete_complete").wait(StackName="s", WaiterConfig=WAIT)
+    door.delete_stack()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from test_local_sagemaker_components import MDEBERTA, MINILM, Aws, archive, template
+from test_local_sagemaker_components import MDEBERTA, MINILM, Aws, archive, serving, template
 
 from cohost.report.run import load_run
 from cohost.report.samples import Outcome
@@ -25,15 +25,11 @@ MODELS = {"minilm": MINILM, "mdeberta": MDEBERTA}
 @pytest.fixture
 def aws(tmp_path: Path) -> Iterator[Aws]:
     """A stack with a component that serves two models, at zero copies."""
-    running = Aws(tmp_path)
-    running.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive(MODELS))
-    running.cloudformation.create_stack(
-        StackName="s", TemplateBody=template("one.tar.gz"), Capabilities=["CAPABILITY_IAM"]
-    )
-    running.wait_stack("CREATE_COMPLETE")
-    running.scale(0)
-    yield running
-    running.close()
+    with serving(tmp_path) as made:
+        made.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive(MODELS))
+        made.create(template("one.tar.gz"))
+        made.scale(0)
+        yield made
 
 
 @contextmanager

@@ -14,18 +14,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import boto3
-import httpx
-import psutil
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
+from cloud_fixtures.running import LIMIT_S, FrontDoor, leaving_no_process, running, wait_for
 
 from local_aws.hub import default_roots
 from local_aws.sagemaker import SageMaker
 from local_aws.sagemaker import Settings as SageMakerSettings
-from local_aws.server import LocalAws
-from local_aws.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,16 +31,22 @@ LOAD_WAIT_S = 1.5
 ONE_WORKER = "engine=Python\noption.rolling_batch=disable\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
 NLI = f"{ONE_WORKER}option.model_id=lmi-cohost/tiny-minilm-nli\noption.task=text-classification\n"
 ECHO = """
-import os, time
+import os, pathlib, time
 from djl_python import Output
 
 started = False
 
+def start(gate):
+    with gate.with_suffix(".starts").open("a") as starts:
+        starts.write("x")
+    while not gate.exists():
+        time.sleep(0.02)
+
 def handle(inputs):
     global started
-    if not started:
-        started = True
-        time.sleep(float(inputs.get_properties().get("startup", "0")))
+    if not started and "gate" in inputs.get_properties():
+        start(pathlib.Path(inputs.get_properties()["gate"]))
+    started = True
     if inputs.is_empty():
         return None
     text = inputs.get_as_json()["inputs"]
@@ -91,30 +92,16 @@ def archive(properties: str, handler: str | None = None) -> bytes:
 
 
 class Aws:
-    """A front door in a thread, and one multi-model endpoint on one instance of 16 GiB."""
+    """One multi-model endpoint on one instance of 16 GiB, behind a front door."""
 
-    def __init__(self, state_dir: Path) -> None:
-        limits = SageMakerSettings(load_wait_s=LOAD_WAIT_S, publish_interval_s=0.2)
-        self._server = LocalAws(
-            Settings(port=0, state_dir=state_dir, hub_roots=tuple(default_roots()), managed_policies=False),
-            functools.partial(SageMaker, settings=limits),
-        )
-        ready = threading.Event()
-        self._thread = threading.Thread(target=self._server.serve, args=(lambda _: ready.set(),))
-        self._thread.start()
-        assert ready.wait(30)
-        httpx.post(f"{self._server.url}/moto-api/reset", trust_env=False).raise_for_status()
-        self.s3, self.runtime, self.cloudwatch = map(self._client, ("s3", "sagemaker-runtime", "cloudwatch"))
+    def __init__(self, door: FrontDoor) -> None:
+        self._door = door
+        self.s3, self.runtime, self.cloudwatch = map(door.client, ("s3", "sagemaker-runtime", "cloudwatch"))
         self.s3.create_bucket(Bucket="models")
         self._deploy()
 
-    def _client(self, service: str) -> Any:
-        session: Any = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
-        config = Config(retries={"total_max_attempts": 1}, max_pool_connections=64)
-        return session.client(service, endpoint_url=self._server.url, config=config)
-
     def _deploy(self) -> None:
-        sagemaker, iam = self._client("sagemaker"), self._client("iam")
+        sagemaker, iam = self._door.client("sagemaker"), self._door.client("iam")
         trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
         policy = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
         role = iam.create_role(RoleName="r", AssumeRolePolicyDocument=policy)["Role"]["Arn"]
@@ -123,13 +110,7 @@ class Aws:
         variant = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
         sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant])
         sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
-        sagemaker.get_waiter("endpoint_in_service").wait(EndpointName="e", WaiterConfig={"Delay": 1})
-
-    def close(self) -> None:
-        """End everything."""
-        self._server.stop()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+        wait_for(lambda: sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService")
 
     def push(self, name: str, content: bytes) -> None:
         """Upload an archive."""
@@ -146,16 +127,16 @@ class Aws:
     def load(self, name: str, content: bytes) -> None:
         """Upload an archive and call it until it is loaded: the limit here is far below the service's 60 s."""
         self.push(name, content)
-        self.wait_until_it_answers(name, 60)
+        self.wait_until_it_answers(name)
 
-    def wait_until_it_answers(self, name: str, limit_s: float) -> float:
+    def wait_until_it_answers(self, name: str) -> float:
         """Call a model until it answers; the seconds that took. "Not ready" and a model's error are put up with."""
         begun = time.monotonic()
         while True:
             try:
                 self.call(name, "hello")
             except (self.runtime.exceptions.ModelNotReadyException, self.runtime.exceptions.ModelError):
-                assert time.monotonic() - begun < limit_s, f"{name} does not answer"
+                assert time.monotonic() - begun < LIMIT_S, f"{name} does not answer"
                 time.sleep(0.05)
             else:
                 return time.monotonic() - begun
@@ -171,7 +152,7 @@ class Aws:
         return [model["target"].removesuffix(".tar.gz") for model in self._instance()["models"] if model["loaded"]]
 
     def _instance(self) -> dict[str, Any]:
-        snapshot = httpx.get(f"{self._server.url}/_cohost/endpoints", trust_env=False).json()
+        snapshot = self._door.page("/_cohost/endpoints")
         found: dict[str, Any] = snapshot["endpoints"][0]["variants"][0]["instances"][0]
         return found
 
@@ -179,20 +160,18 @@ class Aws:
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     """The whole path, with an echo model and an NLI model loaded; no process is left when it ends."""
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    running = Aws(tmp_path_factory.mktemp("state"))
-    try:
-        running.load("echo", archive(ONE_WORKER, ECHO))
-        running.load("nli", archive(NLI))
-        yield running
-    finally:
-        running.close()
-    assert {child.pid for child in psutil.Process().children(recursive=True)} - before == set()
+    limits = SageMakerSettings(load_wait_s=LOAD_WAIT_S, publish_interval_s=0.2)
+    make = functools.partial(SageMaker, settings=limits)
+    state, roots = tmp_path_factory.mktemp("state"), tuple(default_roots())
+    with leaving_no_process(), running(state, make, hub_roots=roots) as door:
+        made = Aws(door)
+        made.load("echo", archive(ONE_WORKER, ECHO))
+        made.load("nli", archive(NLI))
+        yield made
 
 
-def _repeatedly(call: Callable[[], Any], ended: threading.Event) -> list[str]:
-    """Calls until told to end; the outcome of each: "ok", or the error's code."""
-    outcomes = []
+def _repeatedly(call: Callable[[], Any], ended: threading.Event, outcomes: list[str]) -> None:
+    """Calls until told to end; notes the outcome of each: "ok", or the error's code."""
     while not ended.is_set():
         try:
             call()
@@ -200,42 +179,55 @@ def _repeatedly(call: Callable[[], Any], ended: threading.Event) -> list[str]:
             outcomes.append(error.response["Error"]["Code"])
         else:
             outcomes.append("ok")
-    return outcomes
+
+
+def _killed_under_load(aws: Aws) -> float:
+    """Kill the echo model's worker while eight callers call; the seconds until it answered again."""
+    victim = aws.call("echo", "x")["pid"]
+    ended, outcomes = threading.Event(), [list[str]() for _ in range(8)]
+
+    def each_has_called(times: int) -> None:
+        wanted = [len(one) + times for one in outcomes]
+        wait_for(lambda: all(len(one) >= least for one, least in zip(outcomes, wanted, strict=True)))
+
+    with ThreadPoolExecutor(8) as pool:
+        for name, one in zip(("nli", "echo") * 4, outcomes, strict=True):
+            pool.submit(_repeatedly, functools.partial(aws.call, name, "hello"), ended, one)
+        try:
+            each_has_called(3)
+            os.kill(victim, signal.SIGKILL)
+            seconds = aws.wait_until_it_answers("echo")
+            each_has_called(3)
+        finally:
+            ended.set()
+    assert set(itertools.chain(*outcomes[::2])) == {"ok"}
+    assert set(itertools.chain(*outcomes[1::2])) <= {"ok", "ModelError"}
+    assert [one[-1] for one in outcomes] == ["ok"] * 8
+    assert aws.call("echo", "x")["pid"] != victim
+    return seconds
 
 
 def test_a_worker_killed_under_load_fails_nobody_elses_request(aws: Aws) -> None:
-    """With eight callers: the other model loses no request, this one answers again within 10 s by another process."""
-    victim = aws.call("echo", "x")["pid"]
-    ended = threading.Event()
-    with ThreadPoolExecutor(8) as pool:
-        names = ("nli", "echo") * 4
-        running = [pool.submit(_repeatedly, functools.partial(aws.call, name, "hello"), ended) for name in names]
-        time.sleep(0.5)
-        os.kill(victim, signal.SIGKILL)
-        seconds = aws.wait_until_it_answers("echo", 10)
-        time.sleep(0.5)
-        ended.set()
-        outcomes = dict(zip(range(8), (future.result() for future in running), strict=True))
-    others = list(itertools.chain.from_iterable(outcomes[index] for index in range(0, 8, 2)))
-    own = list(itertools.chain.from_iterable(outcomes[index] for index in range(1, 8, 2)))
-    assert set(others) == {"ok"}
-    assert len(others) > 20
-    assert set(own) <= {"ok", "ModelError"}
-    assert own[-1] == "ok"
-    assert seconds < 10
-    assert aws.call("echo", "x")["pid"] != victim
+    """With eight callers: the other model loses no request, this one answers again within 10 s by another process.
+
+    What takes longer on a machine that is busy with other things is tried up to three times.
+    """
+    assert any(_killed_under_load(aws) < 10 for _ in range(3))
 
 
-def test_a_load_beyond_the_limit_is_not_ready_and_then_answers(aws: Aws) -> None:
+def test_a_load_beyond_the_limit_is_not_ready_and_then_answers(aws: Aws, tmp_path: Path) -> None:
     """429 as the typed exception once the limit is over, and no second load: the one under way is waited for."""
-    aws.push("slow", archive(f"{ONE_WORKER}option.startup=4\n", ECHO))
+    gate = tmp_path / "gate"
+    aws.push("slow", archive(f"{ONE_WORKER}option.gate={gate}\n", ECHO))
     begun = time.monotonic()
-    with pytest.raises(aws.runtime.exceptions.ModelNotReadyException) as caught:
-        aws.call("slow", "x")
-    assert LOAD_WAIT_S <= time.monotonic() - begun < LOAD_WAIT_S + 2
-    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
-    aws.wait_until_it_answers("slow", 10)
-    assert time.monotonic() - begun < 8
+    for _ in range(2):
+        with pytest.raises(aws.runtime.exceptions.ModelNotReadyException) as caught:
+            aws.call("slow", "x")
+        assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
+    assert time.monotonic() - begun >= LOAD_WAIT_S
+    gate.touch()
+    aws.wait_until_it_answers("slow")
+    assert gate.with_suffix(".starts").read_text() == "x"
 
 
 def test_a_corrupt_archive_fails_its_own_calls_until_it_is_mended(aws: Aws) -> None:
@@ -274,15 +266,14 @@ def test_three_models_in_memory_for_two_are_all_answered(aws: Aws) -> None:
         aws.push(name, archive(f"{ONE_WORKER}required_memory_mb=7000\n", ECHO))
     for number, name in enumerate(order):
         evicted = aws.evictions
-        aws.wait_until_it_answers(name, 30)
+        aws.wait_until_it_answers(name)
         assert aws.call(name, f"{name}{number}")["text"] == f"{name}{number}"
         if number >= 2:
             assert aws.evictions > evicted
     held = [name for name in aws.loaded if name in {"a", "b", "c"}]
     assert held == ["b", "c"]
-    time.sleep(0.5)  # the metrics are on their way
-    statistics = aws.cloudwatch.list_metrics(Namespace="AWS/SageMaker", MetricName="ModelUnloadingTime")
-    assert statistics["Metrics"]
+    metric = {"Namespace": "AWS/SageMaker", "MetricName": "ModelUnloadingTime"}
+    wait_for(lambda: aws.cloudwatch.list_metrics(**metric)["Metrics"])
 
 
 def test_callers_of_three_models_at_once_are_all_answered(aws: Aws) -> None:
@@ -310,8 +301,8 @@ def test_a_thousand_mixed_requests_are_neither_lost_nor_mixed_up(aws: Aws) -> No
     aws.load("two", archive(ONE_WORKER.replace("=1", "=2"), ECHO))
     aws.load("batched", archive(f"{ONE_WORKER}batch_size=8\nmax_batch_delay=5\n", BATCH_ECHO))
     aws.load("async", archive(f"{ONE_WORKER}option.async_mode=true\noption.entryPoint=model.py\n", ASYNC_ECHO))
-    aws.wait_until_it_answers("echo", 30)
-    aws.wait_until_it_answers("nli", 30)
+    aws.wait_until_it_answers("echo")
+    aws.wait_until_it_answers("nli")
     sentences = ["the movie was great", "the movie was bad", "한국어 문장입니다", "a"]
     expected = {sentence: aws.call("nli", sentence) for sentence in sentences}
     assert len({answer[0]["score"] for answer in expected.values()}) == len(sentences)

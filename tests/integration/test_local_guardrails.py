@@ -7,18 +7,17 @@ import io
 import json
 import tarfile
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
-from cloud_fixtures.running import FrontDoor, running
+from cloud_fixtures.running import FrontDoor, running, wait_for
 from fake_lmi import FakeFactory
 
 from local_aws.sagemaker import SageMaker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 # A minute of the alarm is a second.
 FAST = 60
@@ -33,7 +32,7 @@ def door(tmp_path: Any) -> Iterator[FrontDoor]:
     def make_sagemaker(**arguments: Any) -> SageMaker:
         return SageMaker(**arguments, start_container=FakeFactory())
 
-    with running(tmp_path, speed=FAST, make_sagemaker=make_sagemaker) as front_door:
+    with running(tmp_path, make_sagemaker, speed=FAST) as front_door:
         yield front_door
 
 
@@ -99,14 +98,6 @@ def template(prefix: str) -> str:
     )
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @contextlib.contextmanager
 def calling(door: FrontDoor) -> Iterator[list[str]]:
     """Call the model all the time; yields what came back, "error" for a call that failed."""
@@ -126,13 +117,7 @@ def calling(door: FrontDoor) -> Iterator[list[str]]:
         yield answers
     finally:
         ended.set()
-        caller.join(30)
-
-
-def status(door: FrontDoor) -> str:
-    """The stack's status."""
-    found: str = door.client("cloudformation").describe_stacks(StackName="s")["Stacks"][0]["StackStatus"]
-    return found
+        caller.join()
 
 
 def test_bad_model_is_taken_back_with_its_stack(door: FrontDoor) -> None:
@@ -142,15 +127,15 @@ def test_bad_model_is_taken_back_with_its_stack(door: FrontDoor) -> None:
     put_model(door, "bad", {"answer": "bad", "behaviour": "invoke_status=500"})
     cloudformation, sagemaker = door.client("cloudformation"), door.client("sagemaker")
     cloudformation.create_stack(StackName="s", TemplateBody=template("good"), Capabilities=["CAPABILITY_IAM"])
-    until(lambda: status(door) == "CREATE_COMPLETE")
+    door.settle("CREATE_COMPLETE")
     before = sagemaker.describe_endpoint(EndpointName=NAME)["EndpointConfigName"]
     with calling(door) as answers:
-        until(lambda: "good" in answers)
+        wait_for(lambda: "good" in answers)
         cloudformation.update_stack(StackName="s", TemplateBody=template("bad"), Capabilities=["CAPABILITY_IAM"])
-        until(lambda: "error" in answers)
-        until(lambda: status(door) == "UPDATE_ROLLBACK_COMPLETE")
+        wait_for(lambda: "error" in answers)
+        door.settle("UPDATE_ROLLBACK_COMPLETE")
         failed_so_far = len(answers)
-        until(lambda: answers[failed_so_far:].count("good") > 10)
+        wait_for(lambda: answers[failed_so_far:].count("good") > 10)
         assert "error" not in answers[failed_so_far + 5 :]
     described = sagemaker.describe_endpoint(EndpointName=NAME)
     assert (described["EndpointStatus"], described["EndpointConfigName"]) == ("InService", before)

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import io
 import json
 import os
 import signal
-import socket
 import tarfile
-import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
-import httpx
-import psutil
 import pytest
-import uvicorn
-from moto.server import ThreadedMotoServer
+from cloud_fixtures.running import FrontDoor, leaving_no_process, running, wait_for
 
 import local_aws
 from local_aws.sagemaker import SageMaker, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 HUB = Path(local_aws.__file__).parent / "data" / "hub"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
@@ -43,46 +36,13 @@ option.tensor_parallel_degree=1
 
 
 class Aws:
-    """moto for the other services, and SageMaker served in a thread with an event loop of its own."""
+    """A front door with an empty bucket, and an endpoint to come on it."""
 
-    def __init__(self, state_dir: Path) -> None:
-        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self._moto.start()
-        host, port = self._moto.get_host_and_port()
-        moto_url = f"http://{host}:{port}"
-        httpx.post(f"{moto_url}/moto-api/reset", trust_env=False).raise_for_status()
-        self.service = SageMaker(
-            endpoint_url=lambda: moto_url,
-            state_dir=state_dir,
-            hub_roots=[HUB],
-            account_id="123456789012",
-            region="us-east-1",
-            settings=Settings(publish_interval_s=0.2),
-        )
-        # With the protocol given, asyncio turns Nagle's algorithm off, which costs 40 ms a call otherwise.
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.bind(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(listener)))
-        self._thread.start()
-        self.s3, self.iam, self.logs = (_client(service, moto_url) for service in ("s3", "iam", "logs"))
-        self.sagemaker, self.runtime = (_client(service, self.url) for service in ("sagemaker", "sagemaker-runtime"))
-
-    async def _serve(self, listener: socket.socket) -> None:
-        server = uvicorn.Server(uvicorn.Config(self.service.asgi, log_level="error", lifespan="off"))
-        await self.service.startup()
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        await asyncio.to_thread(self._ended.wait)
-        server.force_exit = server.should_exit = True
-        await serving
-        await self.service.shutdown()
-
-    def close(self) -> None:
-        """Shut everything down."""
-        self._ended.set()
-        self._thread.join(30)
-        self._moto.stop()
+    def __init__(self, door: FrontDoor) -> None:
+        self.door = door
+        self.s3, self.iam, self.logs = map(door.client, ("s3", "iam", "logs"))
+        self.sagemaker, self.runtime = map(door.client, ("sagemaker", "sagemaker-runtime"))
+        self.s3.create_bucket(Bucket="models")
 
     def push(self, name: str, model_id: str, memory_mb: int) -> None:
         """Upload an archive that holds one serving.properties."""
@@ -104,7 +64,7 @@ class Aws:
         variant = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
         self.sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant])
         self.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
-        wait_for(lambda: self.sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] != "Creating", 60)
+        wait_for(lambda: self.sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] != "Creating")
         assert self.sagemaker.describe_endpoint(EndpointName="e")["EndpointStatus"] == "InService"
 
     def invoke(self, name: str | None, text: str) -> Any:
@@ -116,35 +76,17 @@ class Aws:
 
     def instance(self) -> dict[str, Any]:
         """The one instance, from the introspection route."""
-        endpoints = httpx.get(f"{self.url}/_cohost/endpoints", trust_env=False).json()["endpoints"]
+        endpoints = self.door.page("/_cohost/endpoints")["endpoints"]
         found: dict[str, Any] = endpoints[0]["variants"][0]["instances"][0]
         return found
-
-
-def _client(service: str, url: str) -> Any:
-    return boto3.client(
-        service, endpoint_url=url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
-    )
-
-
-def wait_for(condition: Callable[[], Any], limit_s: float) -> None:
-    """Wait until a condition holds; fails the test if it does not in time."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.05)
 
 
 @pytest.fixture
 def aws(tmp_path: Path) -> Iterator[Aws]:
     """An emulation with an empty bucket; after the test none of its processes is left."""
-    emulation = Aws(tmp_path)
-    emulation.s3.create_bucket(Bucket="models")
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    yield emulation
-    emulation.close()
-    left = {child.pid for child in psutil.Process().children(recursive=True)} - before
-    assert left == set()
+    make = functools.partial(SageMaker, settings=Settings(publish_interval_s=0.2))
+    with leaving_no_process(), running(tmp_path, make, hub_roots=(HUB,)) as door:
+        yield Aws(door)
 
 
 def test_models_are_fetched_loaded_called_evicted_and_survive_a_kill(aws: Aws) -> None:
@@ -168,15 +110,15 @@ def test_models_are_fetched_loaded_called_evicted_and_survive_a_kill(aws: Aws) -
 
     killed = aws.instance()["pid"]
     os.kill(killed, signal.SIGKILL)
-    wait_for(lambda: aws.instance()["ready"] and aws.instance()["pid"] != killed, 30)
+    wait_for(lambda: aws.instance()["ready"] and aws.instance()["pid"] != killed)
     assert aws.invoke("mdeberta", "the movie was great") == first
 
     with pytest.raises(aws.runtime.exceptions.ModelError) as caught:
         aws.invoke("homeless", "x")
     assert caught.value.response["OriginalStatusCode"] == 500
     assert "lmi-cohost/not-there" in caught.value.response["OriginalMessage"]
-    wait_for(lambda: "lmi-cohost/not-there" in Path(aws.instance()["log_file"]).read_text(), 10)
-    wait_for(lambda: aws.logs.describe_log_groups()["logGroups"], 10)
+    wait_for(lambda: "lmi-cohost/not-there" in Path(aws.instance()["log_file"]).read_text())
+    wait_for(lambda: aws.logs.describe_log_groups()["logGroups"])
 
 
 def test_a_single_model_is_served_from_its_archive(aws: Aws) -> None:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
 import tarfile
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
-import boto3
-import httpx
-import psutil
 import pytest
-from botocore.config import Config
+from cloud_fixtures.running import FrontDoor, leaving_no_process, running, wait_for
 
 from local_aws.hub import default_roots
 from local_aws.sagemaker import SageMaker
 from local_aws.sagemaker import Settings as SageMakerSettings
-from local_aws.server import LocalAws
-from local_aws.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
@@ -88,54 +82,24 @@ def template(key: str) -> str:
 
 
 class Aws:
-    """A front door in a thread, and clients of it without retries.
+    """A front door with an empty bucket, and what is done with a component on it."""
 
-    An instance without copies goes after `instance_idle_s` of a clock that runs at `speed`.
-    """
-
-    def __init__(self, state_dir: Path, *, speed: float = 1, instance_idle_s: float = 0) -> None:
-        settings = Settings(
-            port=0, state_dir=state_dir, hub_roots=tuple(default_roots()), speed=speed, managed_policies=False
-        )
-        limits = SageMakerSettings(publish_interval_s=0.2, instance_idle_s=instance_idle_s)
-        self._server = LocalAws(settings, functools.partial(SageMaker, settings=limits))
-        ready = threading.Event()
-        self._thread = threading.Thread(target=self._server.serve, args=(lambda _: ready.set(),))
-        self._thread.start()
-        assert ready.wait(60)
-        httpx.post(f"{self._server.url}/moto-api/reset", trust_env=False, timeout=60).raise_for_status()
-        self.s3, self.sagemaker, self.runtime = map(self.client, ("s3", "sagemaker", "sagemaker-runtime"))
-        self.cloudformation = self.client("cloudformation")
+    def __init__(self, door: FrontDoor) -> None:
+        self.door = door
+        self.s3, self.sagemaker, self.runtime = map(door.client, ("s3", "sagemaker", "sagemaker-runtime"))
+        self.cloudformation = door.client("cloudformation")
         self.s3.create_bucket(Bucket="models")
 
-    def client(self, service: str) -> Any:
-        """A client of a service."""
-        session: Any = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
-        config = Config(retries={"total_max_attempts": 1})
-        return session.client(service, endpoint_url=self._server.url, config=config)
-
-    def page(self, path: str, **put: int) -> Any:
-        """What one of the pages of our own answers; with values, they are put there first."""
-        url = f"{self._server.url}{path}"
-        if put:
-            httpx.put(url, json=put, trust_env=False, timeout=60).raise_for_status()
-        return httpx.get(url, trust_env=False, timeout=60).json()
-
-    def wait_stack(self, status: str) -> None:
-        """Wait until the stack `s` has a status."""
-        wait_for(lambda: not self._stack_status().endswith("IN_PROGRESS"), 120)
-        assert self._stack_status() == status, self.cloudformation.describe_stack_events(StackName="s")["StackEvents"]
-
-    def _stack_status(self) -> str:
-        return str(self.cloudformation.describe_stacks(StackName="s")["Stacks"][0]["StackStatus"])
+    def create(self, body: str) -> None:
+        """Create the stack `s`."""
+        self.cloudformation.create_stack(StackName="s", TemplateBody=body, Capabilities=["CAPABILITY_IAM"])
+        self.door.settle("CREATE_COMPLETE")
 
     def scale(self, copies: int) -> None:
         """Have so many copies of the component."""
         name = {"InferenceComponentName": "all-models"}
         self.sagemaker.update_inference_component_runtime_config(**name, DesiredRuntimeConfig={"CopyCount": copies})
-        wait_for(
-            lambda: self.sagemaker.describe_inference_component(**name)["InferenceComponentStatus"] == "InService", 60
-        )
+        wait_for(lambda: self.sagemaker.describe_inference_component(**name)["InferenceComponentStatus"] == "InService")
 
     def call(self, model: str | None) -> Any:
         """A model's answer to one text."""
@@ -149,36 +113,27 @@ class Aws:
         )
         return json.loads(answer["Body"].read())
 
-    def close(self) -> None:
-        """End everything."""
-        self._server.stop()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
 
-
-def wait_for(condition: Callable[[], Any], limit_s: float) -> None:
-    """Wait until a condition holds; fails the test if it does not in time."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.05)
+@contextlib.contextmanager
+def serving(state_dir: Path, *, instance_idle_s: float = 0) -> Iterator[Aws]:
+    """A front door whose containers are real; an instance without copies goes after a while. No process is left."""
+    limits = SageMakerSettings(publish_interval_s=0.2, instance_idle_s=instance_idle_s)
+    make = functools.partial(SageMaker, settings=limits)
+    with leaving_no_process(), running(state_dir, make, hub_roots=tuple(default_roots())) as door:
+        yield Aws(door)
 
 
 @pytest.fixture
 def aws(tmp_path: Path) -> Iterator[Aws]:
-    """A front door with an empty bucket; after the test none of its processes is left."""
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    running = Aws(tmp_path)
-    yield running
-    running.close()
-    assert {child.pid for child in psutil.Process().children(recursive=True)} - before == set()
+    """A front door with an empty bucket."""
+    with serving(tmp_path) as made:
+        yield made
 
 
 def test_a_component_serves_several_models_down_to_zero_and_back(aws: Aws) -> None:
     """Deployed as a stack: both models answer, zero copies refuse, a copy answers as before, an update adds a model."""
     aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive({"minilm": MINILM, "mdeberta": MDEBERTA}))
-    aws.cloudformation.create_stack(StackName="s", TemplateBody=template("one.tar.gz"), Capabilities=["CAPABILITY_IAM"])
-    aws.wait_stack("CREATE_COMPLETE")
+    aws.create(template("one.tar.gz"))
     (output,) = aws.cloudformation.describe_stacks(StackName="s")["Stacks"][0]["Outputs"]
     assert output["OutputValue"].endswith(":inference-component/all-models")
 
@@ -191,24 +146,22 @@ def test_a_component_serves_several_models_down_to_zero_and_back(aws: Aws) -> No
         assert caught.value.response["OriginalStatusCode"] == status
 
     aws.scale(0)
-    assert aws.page("/_cohost/endpoints")["endpoints"][0]["variants"][0]["instances"] == []
+    assert aws.door.page("/_cohost/endpoints")["endpoints"][0]["variants"][0]["instances"] == []
     with pytest.raises(aws.runtime.exceptions.ValidationError, match="Inference Component has no capacity"):
         aws.call("minilm")
     aws.scale(1)
     assert {model: aws.call(model) for model in before} == before
 
-    assert aws.page("/_cohost/faults", unavailable_calls=1)["unavailable_calls"] == 1
+    assert aws.door.page("/_cohost/faults", unavailable_calls=1)["unavailable_calls"] == 1
     with pytest.raises(aws.runtime.exceptions.ServiceUnavailable):
         aws.call("minilm")
 
     aws.s3.put_object(Bucket="models", Key="two.tar.gz", Body=archive({"minilm": MINILM, "again": MINILM}))
     aws.cloudformation.update_stack(StackName="s", TemplateBody=template("two.tar.gz"), Capabilities=["CAPABILITY_IAM"])
-    aws.wait_stack("UPDATE_COMPLETE")
+    aws.door.settle("UPDATE_COMPLETE")
     assert aws.call("again") == aws.call("minilm") == before["minilm"]
 
-    aws.cloudformation.delete_stack(StackName="s")
-    # The model and the endpoint go at the same time: the stack is gone when both are.
-    wait_for(lambda: aws.cloudformation.list_stacks()["StackSummaries"][0]["StackStatus"] == "DELETE_COMPLETE", 60)
+    aws.door.delete_stack()
     assert aws.sagemaker.list_models()["Models"] == []
     assert aws.sagemaker.list_endpoints()["Endpoints"] == []
     assert aws.sagemaker.list_inference_components()["InferenceComponents"] == []

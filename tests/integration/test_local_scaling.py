@@ -7,10 +7,10 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from botocore.exceptions import ClientError
-from test_local_sagemaker_components import IMAGE, MINILM, Aws, archive, template, wait_for
+from cloud_fixtures.running import wait_for
+from test_local_sagemaker_components import IMAGE, MINILM, Aws, archive, serving, template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,40 +114,30 @@ def multi_model_template() -> str:
 
 @pytest.fixture
 def aws(tmp_path: Path) -> Iterator[Aws]:
-    """A front door with an empty bucket and a fast clock; after the test none of its processes is left."""
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    running = Aws(tmp_path, speed=SPEED, instance_idle_s=720)
-    yield running
-    running.close()
-    assert {child.pid for child in psutil.Process().children(recursive=True)} - before == set()
+    """A front door with an empty bucket."""
+    with serving(tmp_path, instance_idle_s=720) as made:
+        yield made
 
 
 def shape(aws: Aws) -> list[int]:
     """How many copies each instance has."""
-    (endpoint,) = aws.page("/_cohost/endpoints")["endpoints"]
+    (endpoint,) = aws.door.page("/_cohost/endpoints")["endpoints"]
     return [len(instance.get("copies", [])) for instance in endpoint["variants"][0]["instances"]]
-
-
-def create(aws: Aws, body: str) -> None:
-    """Create the stack."""
-    aws.cloudformation.create_stack(StackName="s", TemplateBody=body, Capabilities=["CAPABILITY_IAM"])
-    aws.wait_stack("CREATE_COMPLETE")
 
 
 def delete(aws: Aws) -> None:
     """Delete the stack; nothing of it is left."""
-    aws.cloudformation.delete_stack(StackName="s")
-    wait_for(lambda: aws.cloudformation.list_stacks()["StackSummaries"][0]["StackStatus"] == "DELETE_COMPLETE", 120)
-    scaling = aws.client("application-autoscaling")
+    aws.door.delete_stack()
+    scaling = aws.door.client("application-autoscaling")
     assert scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"] == []
-    assert aws.client("cloudwatch").describe_alarms()["MetricAlarms"] == []
+    assert aws.door.client("cloudwatch").describe_alarms()["MetricAlarms"] == []
     assert aws.sagemaker.list_endpoints()["Endpoints"] == []
     assert aws.sagemaker.list_inference_components()["InferenceComponents"] == []
 
 
 def causes(aws: Aws) -> list[str]:
     """Why capacities were changed, newest first, by policy."""
-    scaling = aws.client("application-autoscaling")
+    scaling = aws.door.client("application-autoscaling")
     activities = scaling.describe_scaling_activities(ServiceNamespace="sagemaker")["ScalingActivities"]
     return [f"{one['Description']} {one['Cause'].rpartition(' ')[2]}" for one in activities]
 
@@ -155,11 +145,13 @@ def causes(aws: Aws) -> list[str]:
 def test_a_component_sleeps_when_idle_and_wakes_when_called(aws: Aws) -> None:
     """Idle: no copies, then no instances. A call at zero is refused and counted, and a copy on an instance answers."""
     aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive({"minilm": MINILM}))
-    create(aws, scale_to_zero_template())
+    aws.create(scale_to_zero_template())
     before = aws.call("minilm")
 
-    wait_for(lambda: shape(aws) == [0], 120)
-    wait_for(lambda: shape(aws) == [], 120)
+    # Only now, so that a slow machine has called before the copy has been idle for long.
+    aws.door.set_speed(SPEED)
+    wait_for(lambda: shape(aws) == [0])
+    wait_for(lambda: shape(aws) == [])
     with pytest.raises(aws.runtime.exceptions.ValidationError, match="Inference Component has no capacity"):
         aws.call("minilm")
 
@@ -167,10 +159,10 @@ def test_a_component_sleeps_when_idle_and_wakes_when_called(aws: Aws) -> None:
         described = aws.sagemaker.describe_inference_component(InferenceComponentName="all-models")
         return int(described["RuntimeConfig"]["DesiredCopyCount"])
 
-    wait_for(lambda: wanted() == 1, 120)
+    wait_for(lambda: wanted() == 1)
     # At its own pace, so that a slow machine has time to look before the copy is idle again.
-    assert aws.page("/_cohost/clock", speed=1)["speed"] == 1
-    wait_for(lambda: shape(aws) == [1], 120)
+    aws.door.set_speed(1)
+    wait_for(lambda: shape(aws) == [1])
     assert aws.call("minilm") == before
     assert causes(aws)[:2] == ["Setting desired copy count to 1. wake", "Setting desired copy count to 0. track"]
     delete(aws)
@@ -180,7 +172,8 @@ def test_a_multi_model_endpoint_grows_under_load_and_shrinks_after_it(aws: Aws) 
     """Four callers at once bring a second instance, which serves too; without them it goes again."""
     text = archive({"": MINILM})
     aws.s3.put_object(Bucket="models", Key="p/minilm.tar.gz", Body=text)
-    create(aws, multi_model_template())
+    aws.create(multi_model_template())
+    aws.door.set_speed(SPEED)
     enough = threading.Event()
 
     def call() -> None:
@@ -198,11 +191,11 @@ def test_a_multi_model_endpoint_grows_under_load_and_shrinks_after_it(aws: Aws) 
     for caller in callers:
         caller.start()
     try:
-        wait_for(lambda: len(shape(aws)) == 2, 120)
+        wait_for(lambda: len(shape(aws)) == 2)
     finally:
         enough.set()
         for caller in callers:
-            caller.join(90)
-    wait_for(lambda: len(shape(aws)) == 1, 120)
+            caller.join()
+    wait_for(lambda: len(shape(aws)) == 1)
     assert causes(aws) == ["Setting desired instance count to 1. track", "Setting desired instance count to 2. track"]
     delete(aws)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,15 +31,6 @@ def template(vpc: str, table: str) -> str:
     return json.dumps({"Resources": {"S3": {"Type": "AWS::EC2::VPCEndpoint", "Properties": properties}}})
 
 
-def settled(cloudformation: Any, name: str) -> str:
-    """The stack's status once its operation has ended."""
-    deadline = time.monotonic() + 60
-    while (now := cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]).endswith("IN_PROGRESS"):
-        assert time.monotonic() < deadline, now
-        time.sleep(0.05)
-    return str(now)
-
-
 def endpoints(ec2: Any, vpc: str) -> list[dict[str, Any]]:
     """The endpoints of a VPC that are not deleted."""
     found = ec2.describe_vpc_endpoints(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["VpcEndpoints"]
@@ -55,15 +45,13 @@ def test_life_of_a_gateway_endpoint(door: FrontDoor) -> None:
 
     cloudformation.create_stack(StackName="gateway", TemplateBody=template(vpc, table))
 
-    assert settled(cloudformation, "gateway") == "CREATE_COMPLETE"
+    door.settle("CREATE_COMPLETE", "gateway")
     (endpoint,) = endpoints(ec2, vpc)
     assert endpoint["VpcEndpointType"] == "Gateway"
     assert endpoint["ServiceName"] == "com.amazonaws.us-east-1.s3"
     assert endpoint["RouteTableIds"] == [table]
     assert {"Key": "project", "Value": "lmi-cohost"} in endpoint["Tags"]
-    stack_id = cloudformation.describe_stacks(StackName="gateway")["Stacks"][0]["StackId"]
-    cloudformation.delete_stack(StackName="gateway")
-    assert settled(cloudformation, stack_id) == "DELETE_COMPLETE"
+    door.delete_stack("gateway")
     assert endpoints(ec2, vpc) == []
 
 
@@ -75,7 +63,7 @@ def test_route_table_of_another_vpc_is_refused(door: FrontDoor) -> None:
 
     cloudformation.create_stack(StackName="refused", TemplateBody=template(vpc, table))
 
-    assert settled(cloudformation, "refused") == "ROLLBACK_COMPLETE"
+    door.settle("ROLLBACK_COMPLETE", "refused")
     events = cloudformation.describe_stack_events(StackName="refused")["StackEvents"]
     assert any(f"belongs to {other}" in event.get("ResourceStatusReason", "") for event in events)
     assert endpoints(ec2, vpc) == []

@@ -1,14 +1,17 @@
-"""A front door on a free port, with everything real behind it but SageMaker."""
+"""A front door on a free port, clients of it, and ways to wait for what it does."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import threading
-import urllib.request
+import time
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import httpx
+import psutil
 from botocore.config import Config
 from starlette.requests import Request
 from starlette.responses import Response
@@ -72,44 +75,101 @@ class FakeSageMaker:
         return 200, arn
 
 
+# What a loaded machine may take; a condition that holds costs nothing of it.
+LIMIT_S = 120
+
+
 class FrontDoor:
-    """A running server and clients for it."""
+    """A running server and clients for it, which are kept: making one takes longer than most calls."""
 
     def __init__(self, server: LocalAws) -> None:
         self.server = server
         self.sagemaker: Any = server.sagemaker
+        self.client = cache(self._client)
+
+    def _client(self, service: str, **config: Any) -> Any:
+        """A boto3 client of the front door that calls once."""
+        given = Config(**{"retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **config})
+        return session().client(service, endpoint_url=self.server.url, config=given)
+
+    def page(self, path: str, **put: float) -> Any:
+        """What one of the pages of our own answers; with values, they are put there first."""
+        with httpx.Client(base_url=self.server.url, trust_env=False, timeout=LIMIT_S) as http:
+            if put:
+                http.put(path, json=put).raise_for_status()
+            return http.get(path).json()
 
     def set_speed(self, speed: float) -> None:
         """Let the clock run so much faster from now on."""
-        body = json.dumps({"speed": speed}).encode()
-        put = urllib.request.Request(f"{self.server.url}/_cohost/clock", body, method="PUT")  # noqa: S310 - as below
-        with urllib.request.urlopen(put):  # noqa: S310 - our own address
-            pass
+        assert self.page("/_cohost/clock", speed=speed)["speed"] == speed
 
-    def client(self, service: str, **config: Any) -> Any:
-        """A boto3 client of the front door."""
-        session: Any = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
-        return session.client(
-            service, endpoint_url=self.server.url, config=Config(retries={"total_max_attempts": 1}, **config)
-        )
+    def settle(self, status: str, name: str = "s") -> dict[str, Any]:
+        """Wait for a stack, by name or id, to end its operation in a status; how CloudFormation describes it.
+
+        Waiters of the SDK sleep for too long.
+        """
+        cloudformation = self.client("cloudformation")
+
+        def now() -> dict[str, Any]:
+            stack: dict[str, Any] = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
+            return stack
+
+        wait_for(lambda: not now()["StackStatus"].endswith("IN_PROGRESS"))
+        stack = now()
+        if stack["StackStatus"] != status:
+            events = cloudformation.describe_stack_events(StackName=name)["StackEvents"]
+            raise AssertionError(stack["StackStatus"], [event.get("ResourceStatusReason") for event in events])
+        return stack
+
+    def delete_stack(self, name: str = "s") -> None:
+        """Delete a stack; it is gone when this returns. After that only its id names it."""
+        cloudformation = self.client("cloudformation")
+        stack_id = cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
+        cloudformation.delete_stack(StackName=name)
+        self.settle("DELETE_COMPLETE", stack_id)
+
+
+@cache
+def session() -> Any:
+    """One session for all tests: it keeps the services' models, which take long to read."""
+    return boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
+
+
+def wait_for(condition: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
+    """Wait until a condition holds; fails the test if it does not in time."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def leaving_no_process() -> Iterator[None]:
+    """Whatever process the block starts, itself or through others, is gone soon after it."""
+
+    def children() -> set[int]:
+        return {child.pid for child in psutil.Process().children(recursive=True)}
+
+    before = children()
+    yield
+    wait_for(lambda: children() <= before)
 
 
 @contextlib.contextmanager
 def running(
-    state_dir: Path, *, speed: float = 1, make_sagemaker: Callable[..., Any] = FakeSageMaker
+    state_dir: Path, make_sagemaker: Callable[..., Any] = FakeSageMaker, **settings: Any
 ) -> Iterator[FrontDoor]:
-    """Serve on a free port until the block ends."""
-    settings = Settings(port=0, state_dir=state_dir, speed=speed, managed_policies=False)
-    server = LocalAws(settings, make_sagemaker)
+    """Serve on a free port until the block ends, with more of the server's settings where they are given."""
+    server = LocalAws(Settings(port=0, state_dir=state_dir, managed_policies=False, **settings), make_sagemaker)
     ready = threading.Event()
     thread = threading.Thread(target=server.serve, args=(lambda _: ready.set(),))
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(LIMIT_S)
         # moto's state belongs to the process, so a server of an earlier test has left its own.
-        with urllib.request.urlopen(urllib.request.Request(f"{server.url}/moto-api/reset", method="POST")):  # noqa: S310 - our own address
-            yield FrontDoor(server)
+        httpx.post(f"{server.url}/moto-api/reset", trust_env=False, timeout=LIMIT_S).raise_for_status()
+        yield FrontDoor(server)
     finally:
         server.stop()
-        thread.join(20)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()
