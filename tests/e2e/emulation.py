@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -12,8 +12,13 @@ from cohost import local
 from local_aws.demo.cdk import Cdk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+
+# CloudFormation's default rules take 3 s of CPU at each synth. The main job has them applied, as `make check` and
+# tests/infrastructure have for every catalog of the project (aws-cdk-lib: synthesis-validation.js).
+QUICK: Final = {"CDK_VALIDATION": "false"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +31,13 @@ class Emulation:
 
 
 @contextlib.contextmanager
-def emulation(folder: Path, catalog: Path, hub: Sequence[Path] = ()) -> Iterator[Emulation]:
-    """Run an emulation, for this process's boto3 and cohost too; it is gone when the block ends."""
+def emulation(
+    folder: Path, catalog: Path, hub: Sequence[Path] = (), *, more: Mapping[str, str] = QUICK
+) -> Iterator[Emulation]:
+    """Run an emulation, for this process's boto3 and cohost too; it is gone when the block ends.
+
+    `more` is what cdk's environment has beside the emulation.
+    """
     state = folder / "state"
     server = local.start(port=0, state=state, catalog=catalog, hub=hub)
     environment = server.environment()
@@ -37,6 +47,7 @@ def emulation(folder: Path, catalog: Path, hub: Sequence[Path] = ()) -> Iterator
         for name, value in environment.items():
             patch.setenv(name, value)
         try:
-            yield Emulation(server=server, cdk=Cdk(environment=environment, out=folder / "cdk"), folder=folder)
+            cdk = Cdk(environment={**environment, **more}, out=folder / "cdk")
+            yield Emulation(server=server, cdk=cdk, folder=folder)
         finally:
             local.stop(state)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from emulation import QUICK
 
 from local_aws.demo.cdk import STACK, Cdk
 
@@ -13,7 +14,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 ENCODERS = Path(__file__).parents[2] / "model_configs" / "encoders.yaml"
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
-NOWHERE = {"AWS_EC2_METADATA_DISABLED": "true", "CDK_DISABLE_CLI_TELEMETRY": "1", "CDK_DEFAULT_REGION": "us-east-1"}
+NOWHERE = {
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "CDK_DISABLE_CLI_TELEMETRY": "1",
+    "CDK_DEFAULT_REGION": "us-east-1",
+    **QUICK,
+}
 
 
 def test_diff_of_a_dearer_instance_type_shows_both_prices(tmp_path: Path) -> None:

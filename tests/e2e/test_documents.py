@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from emulation import QUICK
 from pages import PROJECT, Block, blocks, pages
 
 from cohost import local
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 README = PROJECT / "README.md"
 # The translations of README have the same blocks, which a test of theirs holds.
 RUN = [page for page in pages() if not page.name.startswith("README") and any(b.kind == "run" for b in blocks(page))]
-ANSWERS = {"CI": "true", "CDK_REQUIRE_APPROVAL": "never", "CDK_FORCE": "true"}
+ANSWERS = {"CI": "true", "CDK_REQUIRE_APPROVAL": "never", "CDK_FORCE": "true", **QUICK}
 SHOWN_CHARACTERS = 6000
 BASH = shutil.which("bash") or "/bin/bash"
 _PUT_INTO_CATALOG = (
