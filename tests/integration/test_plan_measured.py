@@ -27,7 +27,6 @@ TEXT = "The train to Busan leaves at nine. " * 40
 CUT = {"truncation": True, "max_length": 512}
 
 
-@pytest.mark.timeout(180)
 def test_workers_of_the_offline_catalog_are_predicted_within_fifteen_percent(tmp_path: Path) -> None:
     """Each worker's resident memory after a call of full length is what its profile says, within 15 percent."""
     catalog = load_catalog(OFFLINE)

@@ -83,7 +83,7 @@ def store(content: str) -> dict[str, Any]:
             Code={"ZipFile": HANDLER},
             Handler="index.handler",
             Runtime="python3.13",
-            Timeout=30,
+            Timeout=120,
             Role=get_att("Role", "Arn"),
             LoggingConfig={"LogGroup": {"Ref": "Logs"}},
         ),
