@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 
 from cohost.catalog import Catalog
 from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 FLAGS: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text())["context"]
@@ -45,6 +50,18 @@ def make_stack(catalog: Catalog, *, region: str = "us-east-1", outdir: Path | No
     """A fresh stack in a fresh app with the flags of cdk.json."""
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=None if outdir is None else str(outdir))
     return LmiCohostStack(app, STACK_ID, catalog=catalog, env=cdk.Environment(region=region))
+
+
+@functools.cache
+def add_stacks() -> Callable[..., None]:
+    """What app.py does with a catalog; it lies beside the packages, and is none."""
+    spec = importlib.util.spec_from_file_location("cohost_app", ROOT / "app.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    added: Callable[..., None] = module.add_stacks
+    return added
 
 
 def template_of(stack: cdk.Stack) -> dict[str, Any]:

@@ -1,10 +1,8 @@
-"""Every catalog under model_configs/examples, as a user would deploy it: synthesised, linted, checked and priced."""
+"""The product's catalog and all of model_configs/examples, as a user would deploy them: linted, checked and priced."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib.util
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import aws_cdk as cdk
 import pytest
 from cfnlint.api import ManualArgs, lint_file
-from synthesis import FLAGS, ROOT
+from synthesis import FLAGS, ROOT, add_stacks
 
 from cohost.catalog import Catalog, load_catalog
 from cohost.cleanup.kinds import KINDS
@@ -24,7 +22,6 @@ from cohost.pricing import load_prices
 from cohost.pricing_designs import compare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 FOLDER = ROOT / "model_configs/examples"
@@ -39,20 +36,9 @@ GOES_WITH_ANOTHER = {
     "Custom::LmiModelStore",
 }
 EXAMPLES = sorted(path for path in FOLDER.glob("*.yaml") if not path.name.endswith(SUFFIX))
+PRODUCT = ROOT / "model_configs/encoders.yaml"
 OFFLINE = [path for path in EXAMPLES if path.stem.startswith("offline")]
 REGION = "us-east-1"
-
-
-@functools.cache
-def add_stacks() -> Callable[..., None]:
-    """What app.py does with a catalog; it lies beside the packages, and is none."""
-    spec = importlib.util.spec_from_file_location("cohost_app", ROOT / "app.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    added: Callable[..., None] = module.add_stacks
-    return added
 
 
 def ready_to_deploy(catalog: Catalog, folder: Path) -> Catalog:
@@ -69,7 +55,7 @@ def ready_to_deploy(catalog: Catalog, folder: Path) -> Catalog:
     return ready
 
 
-@pytest.fixture(scope="module", params=EXAMPLES, ids=lambda path: path.stem)
+@pytest.fixture(scope="module", params=[PRODUCT, *EXAMPLES], ids=lambda path: path.stem)
 def example(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Catalog, Path, list[str]]:
@@ -139,7 +125,7 @@ def test_every_model_of_an_example_is_pinned_and_planned(path: Path) -> None:
 def test_a_model_has_one_revision_and_one_profile_in_all_examples() -> None:
     """Two catalogs that disagree on a model are a slip."""
     known: dict[str, Any] = {}
-    for path in (*EXAMPLES, ROOT / "model_configs/encoders.yaml"):
+    for path in (*EXAMPLES, PRODUCT):
         for model_id, profile in load_profiles(profiles_path(path)).items():
             if path not in OFFLINE:
                 assert known.setdefault(model_id, profile) == profile, f"{path.name}: {model_id}"
