@@ -138,7 +138,7 @@ class Crowd:
 
     def _sleep(self, _: float) -> None:
         self.pausing.release()
-        assert self.released.wait(30)
+        assert self.released.wait(60)
 
     def call(self, send: Callable[[], str]) -> str:
         """One call that waits."""
@@ -150,13 +150,13 @@ def test_one_of_many_callers_asks_and_all_are_answered() -> None:
     crowd, service = Crowd(51), Service(1)
     with crowd.pool as pool:
         first = pool.submit(crowd.call, service.send)
-        assert crowd.pausing.acquire(timeout=30)
+        assert crowd.pausing.acquire(timeout=60)
         others = [pool.submit(crowd.call, service.send) for _ in range(50)]
         for _ in range(51):
-            assert crowd.told.acquire(timeout=30)
+            assert crowd.told.acquire(timeout=60)
         assert service.calls == 1
         crowd.released.set()
-        assert [call.result(30) for call in (first, *others)] == ["answer"] * 51
+        assert [call.result(60) for call in (first, *others)] == ["answer"] * 51
     assert service.calls == 52
 
 
@@ -165,14 +165,14 @@ def test_an_answer_to_somebody_else_lets_all_through() -> None:
     crowd, service = Crowd(2), Service(1)
     with crowd.pool as pool:
         asking = pool.submit(crowd.call, service.send)
-        assert crowd.pausing.acquire(timeout=30)
+        assert crowd.pausing.acquire(timeout=60)
         waiting = pool.submit(crowd.call, service.send)
-        assert crowd.told.acquire(timeout=30)
-        assert crowd.told.acquire(timeout=30)
+        assert crowd.told.acquire(timeout=60)
+        assert crowd.told.acquire(timeout=60)
         crowd.gate.open()
-        assert waiting.result(30) == "answer"
+        assert waiting.result(60) == "answer"
         crowd.released.set()
-        assert asking.result(30) == "answer"
+        assert asking.result(60) == "answer"
 
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError])
@@ -187,14 +187,14 @@ def test_whoever_stops_asking_hands_the_turn_on(fault: type[BaseException]) -> N
 
     with crowd.pool as pool:
         asking = pool.submit(crowd.call, broken)
-        assert crowd.pausing.acquire(timeout=30)
+        assert crowd.pausing.acquire(timeout=60)
         waiting = pool.submit(crowd.call, service.send)
         for _ in range(2):
-            assert crowd.told.acquire(timeout=30)
+            assert crowd.told.acquire(timeout=60)
         crowd.released.set()
         with pytest.raises(fault):
-            asking.result(30)
-        assert waiting.result(30) == "answer"
+            asking.result(60)
+        assert waiting.result(60) == "answer"
 
 
 def test_one_who_waits_for_another_keeps_its_own_limit() -> None:
@@ -202,12 +202,12 @@ def test_one_who_waits_for_another_keeps_its_own_limit() -> None:
     crowd, service = Crowd(2), Service(1)
     with crowd.pool as pool:
         asking = pool.submit(crowd.call, service.send)
-        assert crowd.pausing.acquire(timeout=30)
+        assert crowd.pausing.acquire(timeout=60)
         crowd.limit_s = 0.01
         with pytest.raises(LimitPassedError, match="call 1"):
-            pool.submit(crowd.call, service.send).result(30)
+            pool.submit(crowd.call, service.send).result(60)
         crowd.released.set()
-        assert asking.result(30) == "answer"
+        assert asking.result(60) == "answer"
     assert service.calls == 2
 
 

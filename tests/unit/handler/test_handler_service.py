@@ -209,7 +209,7 @@ def test_the_queue_limits_answer_503(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def held(self: Forward, sequences: Sequence[TokenSequence]) -> list[Floats]:
         at_work.set()
-        gate.wait(30)
+        gate.wait(60)
         return own(self, sequences)
 
     async def scenario(call: Caller) -> tuple[Reply, list[Reply]]:

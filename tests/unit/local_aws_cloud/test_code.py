@@ -65,7 +65,7 @@ def test_the_same_code_at_the_same_time_is_whole_for_both(store: CodeStore, monk
     code = zipped(artifacts__one="1", artifacts__two="2")
     with ThreadPoolExecutor(2) as pool:
         earlier = pool.submit(store.unpack, "r", code)
-        assert first.wait(30)
+        assert first.wait(60)
         later = pool.submit(store.unpack, "r", code)
         folders = {earlier.result(60), later.result(60)}
 
