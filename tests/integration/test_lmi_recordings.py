@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 Found = dict[int, list[str]]
 
+# All recordings are replayed before the first test; that takes a minute, and many on a loaded machine.
+pytestmark = pytest.mark.timeout(900)
+
+TRIES = 3
 TALLY = pytest.StashKey[dict[str, int]]()
 
 
@@ -69,8 +73,7 @@ def test_answers_equal_the_recorded_ones(
     tally["equal"] += sum(not texts for texts in found.values())
     tally["deliberate"] += len(scenario.deliberate)
     tally["left out"] += len(scenario.left_out)
-    unlisted = {index: texts for index, texts in found.items() if texts and index not in scenario.deliberate}
-    assert unlisted == {}
+    assert _unlisted(scenario, found) == {}
     assert [index for index in scenario.deliberate if not found[index]] == [], "listed as different, but equal"
 
 
@@ -113,7 +116,11 @@ async def _replay_all(recorded: Fixture, logs: Path) -> dict[str, Found | Except
     async def shared(lane: Lane) -> None:
         async with _running(recorded.store(lane, {}), logs / f"{lane}.log") as container:
             for file, scenario in _of_lane(lane):
-                found[file] = await _caught(file, scenario, container, recorded, None)
+                # What depends on time is replayed up to three times, since others use the machine too.
+                for _ in range(TRIES):
+                    found[file] = await _caught(file, scenario, container, recorded, None)
+                    if not _unlisted(scenario, found[file]):
+                        break
 
     waiting = _of_lane("stores")
 
@@ -162,6 +169,13 @@ async def _replay_on_own_store(file: str, scenario: Scenario, recorded: Fixture,
     environment = {"SERVING_WAIT_MODEL_LOADING": "false"} if scenario.at_once else None
     async with _running(store, log_file, environment) as container:
         return await _caught(file, scenario, container, recorded, root)
+
+
+def _unlisted(scenario: Scenario, found: Found | Exception) -> Found | Exception:
+    """The differences that are not deliberate; nothing where all is as recorded."""
+    if isinstance(found, Exception):
+        return found
+    return {index: texts for index, texts in found.items() if texts and index not in scenario.deliberate}
 
 
 async def _caught(
