@@ -17,16 +17,17 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cohost import console
 from cohost.artifacts.errors import ArtifactError
 from cohost.catalog import ModelEntry
-from cohost.cli_archives import bundle, push, render, verify
-from cohost.cli_cleanup import cleanup, orphans
-from cohost.cli_compare import compare
-from cohost.cli_cost import cost, diff, prices_app
-from cohost.cli_deploy import deploy, preflight
-from cohost.cli_engines import engines
-from cohost.cli_expiry import expire
-from cohost.cli_local import demo, local_app
-from cohost.cli_onnx import export_onnx
-from cohost.cli_options import (
+from cohost.client import CohostClient
+from cohost.commands.archives import bundle, push, render, verify
+from cohost.commands.cleanup import cleanup, orphans
+from cohost.commands.compare import compare
+from cohost.commands.cost import cost, diff, prices_app
+from cohost.commands.deploy import deploy, preflight
+from cohost.commands.engines import engines
+from cohost.commands.expiry import expire
+from cohost.commands.local import demo, local_app
+from cohost.commands.onnx import export_onnx
+from cohost.commands.options import (
     DEFAULT_CATALOG,
     CatalogOption,
     JsonOption,
@@ -34,17 +35,16 @@ from cohost.cli_options import (
     WakeTimeoutOption,
     load_with_warnings,
 )
-from cohost.cli_plan import inspect, plan
-from cohost.cli_report import bench, report
-from cohost.cli_rollback import rollback
-from cohost.cli_scaling import sleep, wake
-from cohost.cli_simulate import simulate
-from cohost.cli_weights import weights_app
-from cohost.client import CohostClient
+from cohost.commands.plan import inspect, plan
+from cohost.commands.report import bench, report
+from cohost.commands.rollback import rollback
+from cohost.commands.scaling import sleep, wake
+from cohost.commands.simulate import simulate
+from cohost.commands.weights import weights_app
 from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.errors import CohostError, InvocationError
+from cohost.scaling.waking import WAKE_TIMEOUT_S
 from cohost.status import read_status
-from cohost.waking import WAKE_TIMEOUT_S
 
 EXIT_FAULT = 1
 

@@ -12,9 +12,9 @@ from cohost.deployment import DEFAULT_STACK, Deployment, read_deployment
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError
 from cohost.exchange import make_body, read_answer, refused, unreachable
 from cohost.routing import ARCHIVE_SUFFIX, MULTI_MODEL, Route, find_route
+from cohost.scaling.waiting import Backoff, Clock, Gate, LimitPassedError
+from cohost.scaling.waking import WAKE_TIMEOUT_S, Waker
 from cohost.translated import as_results
-from cohost.waiting import Backoff, Clock, Gate, LimitPassedError
-from cohost.waking import WAKE_TIMEOUT_S, Waker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker_runtime import SageMakerRuntimeClient
 
-    from cohost.waiting import Waiting
+    from cohost.scaling.waiting import Waiting
 
 Answer = TypeVar("Answer")
 

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cohost.waiting import minutes_and_seconds
+from cohost.scaling.waiting import minutes_and_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from cohost.scaling.waiting import Waiting
     from cohost.status import ComponentStatus, Status
-    from cohost.waiting import Waiting
 
 out = Console(highlight=False)
 """Results. Anything a script may read goes here and nothing else does."""

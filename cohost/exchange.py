@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError
-from cohost.waking import is_no_capacity
+from cohost.scaling.waking import is_no_capacity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,9 @@ from botocore.exceptions import ClientError
 
 from cohost.deployment import outputs_of
 from cohost.errors import StackError
-from cohost.instance_bounds import instance_bounds, instances_for
 from cohost.pricing import UNKNOWN, bill_for, money
 from cohost.pricing_designs import cost_of, design_of, idle_tail_hours
+from cohost.scaling.instance_bounds import instance_bounds, instances_for
 from cohost.simulate.service import Service
 
 if TYPE_CHECKING:

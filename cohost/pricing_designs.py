@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from cohost.instance_bounds import instance_bounds
 from cohost.pricing import DAYS_PER_MONTH, HOURS_PER_MONTH, Price, PriceError, usd_per_million
 from cohost.routing import MULTI_MODEL
+from cohost.scaling.instance_bounds import instance_bounds
 from cohost.simulate.service import MEASURED_IDLE_TAIL_S, MEASURED_INSTANCE_TAIL_S, Service
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cohost.catalog import Catalog
-    from cohost.catalog_scaling import Scaling
     from cohost.pricing import PriceList
+    from cohost.sections.scaling import Scaling
 
 MEASURED: Final = "2026-08"
 HOURS_PER_DAY: Final = 24.0

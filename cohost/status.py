@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from cohost.artifacts.store import ModelStore
-from cohost.copies import Bounds, Component
 from cohost.errors import StackError
 from cohost.routing import ARCHIVE_SUFFIX, CPU_ONNX
+from cohost.scaling.copies import Bounds, Component
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

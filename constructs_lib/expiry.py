@@ -12,8 +12,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from cohost.copies import DIMENSION
 from cohost.expiry import COPIES_TO_ZERO, DELETE_ENDPOINT
+from cohost.scaling.copies import DIMENSION
 from constructs_lib.acknowledgements import acknowledge
 from constructs_lib.end_of_life import EndOfLife
 from constructs_lib.scale_to_zero_endpoint import ScaleToZeroEndpoint
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from aws_cdk import aws_sns as sns
 
-    from cohost.catalog_expiry import Expiry
-    from cohost.catalog_scaling import Scaling
+    from cohost.sections.expiry import Expiry
+    from cohost.sections.scaling import Scaling
     from constructs_lib.hosted_endpoint import HostedEndpoint
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cohost.catalog import Catalog
-    from cohost.catalog_network import Network
+    from cohost.sections.network import Network
 
 
 def network_misfits(catalog: Catalog) -> Iterator[Misfit]:

@@ -10,9 +10,9 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sagemaker as sagemaker
 
-from cohost.copies import DIMENSION
-from cohost.instance_bounds import instances_for
 from cohost.instances import INSTANCES
+from cohost.scaling.copies import DIMENSION
+from cohost.scaling.instance_bounds import instances_for
 from constructs_lib.alarmed_step import IdlePolicy, WakePolicy
 from constructs_lib.autoscaling import Autoscaling
 from constructs_lib.endpoint_metrics import INVOCATION_NAMESPACE
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from constructs import Construct
 
-    from cohost.catalog_scaling import Metric, Scaling
     from cohost.images import ImageUri
+    from cohost.sections.scaling import Metric, Scaling
     from constructs_lib.model_store import ModelStore
 
 # AWS API reference: PredefinedMetricSpecification of Application Auto Scaling.

@@ -12,8 +12,8 @@ from http import HTTPStatus
 from typing import Any
 
 from cohost.report.samples import Outcome
+from cohost.scaling.waking import is_no_capacity
 from cohost.translated import count_results
-from cohost.waking import is_no_capacity
 
 LARGE_ANSWER_BYTES = 65_536
 """Embeddings of a long text are megabytes of digits; reading one takes longer than many a call."""

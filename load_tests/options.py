@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cohost.deployment import DEFAULT_STACK
-from cohost.waking import WAKE_TIMEOUT_S
+from cohost.scaling.waking import WAKE_TIMEOUT_S
 from load_tests.option_values import MAX_BATCH, not_negative, parse_models, parse_sweep, positive, share, whole
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import gevent
 
 from cohost.errors import NoCapacityError
 from cohost.report.samples import Outcome
-from cohost.waiting import Clock, LimitPassedError
-from cohost.waking import Waker
+from cohost.scaling.waiting import Clock, LimitPassedError
+from cohost.scaling.waking import Waker
 from load_tests.clock import now
 from load_tests.targets import instances_of
 
 if TYPE_CHECKING:
-    from cohost.waiting import Waiting
+    from cohost.scaling.waiting import Waiting
     from load_tests.session import Session
 
 _logger = logging.getLogger("load_tests")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
-from cohost.catalog_designs import InferenceComponents
 from cohost.images import parse_image
 from cohost.instances import INSTANCES
 from cohost.pricing import load_prices
 from cohost.routing import INFERENCE_COMPONENTS, own_component_name
+from cohost.sections.designs import InferenceComponents
 from cohost.serving_image import image_of, inference_ami_version
 from constructs_lib.component_endpoint import ComponentEndpoint
 from constructs_lib.model_bucket import ModelBucket

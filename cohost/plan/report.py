@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cohost.instance_bounds import instance_bounds
 from cohost.plan.capacity import first_change, room_of
 from cohost.plan.required import derive
+from cohost.scaling.instance_bounds import instance_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

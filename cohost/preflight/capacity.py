@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cohost.cleanup.orphans import instances_of
-from cohost.instance_bounds import instance_bounds
 from cohost.preflight.finding import Finding, failed, passed
+from cohost.scaling.instance_bounds import instance_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cohost.instance_bounds import instance_bounds
 from cohost.preflight.finding import Finding, failed, passed, unknown
 from cohost.pricing import bill_for, money
+from cohost.scaling.instance_bounds import instance_bounds
 
 if TYPE_CHECKING:
     from cohost.catalog import Catalog

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cohost.schedule_times import next_time
+from cohost.scaling.schedule_times import next_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cohost.catalog_scaling import ScheduledScaling
+    from cohost.sections.scaling import ScheduledScaling
     from cohost.simulate.trace import Trace
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cohost.pricing import UNKNOWN, money
 from cohost.routing import MULTI_MODEL
+from cohost.scaling.waiting import minutes_and_seconds
 from cohost.simulate.outcome import QUANTILES
-from cohost.waiting import minutes_and_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

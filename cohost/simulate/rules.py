@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from cohost.catalog import Endpoint
-from cohost.catalog_faults import faults_of
-from cohost.catalog_scaling import Scaling
-from cohost.catalog_scaling_rules import scaling_faults
-from cohost.instance_bounds import copies_per_instance
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
+from cohost.scaling.instance_bounds import copies_per_instance
+from cohost.sections.faults import faults_of
+from cohost.sections.scaling import Scaling
+from cohost.sections.scaling_rules import scaling_faults
 from cohost.simulate.errors import SimulationError
 from cohost.yaml_source import YamlSource
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from cohost.catalog import Catalog
-    from cohost.catalog_scaling import Metric, ScheduledScaling
+    from cohost.sections.scaling import Metric, ScheduledScaling
 
 MOST_SETTINGS: Final = 500
 TOPOLOGIES: Final = (MULTI_MODEL, SCALE_TO_ZERO)

@@ -6,7 +6,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cohost.schedule_times import next_time
+from cohost.scaling.schedule_times import next_time
 from local_aws.sagemaker.faults import ValidationException
 from local_aws.scaling.capacity import NAMESPACE, scalable_of
 from local_aws.scaling.faults import ObjectNotFoundException

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zoneinfo
 
-from cohost.schedule_expression import check_expression
+from cohost.scaling.schedule_expression import check_expression
 from local_aws.sagemaker.faults import ValidationException
 
 

@@ -18,8 +18,8 @@ from cohost.artifacts.archive import pack
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
 from cohost.catalog import Endpoint, GpuSettings, ModelEntry, Storage
-from cohost.catalog_handlers import BatchedSettings
 from cohost.errors import CatalogError, InvocationError
+from cohost.sections.handlers import BatchedSettings
 
 if TYPE_CHECKING:
     from click import Command, Result

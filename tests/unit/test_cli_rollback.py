@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cohost import cli, cli_rollback
+from cohost import cli
 from cohost.artifacts.history import Earlier
+from cohost.commands import rollback as cli_rollback
 
 NOW = {"nli": {"batch_size": "8"}}
 TEMPLATE = {"Resources": {"Store": {"Type": "Custom::LmiModelStore", "Properties": {"Models": NOW}}}}

@@ -16,7 +16,7 @@ from cohost.client import CohostClient
 from cohost.deployment import Deployment
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, RoutingError
 from cohost.exchange import MAX_BODY_BYTES
-from cohost.waiting import Clock
+from cohost.scaling.waiting import Clock
 
 DEPLOYMENT = Deployment(
     stack_name="S",

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cohost import cli, cli_local
+from cohost import cli
+from cohost.commands import local as cli_local
 from local_aws.engines import __main__ as engines
 
 

@@ -13,7 +13,7 @@ from sagemaker_cloud import client
 from cohost.client import CohostClient
 from cohost.deployment import Deployment
 from cohost.errors import InvocationError, NoCapacityError, RoutingError
-from cohost.waiting import Clock
+from cohost.scaling.waiting import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

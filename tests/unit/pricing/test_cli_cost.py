@@ -71,7 +71,7 @@ def test_refresh_writes_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     attributes = {"instanceName": "ml.g5.xlarge"}
     terms = {"OnDemand": {"a": {"priceDimensions": {"b": {"unit": "Hrs", "pricePerUnit": {"USD": "1.5"}}}}}}
     answer = {"PriceList": [json.dumps({"product": {"attributes": attributes}, "terms": terms})]}
-    monkeypatch.setattr("cohost.cli_cost.boto3.client", lambda *_, **__: client)
+    monkeypatch.setattr("cohost.commands.cost.boto3.client", lambda *_, **__: client)
     with Stubber(client) as stubber:
         stubber.add_response("get_products", answer)
         result = run("prices", "refresh", "--region", "us-east-1", "--out", str(out))
@@ -88,7 +88,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> Any:
     client = boto3.client("cloudformation", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
     outputs = [{"OutputKey": "CostPerHourUsd", "OutputValue": "1.408"}]
     stack = {"StackName": "s", "CreationTime": "2026-01-01", "StackStatus": "CREATE_COMPLETE", "Outputs": outputs}
-    monkeypatch.setattr("cohost.cli_cost.boto3.client", lambda *_, **__: client)
+    monkeypatch.setattr("cohost.commands.cost.boto3.client", lambda *_, **__: client)
     with Stubber(client) as stubber:
         stubber.add_response("describe_stacks", {"Stacks": [stack]})
         yield

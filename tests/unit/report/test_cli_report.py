@@ -10,8 +10,9 @@ import pytest
 from report_runs import table_run
 from typer.testing import CliRunner
 
-from cohost import cli, cli_report
-from cohost.cli_report import BenchError
+from cohost import cli
+from cohost.commands import report as cli_report
+from cohost.commands.report import BenchError
 from cohost.report.errors import ReportError
 from cohost.report.run import Mark, save_run
 

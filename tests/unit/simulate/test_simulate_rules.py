@@ -10,7 +10,7 @@ import yaml
 from simulation_cases import START, trace
 
 from cohost.catalog import load_catalog
-from cohost.catalog_scaling import ScheduledScaling
+from cohost.sections.scaling import ScheduledScaling
 from cohost.simulate.compare import Callers, replay_all
 from cohost.simulate.due import due_in
 from cohost.simulate.errors import SimulationError

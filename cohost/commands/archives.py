@@ -1,0 +1,138 @@
+"""The subcommands about archives: `cohost render`, `bundle`, `verify`, `push`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import boto3
+import typer
+from rich.progress import track
+from rich.text import Text
+
+from cohost import console
+from cohost.artifacts.archive import pack, write_archive
+from cohost.artifacts.errors import ArtifactError
+from cohost.artifacts.properties import dumps
+from cohost.artifacts.store import ModelStore
+from cohost.artifacts.verify import verify as verify_archive
+from cohost.artifacts.verify import verify_bundle
+from cohost.commands.options import (
+    DEFAULT_CATALOG,
+    CatalogOption,
+    JsonOption,
+    StackOption,
+    entry_of,
+    load_with_warnings,
+)
+from cohost.deployment import DEFAULT_STACK, read_deployment
+from cohost.images import parse_image
+from cohost.render import archives_of, files_of, properties_of
+from cohost.routing import ARCHIVE_SUFFIX, SCALE_TO_ZERO
+from cohost.weights.live import check_bundled, live_bucket
+from cohost.weights.place import find_bucket
+
+_EXIT_FAULT = 1
+
+
+def render(
+    name: Annotated[str, typer.Argument(help="A model of the catalog.")],
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the serving.properties of a model.
+
+    Example: cohost render mdeberta
+    """
+    properties = properties_of(entry_of(load_with_warnings(catalog), name))
+    if as_json:
+        console.print_json(properties)
+    else:
+        console.out.print(Text(dumps(properties)), end="", soft_wrap=True)
+
+
+def bundle(
+    out: Annotated[Path, typer.Option("--out", help="The folder to write the archives to.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Models of the catalog; all when left out.")] = None,
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    as_json: JsonOption = False,
+) -> None:
+    """Write archives as the deploy would publish them: one a model, or one of all models that scale to zero together.
+
+    Example: cohost bundle mdeberta --out dist
+    """
+    loaded = load_with_warnings(catalog)
+    if names and loaded.endpoint.topology == SCALE_TO_ZERO:
+        raise ArtifactError(f"{names[0]}: {SCALE_TO_ZERO} publishes one archive of all models; leave the names out")
+    entries = {name: entry_of(loaded, name) for name in names or loaded.models}
+    for name, entry in entries.items():
+        check_bundled(name, entry)
+    pushed = any(entry.pushed for entry in entries.values())
+    weights_bucket = find_bucket(loaded, boto3.Session()) if pushed else None
+    written = []
+    archives = list(archives_of(loaded, entries, weights_bucket))
+    for name, files in track(archives, "Bundling", console=console.err, transient=True):
+        path = out / f"{name}{ARCHIVE_SUFFIX}"
+        write_archive(path, pack(files))
+        written.append(str(path))
+    if as_json:
+        console.print_json(written)
+    else:
+        console.out.print(Text("\n".join(written)), soft_wrap=True)
+
+
+def verify(
+    archives: Annotated[list[Path], typer.Argument(help="Archives (tar.gz) of any origin.")],
+    bundles: Annotated[
+        bool,
+        typer.Option("--bundle", help="They hold a folder for each of several models, as scale-to-zero needs them."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List every fault of an archive, each with its fix.
+
+    Ends with exit code 1 when an archive has an error; warnings alone leave it 0.
+
+    Example: cohost verify dist/mdeberta.tar.gz
+    """
+    check = verify_bundle if bundles else verify_archive
+    found = {str(path): check(path) for path in archives}
+    if as_json:
+        console.print_json({path: [asdict(fault) for fault in faults] for path, faults in found.items()})
+    else:
+        for path, faults in found.items():
+            rows = [(fault.severity, fault.code, fault.message, fault.fix) for fault in faults]
+            if rows:
+                console.print_table(path, ("severity", "code", "what is wrong", "fix"), rows)
+            else:
+                console.out.print(Text(f"{path}: no fault"), soft_wrap=True)
+    if any(fault.severity == "error" for faults in found.values() for fault in faults):
+        raise typer.Exit(_EXIT_FAULT)
+
+
+def push(
+    name: Annotated[str, typer.Argument(help="A model of the catalog.")],
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    stack: StackOption = DEFAULT_STACK,
+    as_json: JsonOption = False,
+) -> None:
+    """Add one model to the live generation: one upload, nothing else changes.
+
+    Example: cohost push mdeberta
+    """
+    loaded = load_with_warnings(catalog)
+    entry, image = entry_of(loaded, name), parse_image(loaded.endpoint.image)
+    session = boto3.Session()
+    deployment = read_deployment(session.client("cloudformation"), stack)
+    deployment.check_pushable()
+    s3 = session.client("s3", region_name=deployment.region)
+    files = files_of(entry, image, live_bucket(name, entry, deployment, s3))
+    store = ModelStore(s3, deployment.bucket, deployment.prefix)
+    digest = store.add(deployment.generation, name, files)
+    if as_json:
+        console.print_json({"model": name, "generation": deployment.generation, "digest": digest})
+    else:
+        console.out.print(
+            Text(f"{name} is in generation {deployment.generation} (content {digest[:12]})"), soft_wrap=True
+        )

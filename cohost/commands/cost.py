@@ -1,0 +1,166 @@
+"""The subcommands about money: `cohost cost`, `cohost diff` and `cohost prices refresh`."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import boto3
+import typer
+from rich.text import Text
+
+from cohost import console
+from cohost.cdk_command import cdk_command
+from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, StackOption, load_with_warnings
+from cohost.commands.plan import RegionOption
+from cohost.deployment import DEFAULT_REGION, DEFAULT_STACK
+from cohost.errors import StackError
+from cohost.instances import INSTANCES
+from cohost.pricing import bill_for, load_prices, money, price_note, prices_path, today, write_prices
+from cohost.pricing_changes import cost_changes, deployed_costs, markdown_table, planned_costs
+from cohost.pricing_designs import HOURS_PER_DAY, compare
+from cohost.pricing_refresh import API_REGION, fetch_prices, with_region
+from cohost.scaling.instance_bounds import instance_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cohost.pricing import Bill
+    from cohost.pricing_designs import DesignCost
+
+_EXIT_OVER_BUDGET = 2
+_COLUMNS = ("design", "USD/hour", "USD/month", "USD per 1M", "with idle")
+
+_NOT_COUNTED = "Not counted: bucket, function, logs and data transfer, together cents. USD per 1M is at full load."
+
+prices_app = typer.Typer(help="The price list that came with this version, or your own.", no_args_is_help=True)
+
+
+def cost(
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    region: RegionOption = DEFAULT_REGION,
+    busy_hours: Annotated[
+        float, typer.Option("--busy-hours", help="Hours of a day with load, above 0 and up to 24.")
+    ] = HOURS_PER_DAY,
+    report: Annotated[
+        list[Path] | None, typer.Option("--report", help="A JSON report with a measured rate; may be repeated.")
+    ] = None,
+    max_monthly: Annotated[
+        float | None, typer.Option("--max-monthly", min=0, help="End with exit code 2 above this many USD a month.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the catalog costs beside other designs: per hour, per month, per million items.
+
+    With --max-monthly, a price that is not known counts as over the budget.
+
+    Example: cohost cost --busy-hours 8 --max-monthly 1100
+    """
+    loaded = load_with_warnings(catalog)
+    prices = load_prices()
+    endpoint = loaded.endpoint
+    least, most = instance_bounds(loaded)
+    bill = bill_for(prices, region, endpoint.instance_type, least=least, most=most)
+    costs = compare(loaded, prices, region, busy_hours=busy_hours, reports=report or ())
+    if note := price_note(bill.price, region, endpoint.instance_type, today()):
+        console.print_warning(note)
+    if as_json:
+        console.print_json({"region": region, "busy_hours": busy_hours, "designs": [_as_data(one) for one in costs]})
+    elif markdown:
+        lines = [markdown_table(_COLUMNS, map(_row, costs)), "", *(f"- {_origin(one)}" for one in costs)]
+        console.out.print(Text("\n".join(lines)), soft_wrap=True)
+    else:
+        console.print_table(f"Costs in {region}, {busy_hours:g} busy hours a day", _COLUMNS, map(_row, costs))
+        console.out.print(Text("\n".join([*map(_origin, costs), _NOT_COUNTED])), soft_wrap=True)
+    _hold_to_budget(bill, max_monthly)
+
+
+def diff(
+    stack: StackOption = DEFAULT_STACK,
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    region: RegionOption = DEFAULT_REGION,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the costs as a table for a pull request.")
+    ] = False,
+) -> None:
+    """Run `cdk diff`, then show what the change does to the bill.
+
+    Example: cohost diff --catalog model_configs/encoders.yaml
+    """
+    loaded = load_with_warnings(catalog)
+    after = planned_costs(loaded, load_prices(), region)
+    before = deployed_costs(boto3.client("cloudformation", region_name=region), stack)
+    ended = subprocess.run(  # noqa: S603 - the cdk command of this project
+        cdk_command("diff", stack, catalog=catalog), check=False
+    ).returncode
+    rows = cost_changes(before, after)
+    columns = ("cost", "now", "after", "change")
+    if markdown:
+        console.out.print(Text(markdown_table(columns, rows)), soft_wrap=True)
+    else:
+        console.print_table(f"What {stack} costs in {region}, USD", columns, rows)
+    if ended:
+        raise StackError(f"cdk diff ended with exit code {ended}; fix: what it says above")
+
+
+@prices_app.command("refresh")
+def refresh(
+    region: Annotated[list[str] | None, typer.Option("--region", help="A region to renew; may be repeated.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write; the one in use when left out.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Renew the price list from the AWS Pricing API, which needs the right pricing:GetProducts.
+
+    Example: cohost prices refresh --region us-east-1 --region eu-central-1
+    """
+    prices = load_prices()
+    client = boto3.client("pricing", region_name=API_REGION)
+    for name in region or list(prices.regions):
+        fetched = fetch_prices(client, name, day=today(), instance_types=INSTANCES)
+        prices = with_region(prices, name, fetched)
+        console.err.print(Text(f"{name}: {len(fetched)} prices"), soft_wrap=True)
+    path = out or prices_path()
+    write_prices(path, prices)
+    if as_json:
+        console.print_json(prices.model_dump(mode="json"))
+    else:
+        console.out.print(Text(f"written: {path}"), soft_wrap=True)
+
+
+def _hold_to_budget(bill: Bill, max_monthly: float | None) -> None:
+    if max_monthly is None:
+        return
+    month = bill.per_month
+    if month is not None and month[1] <= max_monthly:
+        return
+    console.print_fault(
+        f"--max-monthly: {bill.most} x {bill.instance_type} in {bill.region} cost {money(month)} USD a month; "
+        f"allowed: {money(max_monthly)}; fix: a cheaper instance_type, fewer instances, or a larger budget"
+    )
+    raise typer.Exit(_EXIT_OVER_BUDGET)
+
+
+def _row(one: DesignCost) -> Sequence[object]:
+    return (
+        *(one.design.name, money(one.per_hour, 3), money(one.per_month)),
+        *(money(one.per_million), money(one.per_million_busy)),
+    )
+
+
+def _origin(one: DesignCost) -> str:
+    """Where the figures of a row are from."""
+    design = one.design
+    instance = f"{design.instances} x {design.instance_type or 'an instance type that was not written down'}"
+    rate = "" if design.items_per_second is None else f"{design.items_per_second:g} items/s, "
+    price = f"price: {one.price}" if one.price else "price: unknown"
+    return f"{design.name}: {instance}, {rate}{design.source}; {price}"
+
+
+def _as_data(one: DesignCost) -> dict[str, object]:
+    data = asdict(one)
+    price = one.price.model_dump(mode="json") if one.price else None
+    design = {key: value for key, value in data.pop("design").items() if key != "price"}
+    return {**design, **data, "price": price}

@@ -1,0 +1,95 @@
+"""The subcommands before and during a deploy: `cohost preflight` and `cohost deploy`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import boto3
+import typer
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from cohost import console
+from cohost.catalog import Catalog
+from cohost.cdk_command import cdk_command
+from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, StackOption, load_with_warnings
+from cohost.deploying import Progress
+from cohost.deploying import deploy as run_deploy
+from cohost.deployment import DEFAULT_REGION, DEFAULT_STACK
+from cohost.preflight.finding import Finding
+from cohost.preflight.run import run_checks
+from cohost.pricing import load_prices
+
+_EXIT_FAILED = 1
+_LOG = Path(".cohost") / "deploy.log"
+_MARKS = {"pass": ("pass", "green"), "fail": ("FAIL", "bold red"), "unknown": ("could not be checked", "yellow")}
+
+SkipOption = Annotated[
+    list[str] | None,
+    typer.Option("--skip", help="A check that shall not stop the deploy, such as quota; repeatable."),
+]
+
+
+def preflight(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
+    """Check what a deploy needs: account, bootstrap, quota, instance type, image, models, price.
+
+    Each check passes, fails, or could not be made, and says why. Exit code 1 when one fails.
+
+    Example: cohost preflight --catalog model_configs/encoders.yaml
+    """
+    findings = _check(load_with_warnings(catalog), shown=not as_json)
+    if as_json:
+        console.print_json([asdict(one) for one in findings])
+    if any(one.outcome == "fail" for one in findings):
+        raise typer.Exit(_EXIT_FAILED)
+
+
+def deploy(
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    stack: StackOption = DEFAULT_STACK,
+    skip: SkipOption = None,
+) -> None:
+    """Run the checks of `cohost preflight`, then `cdk deploy`, and show each resource as it is made.
+
+    Rights are not asked about: `cdk diff` shows what changes. A failed deploy names what failed and why.
+
+    Example: cohost deploy --catalog model_configs/encoders.yaml --skip quota
+    """
+    findings = _check(load_with_warnings(catalog), shown=True)
+    if any(one.outcome == "fail" and one.check not in (skip or ()) for one in findings):
+        raise typer.Exit(_EXIT_FAILED)
+    command = cdk_command("deploy", stack, "--require-approval", "never", "--ci", catalog=catalog)
+    cloudformation = boto3.client("cloudformation", region_name=_region())
+    with Live(Text("cdk is at its synth and at publishing assets"), console=console.err) as live:
+        run_deploy(
+            command, stack, cloudformation, log=_LOG, show=lambda progress: live.update(progress_table(progress))
+        )
+    console.out.print(Text(f"{stack} is deployed; the log is {_LOG}"), soft_wrap=True)
+
+
+def _region() -> str:
+    return boto3.Session().region_name or DEFAULT_REGION
+
+
+def _check(catalog: Catalog, *, shown: bool) -> list[Finding]:
+    findings = []
+    with console.err.status("Checking"):
+        for finding in run_checks(boto3.Session(), _region(), catalog, load_prices()):
+            findings.append(finding)
+            if shown:
+                console.out.print(
+                    Text.assemble(_MARKS[finding.outcome], f"  {finding.check}: {finding.why}"), soft_wrap=True
+                )
+    return findings
+
+
+def progress_table(progress: Progress) -> Table:
+    """Each resource of an update, its type, and how far it is."""
+    table = Table("resource", "type", "status")
+    for name, (kind, status) in progress.resources.items():
+        style = "red" if "FAILED" in status or "ROLLBACK" in status else "green" if status.endswith("COMPLETE") else ""
+        table.add_row(name, kind, Text(status, style=style))
+    return table

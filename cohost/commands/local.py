@@ -1,0 +1,124 @@
+"""The subcommands that run the AWS on this machine: `cohost local …` and `cohost demo`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from cohost import console, local
+from cohost.commands.options import OFFLINE_CATALOG, CatalogOption, JsonOption, StateOption, load_with_warnings
+
+
+class Engine(StrEnum):
+    """What can serve archives on this machine."""
+
+    EMBEDDED = "embedded"
+    DOCKER = "docker"
+    DJL = "djl"
+
+
+local_app = typer.Typer(help="The AWS on this machine: an emulation to try a deploy on.", no_args_is_help=True)
+
+
+def demo(
+    state: StateOption = Path(".cohost/demo"),
+    port: Annotated[int, typer.Option("--port", help="The port on 127.0.0.1; 0 takes a free one.")] = 0,
+) -> None:
+    """Deploy, call, change and remove the offline encoders on this machine.
+
+    Example: cohost demo
+    """
+    # In place of this process, so that Ctrl-C reaches the demo alone and it can clean up.
+    os.execv(  # noqa: S606 - our own module, no shell
+        sys.executable,
+        [sys.executable, "-m", "local_aws.demo", "--state", str(state), "--port", str(port)],
+    )
+
+
+@local_app.command()
+def up(
+    port: Annotated[
+        int, typer.Option("--port", envvar="COHOST_PORT", help="The port on 127.0.0.1; 0 takes a free one.")
+    ] = local.DEFAULT_PORT,
+    catalog: CatalogOption = OFFLINE_CATALOG,
+    state: StateOption = local.DEFAULT_STATE,
+    hub: Annotated[list[Path] | None, typer.Option("--hub", help="A further folder of models, org/name.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start it and print the environment to export.
+
+    Example: eval "$(cohost local up)"
+    """
+    load_with_warnings(catalog)
+    with console.err.status("Starting the AWS on this machine"):
+        server = local.start(port=port, state=state, catalog=catalog, hub=hub or [])
+    environment = server.environment(catalog)
+    if as_json:
+        console.print_json({"url": server.url, "pid": server.pid, "environment": environment})
+    else:
+        for name, value in environment.items():
+            console.out.print(Text(f"export {name}={shlex.quote(value)}"), soft_wrap=True)
+    console.err.print(f"Running at {server.url} until `cohost local down`; everything in it is gone then.")
+
+
+@local_app.command()
+def down(state: StateOption = local.DEFAULT_STATE) -> None:
+    """Stop it with all its containers.
+
+    Example: cohost local down
+    """
+    if local.stop(state):
+        console.err.print("Stopped.")
+    else:
+        console.err.print(Text(f"Nothing runs with the state folder {state}."))
+
+
+@local_app.command()
+def run(
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="What serves: our container, the real image, or a DJL Serving.")
+    ] = Engine.EMBEDDED,
+    catalog: CatalogOption = OFFLINE_CATALOG,
+    port: Annotated[int, typer.Option("--port", help="The port on 127.0.0.1; 0 takes a free one.")] = 8084,
+    djl_home: Annotated[
+        Path | None, typer.Option("--djl-home", help="The folder of a DJL Serving; without, djl-serving on PATH.")
+    ] = None,
+    hub: Annotated[list[Path] | None, typer.Option("--hub", help="A further folder of models, org/name.")] = None,
+    state: StateOption = local.DEFAULT_STATE,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load, report and stop; exit 1 if a model does not fit.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve a catalog's archives without an endpoint: load every model, report, and go on until Ctrl-C.
+
+    Example: cohost local run --engine docker --catalog model_configs/encoders.yaml --check
+    """
+    arguments = ["--engine", engine.value, "--catalog", str(catalog), "--port", str(port), "--state", str(state)]
+    arguments += [] if djl_home is None else ["--djl-home", str(djl_home)]
+    arguments += [part for root in hub or [] for part in ("--hub", str(root))]
+    _become_engines("run", [*arguments, *(["--check"] if check else []), *(["--json"] if as_json else [])])
+
+
+@local_app.command()
+def report(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False) -> None:
+    """Say what runs here: models and workers, processes with resident and GPU memory, and whether it fits.
+
+    Example: cohost local report --json
+    """
+    _become_engines("report", ["--state", str(state), *(["--json"] if as_json else [])])
+
+
+def _become_engines(command: str, arguments: list[str]) -> None:
+    """Run the module in place of this process, so that Ctrl-C reaches it alone and it can end its server."""
+    local.check_packages()
+    os.execv(  # noqa: S606 - our own module, no shell
+        sys.executable, [sys.executable, "-m", "local_aws.engines", command, *arguments]
+    )

@@ -1,0 +1,94 @@
+"""The subcommand that exports the catalog's models for design 02: `cohost export-onnx`."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from cohost import console
+from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
+from cohost.onnx.errors import OnnxError
+from cohost.onnx.recipe import cpu_design, recipe_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cohost.onnx.export import Exported
+    from cohost.onnx.recipe import Recipe
+
+_NEEDED = ("torch", "transformers", "onnx", "onnxruntime", "onnxscript")
+
+
+def export_onnx(
+    names: Annotated[list[str] | None, typer.Argument(help="Models of the catalog; all when left out.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder for the archives; the catalog's own when left out.")
+    ] = None,
+    hub: Annotated[list[Path] | None, typer.Option("--hub", help="A folder of models, org/name.")] = None,
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    as_json: JsonOption = False,
+) -> None:
+    """Export models to ONNX, check them against torch, and pack the archives that CpuOnnxStack deploys.
+
+    An export that answers too differently from torch is refused, and the former archive, if any, stays.
+
+    Example: cohost export-onnx minilm --out dist/onnx
+    """
+    loaded = load_with_warnings(catalog)
+    recipes = [recipe_for(name, loaded) for name in names or loaded.models if entry_of(loaded, name)]
+    _check_packages()
+    target = out or Path(cpu_design(loaded).archives)
+    exported = _export(recipes, target, hub or [])
+    if as_json:
+        console.print_json([{**one.as_data(), "archive": str(one.file)} for one in exported])
+    else:
+        columns = ("model", "archive", "MiB", "precision", "served by", "off torch by")
+        console.print_table(f"{len(exported)} models of {catalog} as ONNX in {target}", columns, map(_row, exported))
+
+
+def _check_packages() -> None:
+    """A deploy machine has neither torch nor onnxruntime; said before anything is written."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise OnnxError(
+            f"export-onnx: the Python package {missing[0]} is not installed; allowed: the packages of the groups local "
+            "and onnx; fix: make setup, or pip install --no-deps -r requirements-all.txt"
+        )
+
+
+def _export(recipes: Sequence[Recipe], out: Path, hubs: Sequence[Path]) -> list[Exported]:
+    from cohost.onnx.export import STEPS, export_model  # noqa: PLC0415 - imports torch, which takes seconds
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    exported = []
+    with Progress(*columns, console=console.err, transient=True) as progress:
+        task = progress.add_task("Exporting", total=len(recipes) * len(STEPS))
+        for number, recipe in enumerate(recipes):
+
+            def step(what: str, number: int = number, name: str = recipe.name) -> None:
+                done = number * len(STEPS) + STEPS.index(what)
+                progress.update(task, description=f"{name}: {what}", completed=done)
+
+            exported.append(export_model(recipe, out, hubs, step))
+    return exported
+
+
+def _row(one: Exported) -> tuple[object, ...]:
+    found = one.agreement
+    if one.precision == "fp32":
+        off = f"{found.output:.1e}"
+    elif found.cosine is not None:
+        off = f"cosine {found.cosine:.3f}"
+    else:
+        off = f"{found.probability:.4f}, no label changed"
+    return one.name, one.file.name, f"{one.size / 2**20:.1f}", one.precision, one.serving, off

@@ -1,0 +1,198 @@
+"""The subcommands that say what fits: `cohost plan` and `cohost models inspect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from cohost import console
+from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
+from cohost.deployment import DEFAULT_REGION
+from cohost.errors import CatalogError
+from cohost.fleet import plan_fleet, read_loads
+from cohost.plan.capacity import first_change, room_of
+from cohost.plan.drawing import gpu_segments, host_segments, html_page, terminal_bar
+from cohost.plan.memory import plan_catalog
+from cohost.plan.model_files import Folder
+from cohost.plan.profiles import inspect as inspect_files
+from cohost.plan.profiles import load_profiles, profiles_path, write_profiles
+from cohost.plan.remote_files import HubFiles
+from cohost.plan.report import fleet_as_data, plan_as_data
+from cohost.plan.required import derive
+from cohost.pricing import load_prices
+from cohost.scaling.instance_bounds import instance_bounds
+
+if TYPE_CHECKING:
+    from cohost.catalog import Catalog
+    from cohost.fleet import Fleet
+    from cohost.plan.memory import MemoryPlan, ModelPlan
+    from cohost.plan.profiles import Profile
+
+_EXIT_DOES_NOT_FIT = 1
+
+RegionOption = Annotated[str, typer.Option("--region", envvar="AWS_REGION", help="The region whose prices count.")]
+
+InstanceTypeOption = Annotated[
+    str | None, typer.Option("--instance-type", help="Plan for this type instead of the catalog's.")
+]
+
+
+def plan(
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    instance_type: InstanceTypeOption = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, max=1024, help="Texts in the largest forward pass.")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", min=1, max=1_000_000, help="Tokens of the longest text.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write the picture as a page to this file.")] = None,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="Place all models on as few endpoints as fit, and compare types.")
+    ] = False,
+    loads: Annotated[
+        Path | None, typer.Option("--loads", help="For --fleet: a YAML file, model → items_per_second, replicas.")
+    ] = None,
+    region: RegionOption = DEFAULT_REGION,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the models take of GPU and host memory, and what to change when they do not fit.
+
+    Ends with exit code 1 when they do not fit at the same time.
+
+    Example: cohost plan --batch 8 --html plan.html
+    """
+    loaded = load_with_warnings(catalog)
+    profiles = load_profiles(profiles_path(catalog))
+    if fleet:
+        stated = {} if loads is None else read_loads(loads)
+        placed = plan_fleet(loaded, profiles, prices=load_prices(), region=region, loads=stated)
+        _print_fleet(placed, as_json=as_json)
+        return
+    planned = plan_catalog(loaded, profiles, instance_type=instance_type, batch=batch, tokens=tokens)
+    if html is not None:
+        html.write_text(html_page(planned, title=f"Memory plan of {catalog.name}"), encoding="utf-8")
+        console.err.print(Text(f"written: {html}"), soft_wrap=True)
+    if as_json:
+        console.print_json(plan_as_data(loaded, planned, profiles))
+    else:
+        _print_plan(loaded, planned)
+    if not planned.fits:
+        raise typer.Exit(_EXIT_DOES_NOT_FIT)
+
+
+def inspect(
+    name: Annotated[str, typer.Argument(help="A model of the catalog.")],
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Read the model's files here instead of on the Hub.")
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="Keep the result in the catalog's profiles file.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a model's shape and weight sizes: config.json and the headers of its safetensors, no weights.
+
+    Without --folder it asks the Hub, the only command that does.
+
+    Example: cohost models inspect mdeberta --write
+    """
+    loaded = load_with_warnings(catalog)
+    entry = entry_of(loaded, name)
+    if folder is None and entry.model_id.startswith("s3://"):
+        fault = f"{catalog}: models.{name}.model_id: {entry.model_id!r} is not on the Hub"
+        raise CatalogError([f"{fault}; allowed: a Hub id; fix: copy its files here and name them with --folder"])
+    files = HubFiles(entry.model_id, entry.revision) if folder is None else Folder(folder)
+    source = f"read from {'its files' if folder else files.where}"
+    found = inspect_files(files, source=source, revision=entry.revision)
+    if write:
+        path = profiles_path(catalog)
+        write_profiles(path, {**load_profiles(path), entry.model_id: found})
+        console.err.print(Text(f"written: {path}"), soft_wrap=True)
+    if as_json:
+        console.print_json(found.model_dump(exclude_none=True))
+    else:
+        _print_profile(name, found)
+
+
+def _print_plan(catalog: Catalog, planned: MemoryPlan) -> None:
+    rooms = {room.name: room for room in room_of(planned)}
+    columns = ("model", "workers", "dtype", "weights", "idle", "peak", "host", "needs (plan)")
+    rows = [
+        (
+            *(model.name, model.demand.workers, model.demand.dtype or model.demand.profile.checkpoint_dtype),
+            f"{model.demand.weight_mib:,.0f}",
+            None if model.gpu is None else f"{model.gpu.idle:,.0f}",
+            None if model.gpu is None else f"{model.gpu.peak:,.0f}",
+            *(f"{model.host_mib:,.0f}", _required(catalog, model)),
+        )
+        for model in planned.models
+    ]
+    title = f"One worker on {planned.instance_type}, MiB; peak: {_largest_passes(planned)}"
+    console.print_table(title, columns, rows)
+    if planned.instance.gpus:
+        title = f"{planned.instance.gpus} x {planned.instance.gpu_name}, each"
+        console.out.print(terminal_bar(title, gpu_segments(planned), planned.gpu_usable_mib))
+    console.out.print(terminal_bar("host memory", host_segments(planned), planned.instance.memory_mib))
+    least, most = instance_bounds(catalog)
+    if most > 1:
+        count = most if least == most else f"{least} to {most}"
+        console.out.print(
+            f"Each of {count} instances holds all of this: more instances take more calls, not more models."
+        )
+    room_rows = [(name, room.workers, room.batch) for name, room in rooms.items()]
+    console.print_table("Largest that fits, all else as it is", ("model", "workers", "batch"), room_rows)
+    for name in planned.unknown:
+        console.print_warning(f"models.{name}: no profile, not counted; fix: cohost models inspect {name} --write")
+    if change := first_change(planned):
+        console.print_warning(f"it does not fit at the same time; first change: {change}")
+
+
+def _required(catalog: Catalog, model: ModelPlan) -> str:
+    """The required memory that is written, and what the plan says of it."""
+    planned = derive(model.name, catalog.models[model.name], model.demand.profile).required_memory_mb
+    if model.name in catalog.derived_memory:
+        return f"{planned} derived"
+    return f"{'none' if model.stated_required_mb is None else model.stated_required_mb} ({planned})"
+
+
+def _largest_passes(planned: MemoryPlan) -> str:
+    passes = {f"{model.demand.batch} x {model.demand.tokens} tokens" for model in planned.models}
+    return ", ".join(sorted(passes))
+
+
+def _print_profile(name: str, found: Profile) -> None:
+    shape = found.shape
+    facts = (
+        ("source", found.source),
+        ("architecture", f"{shape.model_type}, {shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads"),
+        ("parameters", f"{sum(found.elements.values()):,}"),
+        ("weights", f"{found.weight_bytes() / 1024 / 1024:,.1f} MiB in {found.checkpoint_dtype}"),
+        ("longest input", f"{shape.longest_input} tokens"),
+    )
+    console.print_table(name, ("", ""), facts)
+
+
+def _print_fleet(fleet: Fleet, *, as_json: bool) -> None:
+    if as_json:
+        console.print_json(fleet_as_data(fleet))
+        return
+    columns = ("instance type", "endpoints", "USD/hour", "USD/month", "USD per 1M", "fullest", "models each")
+    rows = [
+        (
+            *(option.instance_type, len(option.placements)),
+            *(_usd(option.usd_per_hour, 3), _usd(option.usd_per_month, 0)),
+            *(_usd(option.usd_per_million, 2), f"{option.fullest_share:.0%}"),
+            f"{option.fewest_models} to {option.most_models}",
+        )
+        for option in fleet.options
+    ]
+    console.print_table(f"{fleet.workers} workers of {fleet.models} models", columns, rows)
+    for reason in fleet.left_out:
+        console.print_warning(reason)
+
+
+def _usd(amount: float | None, digits: int) -> str:
+    return "unknown" if amount is None else f"{amount:,.{digits}f}"

@@ -1,0 +1,104 @@
+"""`cohost rollback`: back to an earlier generation that is still stored."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Annotated
+
+import boto3
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from cohost import console
+from cohost.artifacts.store import ModelStore
+from cohost.commands.deploy import progress_table
+from cohost.commands.options import JsonOption, StackOption
+from cohost.deployment import DEFAULT_STACK, read_deployment
+from cohost.rollback import check_topology, choose, differences, present_models, template_of
+from cohost.stack_update import read_template, update
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from cohost.artifacts.history import Earlier
+
+_COLUMNS = ("generation", "served until", "models", "what going back changes")
+
+
+def rollback(
+    to: Annotated[
+        str | None, typer.Option("--to", help="The generation; left out, the one that served before the present one.")
+    ] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="Show what is stored, and change nothing.")] = False,
+    stack: StackOption = DEFAULT_STACK,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve an earlier generation of models again, without the checkout that it was deployed from.
+
+    Models and their properties go back; instance type, image, scaling and all else stay.
+
+    Example: cohost rollback --to 3f2a9c1b7d04
+    """
+    session = boto3.Session()
+    cloudformation = session.client("cloudformation")
+    deployment = read_deployment(cloudformation, stack)
+    check_topology(deployment)
+    s3 = session.client("s3", region_name=deployment.region)
+    earlier = ModelStore(s3, deployment.bucket, deployment.prefix).history.earlier()
+    template = read_template(cloudformation, stack)
+    if only_list:
+        _show(deployment.generation, earlier, template, as_json=as_json)
+        return
+    target = choose(earlier, to)
+    changed = template_of(template, deployment, target)
+    lines = differences(present_models(template), target.properties["Models"])
+    for line in lines:
+        console.err.print(Text(line), soft_wrap=True)
+    with Live(Text("CloudFormation is asked"), console=console.err) as live:
+        update(cloudformation, s3, deployment, changed, show=lambda progress: live.update(progress_table(progress)))
+    if as_json:
+        console.print_json({"generation": target.generation, "before": deployment.generation, "changed": lines})
+        return
+    console.out.print(
+        Text(
+            f"{stack} serves generation {target.generation} again. The next `cdk diff` shows the catalog's models "
+            "against it, and Generation taken out; `cdk deploy` publishes the catalog again."
+        ),
+        soft_wrap=True,
+    )
+
+
+def _show(live: str, earlier: Sequence[Earlier], template: Mapping[str, Any], *, as_json: bool) -> None:
+    now = present_models(template)
+    rows: list[dict[str, Any]] = [
+        {
+            "generation": one.generation,
+            "served_until": one.left,
+            "models": list(one.properties["Models"]),
+            "changes": differences(now, one.properties["Models"]),
+        }
+        for one in earlier
+    ]
+    if as_json:
+        console.print_json({"live": live, "earlier": rows})
+        return
+    console.print_table(
+        f"{len(rows)} earlier generations stored; live: {live}",
+        _COLUMNS,
+        [
+            (
+                row["generation"],
+                _minute(row["served_until"]),
+                ", ".join(row["models"]),
+                "\n".join(row["changes"]) or "nothing",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _minute(moment: str) -> str:
+    """A moment as a person reads it: to the minute, in UTC."""
+    return f"{dt.datetime.fromisoformat(moment):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,115 @@
+"""The subcommands for the hours in which nobody calls: `cohost wake` and `cohost sleep`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import boto3
+import typer
+from rich.text import Text
+
+from cohost import console
+from cohost.client import CohostClient
+from cohost.commands.options import JsonOption, StackOption, TimeoutOption
+from cohost.deployment import DEFAULT_STACK, read_deployment
+from cohost.pricing import load_prices
+from cohost.scaling.waking import WAKE_TIMEOUT_S
+from cohost.scaling.working_hours import Patience, put_to_sleep, wait_until_awake, wake_up
+
+if TYPE_CHECKING:
+    from cohost.deployment import Deployment
+    from cohost.scaling.working_hours import Change
+
+
+def wake(
+    copies: Annotated[
+        int | None, typer.Option("--copies", min=1, help="Keep so many copies until `cohost sleep` (default: one now).")
+    ] = None,
+    timeout: TimeoutOption = WAKE_TIMEOUT_S,
+    stack: StackOption = DEFAULT_STACK,
+    as_json: JsonOption = False,
+) -> None:
+    """Wake a scale-to-zero endpoint: ask for a copy, and wait until a model answers.
+
+    Example: cohost wake --copies 2
+    """
+    session = boto3.Session()
+    deployment = read_deployment(session.client("cloudformation"), stack)
+    client = CohostClient.from_deployment(deployment, session)
+    waking = f"Waking {deployment.endpoint_name}"
+    with console.waiting(waking, waking) as notice:
+        patience = Patience(limit_s=timeout, notice=notice)
+        started = patience.clock.now()
+        change = wake_up(deployment, session, patience, copies=copies)
+        found = wait_until_awake(deployment, session, patience.left(started), client)
+    if as_json:
+        console.print_json({**asdict(change), "running": found.current})
+        return
+    console.out.print(Text(f"{deployment.endpoint_name} is awake: {found.current} of {found.desired} copies run."))
+    for line in _after_waking(change):
+        console.out.print(Text(line), soft_wrap=True)
+
+
+def sleep(
+    until_wake: Annotated[
+        bool, typer.Option("--until-wake", help="Neither a call nor the schedule wakes it, only `cohost wake`.")
+    ] = False,
+    timeout: TimeoutOption = WAKE_TIMEOUT_S,
+    stack: StackOption = DEFAULT_STACK,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a scale-to-zero endpoint to sleep: no copies, and after some minutes no instances.
+
+    Example: cohost sleep --until-wake
+    """
+    session = boto3.Session()
+    deployment = read_deployment(session.client("cloudformation"), stack)
+    with console.waiting("Asking for no copies", "Waiting for a change that goes on") as notice:
+        change = put_to_sleep(deployment, session, Patience(limit_s=timeout, notice=notice), until_wake=until_wake)
+    if as_json:
+        console.print_json(asdict(change))
+        return
+    console.out.print(Text(f"{deployment.endpoint_name} goes to sleep: copies {change.copies_before} to 0."))
+    for line in (*_after_falling_asleep(change), _bill(change, deployment)):
+        console.out.print(Text(line), soft_wrap=True)
+
+
+def _after_waking(change: Change) -> list[str]:
+    bounds = change.bounds
+    if bounds is None:
+        return ["Nothing scales it: the copies stay until `cohost sleep`."]
+    if bounds.minimum:
+        return [f"At least {bounds.minimum} stay until `cohost sleep`."]
+    return ["It goes back to sleep when nobody calls; `cohost wake --copies 1` would keep a copy."]
+
+
+def _after_falling_asleep(change: Change) -> list[str]:
+    before, after = change.bounds_before, change.bounds
+    if before is None or after is None:
+        return ["Nothing scales it: only `cohost wake` or a deploy wakes it, no call does."]
+    lines = []
+    if before.minimum:
+        lines.append(
+            f"Auto scaling kept at least {before.minimum}, and would have brought that back at once: its minimum is 0 "
+            "until `cohost wake`, or until the schedule or a deploy changes it."
+        )
+    lines.append(
+        "Neither a call nor the schedule wakes it: only `cohost wake` does."
+        if after.suspended
+        else "The next call wakes it, and fails for about ten minutes unless it waits (`cohost invoke --wake`)."
+    )
+    return lines
+
+
+def _bill(change: Change, deployment: Deployment) -> str:
+    """What goes on billing."""
+    if not change.instances_that_stay:
+        return "What bills then: no instance, only the stored archives and logs. `cohost status` shows when it is gone."
+    kind = change.instance_type or ""
+    price = load_prices().find(deployment.region, kind)
+    hourly = "an unknown price" if price is None else f"{change.instances_that_stay * price.usd_per_hour:g} USD an hour"
+    return (
+        f"What bills still: {change.instances_that_stay} x {kind} at {hourly}, because the endpoint's "
+        "ManagedInstanceScaling keeps as many; fix: set scaling.min: 0 in the catalog and deploy."
+    )

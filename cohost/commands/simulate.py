@@ -1,0 +1,207 @@
+"""`cohost simulate`: what scaling settings cost and which calls they refuse, before anything is deployed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import track
+from rich.text import Text
+
+from cohost import console
+from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, load_with_warnings
+from cohost.commands.plan import RegionOption
+from cohost.deployment import DEFAULT_REGION
+from cohost.pricing import load_prices, price_note, today
+from cohost.pricing_designs import is_measured
+from cohost.simulate.compare import Callers, Comparison, marked, replay_all
+from cohost.simulate.due import due_in
+from cohost.simulate.errors import SimulationError
+from cohost.simulate.figures import as_data, notes, tables
+from cohost.simulate.page import page
+from cohost.simulate.patterns import DEFAULT_DAYS, DEFAULT_RATE, DEFAULT_SEED, Pattern, make_trace
+from cohost.simulate.rules import rules_of
+from cohost.simulate.service import MEASURED_RATE, Service
+from cohost.simulate.trace_file import read_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cohost.catalog import Catalog
+    from cohost.simulate.trace import Trace
+
+_MOST_DAYS = 5 * 365
+
+
+def _list_option(name: str, what: str) -> Any:  # noqa: ANN401 - what typer makes of an option
+    return typer.Option(name, help=f"{what}; a,b,c compares values.", metavar="A[,B…]", rich_help_panel="Scaling")
+
+
+def _figure_option(name: str, what: str, least: float = 0) -> Any:  # noqa: ANN401 - as above
+    return typer.Option(name, help=what, min=least, rich_help_panel="Figures of the service")
+
+
+def simulate(
+    trace: Annotated[Path | None, typer.Option("--trace", help="Requests as CSV or JSON lines.")] = None,
+    pattern: Annotated[Pattern | None, typer.Option("--pattern", help="Made-up traffic in place of a trace.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help=f"Calls/s of a busy pattern (default {DEFAULT_RATE:g}).")
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option("--days", min=1, max=_MOST_DAYS, help=f"Days of a pattern (default {DEFAULT_DAYS}).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help=f"Chance of a pattern (default {DEFAULT_SEED}).")] = None,
+    callers: Annotated[
+        Callers, typer.Option("--callers", help="What callers do that meet no copy: fail, wait, or both compared.")
+    ] = Callers.BOTH,
+    least: Annotated[str | None, _list_option("--min", "Fewest instances or copies")] = None,
+    most: Annotated[str | None, _list_option("--max", "Most instances or copies")] = None,
+    metric: Annotated[str | None, _list_option("--metric", "invocations or concurrency")] = None,
+    target: Annotated[str | None, _list_option("--target", "The metric's target")] = None,
+    scale_in_cooldown: Annotated[str | None, _list_option("--scale-in-cooldown", "Seconds")] = None,
+    scale_out_cooldown: Annotated[str | None, _list_option("--scale-out-cooldown", "Seconds")] = None,
+    idle_minutes: Annotated[str | None, _list_option("--idle-minutes", "Minutes without a call, or none")] = None,
+    requests_per_second: Annotated[
+        float | None, _figure_option("--requests-per-second", f"Of one copy at most (default {MEASURED_RATE:g}).")
+    ] = None,
+    service_ms: Annotated[
+        float | None, _figure_option("--service-ms", "An answer's time when nobody else calls (default 49.7).")
+    ] = None,
+    wake_seconds: Annotated[
+        float | None, _figure_option("--wake-seconds", "First refused call to first answer (default 564).", 60)
+    ] = None,
+    start_seconds: Annotated[
+        float | None, _figure_option("--start-seconds", "Any other start (default: waking less a minute's alarm).")
+    ] = None,
+    tail_minutes: Annotated[
+        float | None,
+        _figure_option("--tail-minutes", "Tracking's own idle time (default 11, invocations 15)."),
+    ] = None,
+    instance_tail_minutes: Annotated[
+        float | None, _figure_option("--instance-tail-minutes", "From no copy to no instance (default 12).")
+    ] = None,
+    wake_timeout: Annotated[
+        float | None, _figure_option("--wake-timeout", "Seconds that a waiting caller waits (default 900).")
+    ] = None,
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    region: RegionOption = DEFAULT_REGION,
+    html: Annotated[Path | None, typer.Option("--html", help="Also draw it, as a page in this file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Replay traffic against both topologies: cost, refused and delayed calls, cold starts, latencies.
+
+    Scaling is the catalog's where no option says otherwise. docs/scaling.md says what the replay assumes.
+
+    Example: cohost simulate --pattern office-hours --idle-minutes 5,15,60 --html scaling.html
+    """
+    calls = _trace(trace, pattern, {"rate": rate, "days": days, "seed": seed})
+    loaded = load_with_warnings(catalog)
+    figures = {
+        "requests_per_second": requests_per_second,
+        "service_s": None if service_ms is None else service_ms / 1000,
+        "wake_s": wake_seconds,
+        "start_s": start_seconds,
+        "idle_tail_s": None if tail_minutes is None else tail_minutes * 60,
+        "instance_tail_s": None if instance_tail_minutes is None else instance_tail_minutes * 60,
+        "wake_timeout_s": wake_timeout,
+    }
+    settings = {"min": least, "max": most, "metric": metric, "target": target, "idle_minutes": idle_minutes}
+    settings |= {"scale_in_cooldown": scale_in_cooldown, "scale_out_cooldown": scale_out_cooldown}
+    found = _compare(
+        calls,
+        loaded,
+        overrides={name: _values(name, text) for name, text in settings.items() if text is not None},
+        service=Service(**{name: value for name, value in figures.items() if value is not None}),
+        callers=callers,
+        region=region,
+    )
+    if requests_per_second is None and not is_measured(loaded):
+        console.print_warning(
+            f"{MEASURED_RATE:g} requests a second were measured with other models or another instance type; fix: "
+            "measure yours with cohost bench and give it as --requests-per-second"
+        )
+    _show(found, html=html, as_json=as_json)
+
+
+def _trace(file: Path | None, pattern: Pattern | None, options: Mapping[str, Any]) -> Trace:
+    given = {name: value for name, value in options.items() if value is not None}
+    if (file is None) == (pattern is None):
+        raise SimulationError(
+            f"--trace and --pattern: {'neither is' if file is None else 'both are'} given; allowed: one of the two; "
+            f"fix: --trace FILE, or --pattern with one of {', '.join(Pattern)}"
+        )
+    if pattern is not None:
+        return make_trace(pattern, **given)
+    if given:
+        raise SimulationError(
+            f"--{next(iter(given))}: says nothing about a trace; allowed: with --pattern only; fix: take it out"
+        )
+    assert file is not None  # noqa: S101 - one of the two is given
+    return read_trace(file)
+
+
+def _compare(
+    trace: Trace,
+    catalog: Catalog,
+    *,
+    overrides: Mapping[str, Sequence[Any]],
+    service: Service,
+    callers: Callers,
+    region: str,
+) -> Comparison:
+    """Replay everything, with a progress bar where a person looks."""
+    combinations = rules_of(catalog, overrides)
+    prices, instance_type = load_prices(), catalog.endpoint.instance_type
+    price = prices.find(region, instance_type)
+    if note := price_note(price, region, instance_type, today()):
+        console.print_warning(note)
+    shown = track(combinations, "Replaying", console=console.err, transient=True)
+    outcomes = list(replay_all(trace, shown, service, callers=callers, due=due_in(trace)))
+    return Comparison(
+        trace=trace,
+        service=service,
+        instance_type=instance_type,
+        region=region,
+        price=price,
+        swept=[name for name, values in overrides.items() if len(values) > 1],
+        results=marked(outcomes),
+    )
+
+
+def _show(found: Comparison, *, html: Path | None, as_json: bool) -> None:
+    if html is not None:
+        try:
+            html.write_text(page(found), encoding="utf-8")
+        except OSError as error:
+            raise SimulationError(
+                f"--html: {html}: {error.strerror}; fix: name a file in a folder that exists"
+            ) from error
+        console.err.print(Text(f"written: {html}"), soft_wrap=True)
+    if as_json:
+        console.print_json(as_data(found))
+        return
+    for title, columns, rows in tables(found):
+        console.print_table(title, columns, rows)
+    star = ("* nothing else costs less, or as little, and serves more calls at once.",) if found.swept else ()
+    console.out.print(Text("\n".join([*star, *notes(found)])), soft_wrap=True)
+
+
+def _values(name: str, text: str) -> list[Any]:
+    """The values of a list option, each once, in the given order."""
+    convert = _CONVERTERS.get(name, int)
+    try:
+        return list(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
+    except ValueError as error:
+        kind = {"target": "numbers", "idle_minutes": "whole numbers, or none"}.get(name, "whole numbers")
+        raise SimulationError(
+            f"--{name.replace('_', '-')}: {text!r} is not allowed; allowed: {kind}, with commas between; fix: e.g. "
+            f"--{name.replace('_', '-')} 5,15"
+        ) from error
+
+
+_CONVERTERS: Mapping[str, Callable[[str], Any]] = {
+    "metric": str,
+    "target": float,
+    "idle_minutes": lambda part: None if part == "none" else int(part),
+}

@@ -1,0 +1,111 @@
+"""What a catalog says of the comparison designs: other ways to serve the same models, each a stack of its own.
+
+A design that the catalog does not name is not built.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from cohost.sections import rules
+from cohost.sections.settings import IMAGE, INSTANCE_TYPE, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from cohost.yaml_source import Location
+
+Precision = Literal["int8", "fp32"]
+Serving = Literal["translator", "handler"]
+
+DEFAULT_ARCHIVES: Final = "dist/onnx"
+
+
+class _Settings(Settings):
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class OnnxModel(_Settings):
+    """How one model differs from the design's own settings."""
+
+    precision: Precision | None = Field(default=None, description="int8 or fp32")
+    serving: Serving | None = Field(default=None, description="translator or handler")
+
+
+class CpuOnnx(_Settings):
+    """Design 02: the models as ONNX on a CPU instance, in multi-model mode.
+
+    `serving` translator is DJL's OnnxRuntime engine with its Java translators, handler a Python handler that runs
+    onnxruntime; left out, each model gets the translator where that reads the calls of its task.
+    """
+
+    name: Annotated[str, AfterValidator(rules.check_endpoint_name)] | None = Field(
+        default=None, description=rules.SAGEMAKER_NAME
+    )
+    instance_type: str = Field(
+        default="ml.c7i.2xlarge", pattern=INSTANCE_TYPE, description="a SageMaker CPU instance type"
+    )
+    initial_instance_count: int = Field(default=1, ge=1, le=100, description="1 to 100 instances")
+    image: str = Field(
+        default="djl-inference:0.36.0-cpu-full",
+        pattern=IMAGE,
+        description="repository:tag of a cpu-full image, such as djl-inference:0.36.0-cpu-full",
+    )
+    archives: str = Field(
+        default=DEFAULT_ARCHIVES, min_length=1, description="the folder that `cohost export-onnx` writes to"
+    )
+    precision: Precision = Field(default="int8", description="int8 or fp32")
+    serving: Serving | None = Field(default=None, description="translator or handler; left out: by task")
+    overrides: dict[str, OnnxModel] = Field(default_factory=dict, description="precision, serving by model name")
+
+
+class InferenceComponents(_Settings):
+    """Design 03: one inference component a model on an instance with several GPUs."""
+
+    name: Annotated[str, AfterValidator(rules.check_endpoint_name)] | None = Field(
+        default=None, description=rules.SAGEMAKER_NAME
+    )
+    instance_type: str = Field(
+        default="ml.g6.12xlarge", pattern=INSTANCE_TYPE, description="a SageMaker instance type with GPUs"
+    )
+    min_instance_count: int = Field(default=1, ge=1, le=100, description="1 to 100 instances")
+    max_instance_count: int = Field(default=2, ge=1, le=100, description="1 to 100 instances")
+    copy_count: int = Field(default=1, ge=1, le=100, description="1 to 100 copies of each model")
+    min_memory_required_in_mb: int = Field(
+        default=1024, ge=128, le=4_000_000, description="128 or more mebibytes of host memory for a copy"
+    )
+
+
+class Designs(_Settings):
+    """The comparison designs that are built beside the catalog's own stack."""
+
+    cpu_onnx: CpuOnnx | None = Field(
+        default=None,
+        alias="cpu-onnx",
+        description="name, instance_type, initial_instance_count, image, archives, precision, serving, overrides",
+    )
+    inference_components: InferenceComponents | None = Field(
+        default=None,
+        alias="inference-components",
+        description=(
+            "name, instance_type, min_instance_count, max_instance_count, copy_count, min_memory_required_in_mb"
+        ),
+    )
+
+
+def design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[tuple[Location, str]]:
+    """Yield what names no model of the catalog, and bounds that cross, each with the path of the value to change."""
+    onnx = None if designs is None else designs.cpu_onnx
+    for name in () if onnx is None else onnx.overrides:
+        if name not in models:
+            text = f"{name!r} is no model of the catalog; allowed: {', '.join(models)}; fix: name one of these"
+            yield ("designs", "cpu-onnx", "overrides", name), text
+    components = None if designs is None else designs.inference_components
+    if components is not None and components.min_instance_count > components.max_instance_count:
+        text = (
+            f"{components.max_instance_count} is under min_instance_count {components.min_instance_count}; allowed: "
+            "the minimum or more; fix: raise max_instance_count"
+        )
+        yield ("designs", "inference-components", "max_instance_count"), text

@@ -1,0 +1,113 @@
+"""What the catalog says about watching the endpoint: whom to tell, which alarms, the dashboard, captured data.
+
+Without the section there is one alarm, of an endpoint that bills and that nobody calls. With it, everything is on at
+the thresholds below, and each can be changed or switched off with `false`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from cohost.sections.keys import KMS_KEY, KmsKey
+from cohost.sections.rules import check_prefix
+from cohost.sections.settings import EMAIL, EMAIL_CHARACTERS, Settings
+
+OFF: Final = "false switches it off"
+IDLE_HOURS: Final = 12
+"""Longer than a night without callers, shorter than a weekend."""
+
+
+def _only_false(value: bool) -> bool:  # noqa: FBT001 - a validator takes the value
+    if value:
+        msg = f"true is not allowed; allowed: a threshold; {OFF}; fix: write the threshold, or leave the key out"
+        raise ValueError(msg)
+    return value
+
+
+# A strict bool and no Literal[False], which 0 would pass for: a threshold of 0 is a mistake and not "off".
+Off = Annotated[bool, AfterValidator(_only_false)]
+Percent = Annotated[float, Field(gt=0, le=100)]
+
+_PERCENT: Final = f"a percentage above 0, up to 100; {OFF}"
+
+
+class Alarms(Settings):
+    """The threshold of each alarm; `False` for one that is not wanted.
+
+    Attributes:
+        idle_hours: hours in which an instance was there and no call came in.
+        server_errors_percent: share of calls that ended with 5xx, in two of three minutes.
+        model_errors_percent: share of calls that the container did not answer with success, in two of three minutes.
+        model_latency_p99_ms: the container's own time that 1 % of the calls exceed, in three of five minutes.
+        gpu_memory_percent: use of the fullest moment's GPU memory, over ten minutes.
+        disk_percent: use of the disk that archives and weights lie on, over ten minutes.
+        model_loading_wait_seconds: the longest that a call waited for its model (multi-model only), in five minutes.
+    """
+
+    # CloudWatch evaluates at most seven days where the period is an hour (API reference: PutMetricAlarm).
+    idle_hours: Annotated[int, Field(ge=1, le=168)] | Off = Field(
+        default=IDLE_HOURS, description=f"1 to 168 hours; {OFF}"
+    )
+    server_errors_percent: Percent | Off = Field(default=1.0, description=_PERCENT)
+    model_errors_percent: Percent | Off = Field(default=5.0, description=_PERCENT)
+    model_latency_p99_ms: Annotated[float, Field(gt=0, le=60_000)] | Off = Field(
+        default=2000.0, description=f"milliseconds above 0, up to 60000, where a call times out; {OFF}"
+    )
+    gpu_memory_percent: Percent | Off = Field(default=95.0, description=_PERCENT)
+    disk_percent: Percent | Off = Field(default=85.0, description=_PERCENT)
+    model_loading_wait_seconds: Annotated[float, Field(gt=0, le=360)] | Off = Field(
+        default=60.0, description=f"seconds above 0, up to 360, where loading is given up; {OFF}"
+    )
+
+
+IDLE_ALONE: Final = Alarms(
+    server_errors_percent=False,
+    model_errors_percent=False,
+    model_latency_p99_ms=False,
+    gpu_memory_percent=False,
+    disk_percent=False,
+    model_loading_wait_seconds=False,
+)
+"""What a catalog without `monitoring` gets."""
+
+
+class Monitoring(Settings):
+    """Whom to tell, and of what.
+
+    Attributes:
+        email: subscribed to the topic of all alarms; each address has to confirm once. None leaves the topic without
+            a reader, and the stack's output says how to subscribe.
+        dashboard: whether there is a CloudWatch dashboard.
+        kms_key: the customer managed key that the topic is encrypted with. None: not encrypted at rest.
+        alarms: the thresholds.
+    """
+
+    email: Annotated[str, Field(pattern=EMAIL, max_length=EMAIL_CHARACTERS)] | None = Field(
+        default=None, description="an e-mail address"
+    )
+    dashboard: bool = Field(default=True, description="true or false")
+    kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
+    alarms: Alarms = Field(default_factory=Alarms, description=", ".join(Alarms.model_fields))
+
+
+DEFAULT_MONITORING: Final = Monitoring(dashboard=False, alarms=IDLE_ALONE)
+
+
+class DataCapture(Settings):
+    """Calls and answers written to S3 as they come in (SageMaker data capture); off unless the catalog asks.
+
+    Attributes:
+        sampling_percentage: how many of a hundred calls are kept.
+        prefix: where in a bucket of their own; the endpoint's role may write there and nowhere else.
+        kms_key: the key that the records are encrypted with. None: the bucket's own encryption.
+        expire_days: days after which S3 deletes a record.
+    """
+
+    sampling_percentage: int = Field(ge=1, le=100, description="1 to 100")
+    prefix: Annotated[str, AfterValidator(check_prefix)] = Field(
+        default="data-capture/", description="an S3 prefix that ends with / and does not start with it"
+    )
+    kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
+    expire_days: int = Field(default=30, ge=1, le=3650, description="1 to 3650 days")

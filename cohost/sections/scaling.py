@@ -1,0 +1,131 @@
+"""What the catalog says about scaling: bounds, target tracking, idle time and schedule, for either topology.
+
+Instances are scaled in topology multi-model, copies of the one inference component in topology scale-to-zero. The
+limits are those of Application Auto Scaling and CloudWatch (API references: RegisterScalableTarget, PutScalingPolicy,
+PutScheduledAction, PutMetricAlarm). What several values must agree on stands in `catalog_scaling_rules`.
+"""
+
+from __future__ import annotations
+
+import zoneinfo
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
+from cohost.scaling.schedule_expression import ALLOWED_EXPRESSION, check_expression
+from cohost.sections.settings import Settings
+
+__all__ = ["MULTI_MODEL", "SCALE_TO_ZERO", "Metric", "Scaling", "ScheduledScaling", "with_default_bounds"]
+
+Metric = Literal["invocations", "concurrency"]
+
+TRACKING_TAIL_MINUTES: Final[Mapping[Metric, int]] = {"invocations": 15, "concurrency": 10}
+"""Target tracking gives up capacity after so long below its target.
+
+The first is documented (AWS: Target tracking scaling policies), the second inferred from the 11 minutes after which an
+idle copy was seen to go.
+"""
+
+_MOST: Final = 1000
+_MINIMUM: Final = "0 to 1000; from 1 with topology multi-model"
+_MAXIMUM: Final = "1 to 1000 instances or copies"
+
+
+def _check_max(value: int) -> int:
+    if not 1 <= value <= _MOST:
+        msg = (
+            f"{value} is not allowed; allowed: {_MAXIMUM}; fix: write max: 1 or more; what shall cost nothing while "
+            "nobody calls has min: 0 with topology: scale-to-zero"
+        )
+        raise ValueError(msg)
+    return value
+
+
+def _check_timezone(name: str) -> str:
+    known = zoneinfo.available_timezones()
+    # A machine without a time zone database knows none, and then nothing can be said here.
+    if known and name not in known:
+        msg = (
+            f"{name!r} is not allowed; allowed: an IANA time zone such as Europe/Berlin or Asia/Seoul; "
+            "fix: write region/city as in the IANA list"
+        )
+        raise ValueError(msg)
+    return name
+
+
+Minimum = Annotated[int, Field(ge=0, le=_MOST)]
+Maximum = Annotated[int, AfterValidator(_check_max)]
+Cooldown = Annotated[int, Field(ge=0, le=86_400)]
+
+
+class ScheduledScaling(Settings):
+    """Bounds that hold from a time on, until another entry changes them again.
+
+    Capacity outside of the new bounds is brought within them at once (AWS: Scheduled scaling).
+    """
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$", description="1 to 63 letters, digits, - and _, each name once"
+    )
+    cron: Annotated[str, AfterValidator(check_expression)] = Field(description=ALLOWED_EXPRESSION)
+    timezone: Annotated[str, AfterValidator(_check_timezone)] = Field(
+        default="UTC", description="an IANA time zone such as Europe/Berlin"
+    )
+    min: Minimum | None = Field(default=None, description=_MINIMUM)
+    max: Maximum | None = Field(default=None, description=_MAXIMUM)
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> ScheduledScaling:
+        if self.min is None and self.max is None:
+            msg = "neither min nor max is stated; allowed: one or both; fix: add the bound that changes"
+            raise ValueError(msg)
+        return self
+
+
+class Scaling(Settings):
+    """How many instances (multi-model) or copies (scale-to-zero) there are, and what decides it."""
+
+    min: Minimum = Field(description=_MINIMUM)
+    max: Maximum = Field(description=_MAXIMUM)
+    metric: Metric = Field(default="concurrency", description="invocations or concurrency")
+    target: float = Field(
+        default=4.0, strict=False, description="a number of calls at a time (concurrency) or a minute (invocations)"
+    )
+    scale_in_cooldown: Cooldown = Field(default=300, description="0 to 86400 seconds")
+    scale_out_cooldown: Cooldown = Field(default=60, description="0 to 86400 seconds")
+    idle_minutes: int | None = Field(default=None, ge=1, le=1440, description="1 to 1440 minutes")
+    schedule: tuple[ScheduledScaling, ...] = Field(
+        default=(), strict=False, description="a list of entries with name, cron, timezone, min, max"
+    )
+
+    @property
+    def lowest(self) -> int:
+        """The fewest instances or copies that any bound asks for, the schedule counted in."""
+        return min([self.min, *(entry.min for entry in self.schedule if entry.min is not None)])
+
+    @property
+    def highest(self) -> int:
+        """The most instances or copies that any bound allows, the schedule counted in."""
+        return max([self.max, *(entry.max for entry in self.schedule if entry.max is not None)])
+
+    @property
+    def tracking_scales_in(self) -> bool:
+        """Whether target tracking also gives up capacity, beside what `idle_minutes` does.
+
+        With one copy at most it does not: its own tail would end the copy before a longer idle time is over.
+        """
+        return self.idle_minutes is None or self.highest > 1
+
+
+def with_default_bounds(data: Any) -> Any:  # noqa: ANN401 - what a file holds, not yet checked
+    """A catalog's data with the bounds of topology scale-to-zero that it leaves out: 0 and 1 copies."""
+    if not isinstance(data, Mapping):
+        return data
+    endpoint = data.get("endpoint")
+    topology = endpoint.get("topology") if isinstance(endpoint, Mapping) else getattr(endpoint, "topology", None)
+    scaling = {} if data.get("scaling") is None else data["scaling"]
+    if topology != SCALE_TO_ZERO or not isinstance(scaling, Mapping):
+        return data
+    return {**data, "scaling": {"min": 0, "max": 1, **scaling}}

@@ -1,0 +1,89 @@
+"""What the catalog, and `cohost expire`, take as an end."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.catalog import load_catalog
+from cohost.errors import CatalogError
+from cohost.sections.expiry import is_past, read_expiry
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOON = dt.datetime(2026, 12, 1, 12, 0, tzinfo=dt.UTC)
+CATALOG = """\
+endpoint: {name: e, instance_type: ml.g5.xlarge, image: 'djl-inference:0.36.0-lmi26.0.0-cu130'REST}
+expires: EXPIRES
+models: {m: {model_id: org/m, task: text-classification}}
+"""
+
+
+def loaded(folder: Path, expires: str, *, endpoint: str = "", rest: str = "") -> str | None:
+    """`expires` of a catalog file that states it so."""
+    path = folder / "catalog.yaml"
+    path.write_text(CATALOG.replace("EXPIRES", expires).replace("REST", endpoint) + rest)
+    return load_catalog(path).expires
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("8h", "2026-12-01T20:00:00+00:00"),
+        ("90m", "2026-12-01T13:30:00+00:00"),
+        ("7d", "2026-12-08T12:00:00+00:00"),
+        ("2026-12-31", "2027-01-01T00:00:00+00:00"),
+        ("2026-12-31T18:00+09:00", "2026-12-31T09:00:00+00:00"),
+        ("2026-12-31T18:00Z", "2026-12-31T18:00:00+00:00"),
+    ],
+)
+def test_end_is_a_moment_in_utc(tmp_path: Path, text: str, end: str) -> None:
+    """Lengths count from the start given; a day ends when it is over; YAML's own dates are read as they are written."""
+    stated = loaded(tmp_path, text)
+    assert stated is not None
+    assert read_expiry(stated).moment(NOON).isoformat() == end
+
+
+def test_moment_that_yaml_reads_itself_keeps_its_zone(tmp_path: Path) -> None:
+    """With seconds, YAML makes a date of it before we see it."""
+    stated = loaded(tmp_path, "2026-12-31T18:00:00+09:00")
+    assert stated is not None
+    assert read_expiry(stated).at == dt.datetime(2026, 12, 31, 9, 0, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("soon", "write it as one of these"),
+        ("'8'", "write it as one of these"),
+        ("'0h'", "write it as one of these"),
+        ("10m", "allowed: 15m to 366d"),
+        ("400d", "allowed: 15m to 366d"),
+        ("'2026-12-31T18:00'", r"say in which zone, e\.g\. 2026-12-31T18:00Z"),
+        ("2026-02-30T10:00Z", "write it as one of these"),
+        ("[8h]", "allowed: 8h, 90m or 7d"),
+    ],
+)
+def test_what_says_no_end_is_refused(tmp_path: Path, text: str, fix: str) -> None:
+    """The message says what is allowed and what to write."""
+    with pytest.raises(CatalogError, match=fix):
+        loaded(tmp_path, text)
+
+
+def test_past_is_of_moments_alone() -> None:
+    """A length of time is never past, a moment is from then on."""
+    assert not is_past("15m", NOON)
+    assert not is_past("2026-12-01", NOON)
+    assert is_past("2026-11-30", NOON)
+    assert is_past("2026-12-01T12:00Z", NOON)
+
+
+def test_copies_at_zero_must_leave_no_instance(tmp_path: Path) -> None:
+    """With a least number of copies the instances would bill on after the end."""
+    topology = ", topology: scale-to-zero"
+    assert loaded(tmp_path, "8h", endpoint=topology) == "8h"
+    with pytest.raises(CatalogError, match=r"expires: expires with a least number of 1 copies .* scaling\.min: 0"):
+        loaded(tmp_path, "8h", endpoint=topology, rest="scaling: {min: 1, max: 2}\n")
