@@ -329,6 +329,10 @@ def test_a_refused_delete_is_told_and_does_not_stop_the_rest(world: World, monke
     config = sagemaker.describe_endpoint(EndpointName="e")["EndpointConfigName"]
     tags = [{"Key": STACK_TAG, "Value": world.stack}]
     sagemaker.create_endpoint(EndpointName="forgotten", EndpointConfigName=config, Tags=tags)
+    # Its log group is made with its first line. After the clean-up has looked, it would be a second thing that is left.
+    group = "/aws/sagemaker/Endpoints/forgotten"
+    logs = world.session.client("logs")
+    wait_for(lambda: logs.describe_log_groups(logGroupNamePrefix=group)["logGroups"])
 
     def refuse(*_: object) -> None:
         raise ClientError({"Error": {"Code": "AccessDenied", "Message": "not yours"}}, "DeleteEndpoint")
