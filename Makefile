@@ -21,7 +21,7 @@ export CDK_DISABLE_CLI_TELEMETRY := 1
 # Its advertisement for a successor would be the only line that `make docs` prints.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup demo test test-fast check audit synth lock format bench bench-local load compare bench-load conformance docs clean compat
+.PHONY: help setup demo test test-failed test-fast check audit synth lock format bench bench-local load compare bench-load bench-handler bench-onnx conformance docs clean compat
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,8 +31,9 @@ setup: .venv/.ready $(CDK) ## Install the locked Python and Node packages into t
 demo: setup ## Deploy, call, change and remove the encoders on this machine, no account needed
 	cohost demo
 
+# Four processes on two cores: half of what the end-to-end tests take is waiting.
 test: setup .browser-there ## Run every test; no network, account or GPU
-	python -m pytest --numprocesses 3 --dist loadfile
+	python -m pytest --numprocesses 4 --dist loadfile
 
 test-failed: setup ## Run the files that had a failed test again, whole and one after another
 	python -m pytest $$(python -c "import json; failed = json.load(open('.pytest_cache/v/cache/lastfailed')); print(*sorted({name.split('::')[0] for name in failed}))")

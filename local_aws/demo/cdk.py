@@ -101,4 +101,9 @@ def _path() -> str:
 
 def _without_aws(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment without what would lead to a real account: profiles, session tokens, endpoints."""
-    return {name: value for name, value in environment.items() if not name.startswith(("AWS_", "CDK_"))}
+    return {
+        name: value
+        for name, value in environment.items()
+        # The one that says nothing of accounts: whether a synth applies CloudFormation's default rules.
+        if name == "CDK_VALIDATION" or not name.startswith(("AWS_", "CDK_"))
+    }

@@ -104,7 +104,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
     """An emulation on a free port, for this process's boto3 too, that is gone when the tests are."""
     folder = tmp_path_factory.mktemp("journey")
-    with emulation(folder, OFFLINE, more={}) as own:
+    with emulation(folder, OFFLINE) as own:
         yield Journey(server=own.server, cdk=own.cdk, folder=folder)
 
 

@@ -12,12 +12,12 @@ from cohost import local
 from local_aws.demo.cdk import Cdk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
-# CloudFormation's default rules take 3 s of CPU at each synth. The main job has them applied, as `make check` and
-# tests/infrastructure have for every catalog of the project (aws-cdk-lib: synthesis-validation.js).
+# CloudFormation's default rules take 3 s of CPU at each synth (aws-cdk-lib: synthesis-validation.js). `make check` and
+# tests/infrastructure/test_app.py have them applied to the catalogs' templates.
 QUICK: Final = {"CDK_VALIDATION": "false"}
 
 
@@ -31,13 +31,8 @@ class Emulation:
 
 
 @contextlib.contextmanager
-def emulation(
-    folder: Path, catalog: Path, hub: Sequence[Path] = (), *, more: Mapping[str, str] = QUICK
-) -> Iterator[Emulation]:
-    """Run an emulation, for this process's boto3 and cohost too; it is gone when the block ends.
-
-    `more` is what cdk's environment has beside the emulation.
-    """
+def emulation(folder: Path, catalog: Path, hub: Sequence[Path] = ()) -> Iterator[Emulation]:
+    """Run an emulation, for this process's boto3 and cohost too; it is gone when the block ends."""
     state = folder / "state"
     server = local.start(port=0, state=state, catalog=catalog, hub=hub)
     environment = server.environment()
@@ -47,7 +42,7 @@ def emulation(
         for name, value in environment.items():
             patch.setenv(name, value)
         try:
-            cdk = Cdk(environment={**environment, **more}, out=folder / "cdk")
+            cdk = Cdk(environment={**environment, **QUICK}, out=folder / "cdk")
             yield Emulation(server=server, cdk=cdk, folder=folder)
         finally:
             local.stop(state)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from emulation import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,9 @@ PLOTS = """[...document.querySelectorAll('.plot')].map(plot => ({
 
 
 def environment() -> dict[str, str]:
-    """This environment without what would lead a load test elsewhere."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("COHOST_", "LOCUST_", "AWS_"))}
+    """This environment without what would lead a load test elsewhere, and with quick synths."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("COHOST_", "LOCUST_", "AWS_"))}
+    return {**own, **QUICK}
 
 
 @pytest.fixture

@@ -58,6 +58,8 @@ def test_real_account_is_out_of_reach(project: Path, monkeypatch: pytest.MonkeyP
     """A profile in the user's shell never leads a demo to a real account."""
     monkeypatch.setenv("AWS_PROFILE", "production")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "secret")
+    monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "999999999999")
+    monkeypatch.setenv("CDK_VALIDATION", "false")
     fake_cdk(project, "env")
 
     text = Cdk(environment={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, out=project / "out").diff(project / "c.yaml")
@@ -65,6 +67,8 @@ def test_real_account_is_out_of_reach(project: Path, monkeypatch: pytest.MonkeyP
     assert "AWS_ENDPOINT_URL=http://127.0.0.1:1" in text
     assert "AWS_PROFILE" not in text
     assert "AWS_SESSION_TOKEN" not in text
+    assert "999999999999" not in text
+    assert "CDK_VALIDATION=false" in text
 
 
 def test_catalog_and_output_folder_reach_the_app(project: Path) -> None:
