@@ -12,9 +12,9 @@ BIN := $(CURDIR)/.venv/bin
 # The interpreter is the machine's own: a download of another would surprise on a machine without a network.
 export UV_PYTHON_DOWNLOADS := never
 # Images of containers often say not to write bytecode. Hundreds of processes would then compile the same packages anew,
-# which takes longer than what they are started for; so it is kept, beside the packages and away from the sources.
+# which takes longer than what they are started for; so it is kept, away from the sources.
 unexport PYTHONDONTWRITEBYTECODE
-export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/bytecode
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.bytecode
 export PATH := $(BIN):$(CURDIR)/node_modules/.bin:$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export CDK_DISABLE_CLI_TELEMETRY := 1
@@ -113,7 +113,7 @@ docs: setup ## Build the documentation as a site into site/
 	mkdocs build --strict --quiet
 
 clean: ## Remove what was built and installed here
-	rm -rf .venv .uv node_modules cdk.out .cohost .mypy_cache .pytest_cache .ruff_cache .hypothesis site
+	rm -rf .venv .uv .bytecode node_modules cdk.out .cohost .mypy_cache .pytest_cache .ruff_cache .hypothesis site
 
 .PHONY: .python-there .node-there .uv-there .browser-there
 .python-there:
