@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import httpx
 import pytest
 import yaml
 from emulation import emulation
+from waits import wait_for
 
 from cohost.catalog import load_catalog
 from cohost.client import CohostClient
@@ -23,7 +23,7 @@ from local_aws.demo.cdk import STACK
 from local_aws.demo.leftovers import find_leftovers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from cohost.local import LocalServer
     from local_aws.demo.cdk import Cdk
@@ -106,14 +106,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZeroJourney]:
         yield made
 
 
-def wait_for(condition: Callable[[], Any]) -> None:
-    """Wait until a condition holds; fails the test if it does not in time."""
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.1)
-
-
 def test_a_deploy_starts_one_copy_that_serves_all_models(job: ZeroJourney) -> None:
     """A component cannot be created with none; every model answers through the same client as elsewhere."""
     job.cdk.bootstrap()
@@ -128,8 +120,8 @@ def test_a_deploy_starts_one_copy_that_serves_all_models(job: ZeroJourney) -> No
 def test_idle_time_ends_the_copy_and_then_the_instance(job: ZeroJourney) -> None:
     """Without a call for the catalog's idle minutes nothing is left that bills by the hour."""
     job.run_at(FAST)
-    wait_for(lambda: job.copies() == 0)
-    wait_for(lambda: job.instances() == 0)
+    wait_for(lambda: job.copies() == 0, limit_s=120)
+    wait_for(lambda: job.instances() == 0, limit_s=120)
     job.run_at(SLOW)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import httpx
 import psutil
+import waits
 from botocore.config import Config
 from starlette.requests import Request
 from starlette.responses import Response
@@ -77,6 +77,7 @@ class FakeSageMaker:
 
 # What a loaded machine may take; a condition that holds costs nothing of it.
 LIMIT_S = 120
+wait_for = partial(waits.wait_for, limit_s=LIMIT_S)
 
 
 class FrontDoor:
@@ -133,14 +134,6 @@ class FrontDoor:
 def session() -> Any:
     """One session for all tests: it keeps the services' models, which take long to read."""
     return boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
-
-
-def wait_for(condition: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
-    """Wait until a condition holds; fails the test if it does not in time."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager

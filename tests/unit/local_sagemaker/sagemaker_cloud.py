@@ -8,12 +8,13 @@ import io
 import json
 import tarfile
 import threading
-import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import httpx
+import waits
 from botocore.config import Config
 from fake_lmi import FakeFactory, Gate, Listener
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from local_aws.scaling.clock import Clock
 
+# Statuses here last for some hundredths of a second.
+wait_for = partial(waits.wait_for, pause_s=0.01)
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
 IMAGE = f"763104351884.dkr.ecr.{REGION}.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
@@ -281,11 +284,3 @@ def archive(files: dict[str, str]) -> bytes:
             member.size = len(text.encode())
             tar.addfile(member, io.BytesIO(text.encode()))
     return buffer.getvalue()
-
-
-def wait_for(condition: Callable[[], Any], limit_s: float = 60) -> None:
-    """Wait until a condition holds; fails the test if it does not in time."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)

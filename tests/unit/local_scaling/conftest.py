@@ -6,12 +6,12 @@ import functools
 import io
 import tarfile
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from fake_lmi import FakeFactory
+from waits import wait_for
 
 from local_aws.sagemaker import SageMaker
 from local_aws.sagemaker import Settings as SageMakerSettings
@@ -28,14 +28,6 @@ IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26
 def describe(clients: Clients) -> Any:
     """The component's description."""
     return clients.get("sagemaker").describe_inference_component(InferenceComponentName="c")
-
-
-def wait_for(condition: Callable[[], Any], limit_s: float = 60) -> None:
-    """Wait until a condition holds; fails the test if it does not in time."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.05)
 
 
 # moto's state belongs to the process: a front door that outlived its file would go on publishing metrics among those of

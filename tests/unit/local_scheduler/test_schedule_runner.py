@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
+from waits import wait_for
 
 from local_aws.scheduler import Scheduler
 from local_aws.scheduler.targets import TargetError, check_target
@@ -252,20 +252,13 @@ def test_fault_of_one_look_does_not_end_the_watch(watch: Watch, caplog: pytest.L
     watch.scheduler.start()
     try:
         watch.scheduler.watch("us-east-1")
-        _wait_for(lambda: not watch.world.faults)
+        wait_for(lambda: not watch.world.faults)
         watch.world.schedules["a"] = schedule("rate(1 hour)")
         watch.scheduler.watch("us-east-1")
-        _wait_for(lambda: watch.world.calls)
+        wait_for(lambda: watch.world.calls)
     finally:
         watch.scheduler.stop()
     assert "no such page" in caplog.text
-
-
-def _wait_for(condition: Callable[[], object], limit_s: float = 60) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,17 @@ def test_interrupted_push_goes_on(pusher: MakePusher, model: Path, s3: S3Client,
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=BUCKET)
 
 
-def test_half_an_upload_is_not_taken_for_whole(pusher: MakePusher, s3: S3Client, requests: Requests) -> None:
-    """The manifest is written last, so until then nothing says that the revision is there."""
+def push_half(pusher: MakePusher, requests: Requests) -> None:
+    """Stop a push when all parts are there and S3 is to put them together."""
     requests.stop("CompleteMultipartUpload", 1)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", entry_of())
     requests.go_on()
+
+
+def test_half_an_upload_is_not_taken_for_whole(pusher: MakePusher, s3: S3Client, requests: Requests) -> None:
+    """The manifest is written last, so until then nothing says that the revision is there."""
+    push_half(pusher, requests)
     store = WeightsStore(s3, BUCKET)
     assert store.manifest(REVISION) is None
     (stored,) = store.revisions()
@@ -96,10 +101,7 @@ def test_parts_of_other_content_are_sent_again(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
     """Parts are compared by checksum, so a file that changed between two attempts is never mixed."""
-    requests.stop("CompleteMultipartUpload", 1)
-    with pytest.raises(KeyboardInterrupt):
-        pusher().push("nli", entry_of())
-    requests.go_on()
+    push_half(pusher, requests)
     changed = bytearray(safetensors(6 * MIB))
     changed[11 * MIB // 2] = 0
     (model / "model.safetensors").write_bytes(changed)
@@ -114,10 +116,7 @@ def test_resumed_upload_of_other_content_says_what_it_holds(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
     """S3 keeps the metadata that an upload was begun with, so content that changed since needs its own."""
-    requests.stop("CompleteMultipartUpload", 1)
-    with pytest.raises(KeyboardInterrupt):
-        pusher().push("nli", entry_of())
-    requests.go_on()
+    push_half(pusher, requests)
     changed = safetensors(6 * MIB, b"x")
     (model / "model.safetensors").write_bytes(changed)
 
