@@ -43,28 +43,30 @@ def bodies_of(case: Case, texts: list[str]) -> list[bytes]:
     ]
 
 
-async def register(url: str, name: str, folder: Path) -> None:
+async def register(container: Container, name: str, folder: Path) -> None:
     """Loads a model."""
-    client = Client(url)
+    client = Client(container)
     status, body = await client.post("/models", json.dumps({"model_name": name, "url": str(folder)}).encode())
     client.close()
     if status != 200:  # noqa: PLR2004 - OK
         raise RuntimeError(f"{name}: {body.decode()}")
 
 
-async def measure(url: str, name: str, case: Case, bodies: list[bytes], seconds: float) -> Sample:
+async def measure(container: Container, name: str, case: Case, bodies: list[bytes], seconds: float) -> Sample:
     """One handler's turn at a case, with the passes that it took where it counts them."""
-    before = None if name == STOCK else await counters(url, name)
-    sample = await load(url, name, bodies, items=case.items, clients=case.clients, seconds=seconds, calls=case.calls)
+    before = None if name == STOCK else await counters(container, name)
+    sample = await load(
+        container, name, bodies, items=case.items, clients=case.clients, seconds=seconds, calls=case.calls
+    )
     if before is not None:
-        after = await counters(url, name)
+        after = await counters(container, name)
         sample.passes = after["passes"] - before["passes"]
         sample.sequences = after["sequences"] - before["sequences"]
     return sample
 
 
 async def compare(
-    url: str, names: list[str], case: Case, texts: list[str], options: argparse.Namespace
+    container: Container, names: list[str], case: Case, texts: list[str], options: argparse.Namespace
 ) -> dict[str, Sample]:
     """All handlers at a case, in turns. Crowds have one turn each, since their first and last passes are half empty."""
     bodies = bodies_of(case, texts)
@@ -72,7 +74,7 @@ async def compare(
     rounds = options.rounds if case.clients == ALONE else 1
     for _ in range(rounds):
         for name in names:
-            samples[name].add(await measure(url, name, case, bodies, options.seconds / rounds))
+            samples[name].add(await measure(container, name, case, bodies, options.seconds / rounds))
     return samples
 
 
@@ -147,9 +149,9 @@ async def run(options: argparse.Namespace) -> dict[Case, dict[str, Sample]]:
         )
         try:
             for name, model in folders.items():
-                await register(container.url, name, model)
+                await register(container, name, model)
             for case in CASES:
-                results[case] = await compare(container.url, list(folders), case, texts, options)
+                results[case] = await compare(container, list(folders), case, texts, options)
                 report(case, results[case])
         finally:
             await container.stop()

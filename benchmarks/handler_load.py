@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from local_aws.lmi import Container
+
 PERCENT = 100
 OK = 200
 LEAST_CALLS = 3
@@ -61,8 +63,9 @@ class Sample:
 class Client:
     """One connection that stays open. Its own few lines of HTTP, since the machine's cores are the server's too."""
 
-    def __init__(self, url: str) -> None:
-        self._host, self._port = urlsplit(url).hostname, urlsplit(url).port
+    def __init__(self, container: Container) -> None:
+        self._host, self._port = urlsplit(container.url).hostname, urlsplit(container.url).port
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in container.headers.items())
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: bytes, headers: str = "") -> tuple[int, bytes]:
@@ -70,8 +73,8 @@ class Client:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-        writer.write(f"{head}{headers}\r\n".encode() + body)
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n{self._headers}{headers}\r\n".encode() + body)
         lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
         fields = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
         answer = await reader.readexactly(int(fields["content-length"]))
@@ -86,9 +89,9 @@ class Client:
             self._streams = None
 
 
-async def counters(url: str, model: str) -> dict[str, Any]:
+async def counters(container: Container, model: str) -> dict[str, Any]:
     """The batching handler's sums."""
-    client = Client(url)
+    client = Client(container)
     status, body = await client.post(f"/models/{model}/invoke", b"{}", "cohost-counters: true\r\n")
     client.close()
     if status != OK:
@@ -98,7 +101,14 @@ async def counters(url: str, model: str) -> dict[str, Any]:
 
 
 async def load(
-    url: str, model: str, bodies: Sequence[bytes], *, items: int, clients: int, seconds: float, calls: int | None = None
+    container: Container,
+    model: str,
+    bodies: Sequence[bytes],
+    *,
+    items: int,
+    clients: int,
+    seconds: float,
+    calls: int | None = None,
 ) -> Sample:
     """Sends bodies of `items` texts each, over and over, from so many clients: `calls` in all, or for so many seconds.
 
@@ -113,7 +123,7 @@ async def load(
     end = started + (seconds if calls is None else MOST_SECONDS)
 
     async def run() -> None:
-        client = Client(url)
+        client = Client(container)
         for number in numbers:
             if time.perf_counter() >= end and (calls is not None or number >= LEAST_CALLS * clients):
                 break

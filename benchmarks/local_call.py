@@ -31,6 +31,7 @@ import psutil
 from botocore.config import Config
 
 from cohost import local
+from local_aws.lmi import TOKEN_HEADER, address_of
 from local_aws.lmi.handler_api import Input, Output
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Served:
     url: str
     pid: int
     container_url: str
+    container_headers: dict[str, str]
     container_pid: int
     model_id: str
 
@@ -123,12 +125,15 @@ def _deploy(url: str, pid: int) -> Served:
     _client("sagemaker-runtime", url).invoke_endpoint(**CALL)["Body"].read()
     snapshot = httpx.get(f"{url}/_cohost/endpoints", trust_env=False).json()
     instance = snapshot["endpoints"][0]["variants"][0]["instances"][0]
-    connections = psutil.Process(instance["pid"]).net_connections("tcp")
-    port = next(c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN)
+    address = address_of(instance["pid"])
+    if address is None:
+        raise RuntimeError("the container has ended")
+    container_url, token = address
     return Served(
         url=url,
         pid=pid,
-        container_url=f"http://127.0.0.1:{port}",
+        container_url=container_url,
+        container_headers={TOKEN_HEADER: token},
         container_pid=instance["pid"],
         model_id=instance["models"][0]["model_id"],
     )
@@ -142,7 +147,9 @@ def _print_layers(served: Served, calls: int, rounds: int) -> float:
         layers: dict[str, Callable[[], object]] = {
             "handler": _handler(),
             "container": _http(
-                served.container_url, f"/models/{served.model_id}/invoke", {"Content-Type": "text/plain"}
+                served.container_url,
+                f"/models/{served.model_id}/invoke",
+                {"Content-Type": "text/plain", **served.container_headers},
             ),
             "front door": _http(served.url, PATH, SIGNED),
             "boto3": _boto3(runtime),

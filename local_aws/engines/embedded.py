@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from local_aws.engines.engine import EngineError, Start
+from local_aws.lmi.process import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from local_aws.engines.engine import Setup
@@ -38,7 +39,8 @@ class EmbeddedEngine:
         command += ["--multi-model", "--watch-parent"]
         for hub in setup.hubs:
             command += ["--hub", str(hub)]
-        return Start(command=command, environment={"SAGEMAKER_MULTI_MODEL": "true", **setup.environment})
+        environment = {"SAGEMAKER_MULTI_MODEL": "true", **setup.environment, TOKEN_VARIABLE: setup.token}
+        return Start(command=command, environment=environment)
 
     def stop(self) -> None:
         """Its workers end with it."""

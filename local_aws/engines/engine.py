@@ -28,6 +28,7 @@ class Setup:
         models: the folder whose folders `name/model/` hold the unpacked archives.
         scratch: a folder for files that the engine itself needs.
         port: the port on 127.0.0.1.
+        token: what callers have to send (cohost/callers.py).
         environment: the catalog's container environment.
         hubs: folders of models laid out as org/name.
         weights: folder of a model's weights by model name, for those that lie on this machine.
@@ -37,6 +38,7 @@ class Setup:
     models: Path
     scratch: Path
     port: int
+    token: str
     environment: Mapping[str, str]
     hubs: Sequence[Path]
     weights: Mapping[str, Path]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from cohost.catalog import Catalog
     from local_aws.engines.engine import Engine, Setup
+    from local_aws.engines.report import Server
 
 _LOAD_TIMEOUT_S = 1800.0
 
@@ -63,9 +64,9 @@ def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
             (folder / file).write_bytes(content)
 
 
-def load_models(url: str, models: Mapping[str, str]) -> list[Loaded]:
+def load_models(server: Server, models: Mapping[str, str]) -> list[Loaded]:
     """Have a server load models (name → folder as the server sees it), one after another, as an endpoint does."""
-    with httpx.Client(base_url=url, timeout=_LOAD_TIMEOUT_S, trust_env=False) as client:
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=_LOAD_TIMEOUT_S, trust_env=False) as client:
         return [_load(client, name, folder) for name, folder in models.items()]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from cohost.callers import TOKEN_HEADER
 from cohost.instances import INSTANCES
 from local_aws.engines.engine import EngineError
 from local_aws.engines.gpu import Gpu, gpus, memory_by_process
@@ -23,14 +24,21 @@ _PAGE = 100
 class Server:
     """A server to report on: its address, and the process (or Docker container) that it is.
 
-    `instance_type` is what the models are going to run on, None where nobody has said.
+    `token` is what it wants of its callers (cohost/callers.py); no report shows it. `instance_type` is what the models
+    are going to run on, None where nobody has said.
     """
 
     name: str
     url: str
     pid: int
+    token: str = field(repr=False)
     container: str | None = None
     instance_type: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that every request needs."""
+        return {TOKEN_HEADER: self.token}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +75,10 @@ class Report:
 
     def content(self) -> dict[str, Any]:
         """The report as JSON values."""
+        content = asdict(self)
+        del content["server"]["token"]
         return {
-            **asdict(self),
+            **content,
             "resident_mb": self.resident_mb,
             "gpu_mb": self.gpu_mb,
             "fits": not self.faults,
@@ -93,7 +103,7 @@ def report_on(server: Server) -> Report:
 
 def _ask(server: Server) -> tuple[list[ModelState], str]:
     try:
-        with httpx.Client(base_url=server.url, timeout=_TIMEOUT_S, trust_env=False) as client:
+        with httpx.Client(base_url=server.url, headers=server.headers, timeout=_TIMEOUT_S, trust_env=False) as client:
             counters = client.get("/_cohost/metrics")
             models = [_state(client, listed) for listed in _listed(client)]
             return models, counters.text if counters.is_success else ""

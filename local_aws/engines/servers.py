@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import psutil
 
 from cohost import local
 from local_aws.engines.engine import EngineError
 from local_aws.engines.report import Server
 from local_aws.engines.serving import recorded_server
+from local_aws.lmi import address_of
 from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 
 if TYPE_CHECKING:
@@ -43,20 +43,12 @@ def _instances(snapshot: Mapping[str, Any]) -> Iterator[Server]:
             for instance in variant["instances"]:
                 # The containers of inference components are copies on an instance.
                 for container in instance.get("copies", [instance]):
-                    if container["ready"] and (url := _listening_at(container["pid"])) is not None:
+                    if container["ready"] and (address := address_of(container["pid"])) is not None:
+                        url, token = address
                         yield Server(
                             name=f"{endpoint['name']}/{variant['name']}/{container['id']}",
                             url=url,
+                            token=token,
                             pid=container["pid"],
                             instance_type=variant["instance_type"],
                         )
-
-
-def _listening_at(pid: int) -> str | None:
-    """Where a process of this user listens; None when it has ended."""
-    try:
-        connections = psutil.Process(pid).net_connections("tcp")
-    except psutil.Error:
-        return None
-    ports = [connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN]
-    return f"http://127.0.0.1:{ports[0]}" if ports else None

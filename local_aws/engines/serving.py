@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from cohost.callers import new_token, write_private
 from cohost.images import image_uri
 from cohost.local import check_port
 from local_aws.engines.engine import EngineError, Setup
@@ -66,6 +67,7 @@ def setup_for(catalog: Catalog, *, state: Path, port: int, hubs: Sequence[Path],
         models=folder / "models",
         scratch=folder,
         port=port or _free_port(),
+        token=new_token(),
         environment=catalog.endpoint.environment,
         hubs=[hub.resolve() for hub in hubs],
         weights=local_weights(catalog, hubs),
@@ -90,12 +92,13 @@ def running(engine: Engine, catalog: Catalog, setup: Setup, *, start_timeout_s: 
             name=engine.name,
             url=f"http://127.0.0.1:{setup.port}",
             pid=process.pid,
+            token=setup.token,
             container=engine.container,
             instance_type=catalog.endpoint.instance_type,
         )
         _wait_until_up(process, server, log, start_timeout_s)
-        state_file.write_text(json.dumps(asdict(server)))
-        loads = load_models(server.url, {name: engine.model_url(setup, name) for name in catalog.models})
+        write_private(state_file, json.dumps(asdict(server)))
+        loads = load_models(server, {name: engine.model_url(setup, name) for name in catalog.models})
         yield Served(server=server, loads=loads, report=report_on(server))
     finally:
         state_file.unlink(missing_ok=True)
@@ -146,7 +149,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], server: Server, log: Path, 
             msg = f"the {server.name} engine ended with exit code {process.returncode}: {said}; fix: see {log}"
             raise EngineError(msg)
         with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{server.url}/ping", timeout=2, trust_env=False).is_success:
+            if httpx.get(f"{server.url}/ping", headers=server.headers, timeout=2, trust_env=False).is_success:
                 return
         time.sleep(_POLL_S)
     msg = f"the {server.name} engine did not answer within {limit_s:g} s; fix: see {log}, or give it longer"

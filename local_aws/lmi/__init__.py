@@ -4,6 +4,7 @@
 server rest on recorded exchanges (tests/data/djl_vectors) and on its public source, "DJL Serving 0.36.0".
 """
 
-from local_aws.lmi.process import Container, ContainerError
+from cohost.callers import TOKEN_HEADER
+from local_aws.lmi.process import Container, ContainerError, address_of
 
-__all__ = ["Container", "ContainerError"]
+__all__ = ["TOKEN_HEADER", "Container", "ContainerError", "address_of"]

@@ -9,7 +9,9 @@ import os
 import sys
 from pathlib import Path
 
+from cohost.callers import TOKEN_HEADER, new_token
 from local_aws import hub
+from local_aws.lmi.process import TOKEN_VARIABLE
 from local_aws.lmi.server import ServerSettings, serve
 
 
@@ -19,6 +21,7 @@ def main() -> int:
     logging.basicConfig(stream=sys.stderr, format="container %(levelname)s %(message)s", level="INFO")
     settings = ServerSettings(
         port=options.port,
+        token=_token(tell=options.ready_file is None),
         model_store=options.model_store,
         multi_model=options.multi_model,
         hub_roots=options.hub or hub.default_roots(),
@@ -32,6 +35,16 @@ def main() -> int:
         return asyncio.run(serve(settings))
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 0
+
+
+def _token(*, tell: bool) -> str:
+    """The token that callers have to send: the starter's, taken out of the environment before workers inherit it."""
+    if (given := os.environ.pop(TOKEN_VARIABLE, "")) != "":
+        return given
+    token = new_token()
+    if tell:
+        sys.stderr.write(f"callers have to send this header: {TOKEN_HEADER}: {token}\n")
+    return token
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--hub", type=Path, action="append", help="folder of org/name model folders; may be repeated (default: ours)"
     )
-    parser.add_argument("--ready-file", type=Path, help='file to write {"port", "pid"} to once it listens')
+    parser.add_argument("--ready-file", type=Path, help='file to write {"port", "pid", "token"} to once it listens')
     parser.add_argument(
         "--memory-mb", type=int, help="memory that models may take (default: what the machine has free)"
     )

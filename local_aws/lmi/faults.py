@@ -3,6 +3,7 @@
 Fault
 ├── BadRequest              400  (AlreadyRegistered 409)
 ├── TranslateFault          400  a batch of answers that does not fit its requests
+├── Forbidden               403  ours: a caller that does not hold the token of this start
 ├── ModelNotFound           404
 ├── ResourceNotFound        404
 ├── MethodNotAllowed        405
@@ -61,6 +62,13 @@ class TranslateFault(Fault):
 
     status = 400
     kind = "TranslateException"
+
+
+class Forbidden(Fault):
+    """A web page, or a program that does not hold the token of this start. The real server asks nobody for one."""
+
+    status = 403
+    kind = "AccessDeniedException"
 
 
 class ModelNotFound(Fault):

@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 import httpx
+import psutil
 
+from cohost.callers import TOKEN_HEADER, new_token
 from cohost.errors import LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _ROOT = Path(__file__).resolve().parents[2]
+TOKEN_VARIABLE = "COHOST_CONTAINER_TOKEN"  # noqa: S105 - a variable's name
 _READY = "ready.json"
+_READY_OPTION = "--ready-file"
 _POLL_S = 0.02
 _TERM_GRACE_S = 5.0
 
@@ -32,17 +36,20 @@ class ContainerError(LocalError):
 class Container:
     """A running LMI container: `url` answers DJL Serving's HTTP API, `pid` is the server process.
 
+    It answers to those alone who send `headers`, which hold the token of this start.
+
     The child ends when this process does, also after `kill -9`: it reads a pipe on its standard input whose only
     writer is this process, and the system closes that on any death. A parent-death signal would not do, since Linux
     sends it when the *thread* that started the child ends.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str, folder: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, url: str, token: str, folder: Path) -> None:
         self.url = url
+        self.token = token
         self.pid = process.pid
         self._process = process
         self._folder = folder
-        self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=5.0)
+        self._client = httpx.AsyncClient(base_url=url, headers=self.headers, trust_env=False, timeout=5.0)
         self._stopping = asyncio.Lock()
 
     @classmethod
@@ -67,7 +74,8 @@ class Container:
         """
         folder = Path(tempfile.mkdtemp(prefix="lmi-"))
         command = _command(model_store, folder, hub_roots, multi_model=multi_model, memory_mb=memory_mb)
-        process = await _spawn(command, log_file, environment or {})
+        token = new_token()
+        process = await _spawn(command, log_file, {**(environment or {}), TOKEN_VARIABLE: token})
         try:
             port = await asyncio.wait_for(_listening_port(process, folder, log_file), start_timeout_s)
         except BaseException as error:
@@ -77,7 +85,12 @@ class Container:
                 msg = f"the container did not listen within {start_timeout_s:g} s; see {log_file}"
                 raise ContainerError(msg) from None
             raise
-        return cls(process, f"http://127.0.0.1:{port}", folder)
+        return cls(process, f"http://127.0.0.1:{port}", token, folder)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that every request needs."""
+        return {TOKEN_HEADER: self.token}
 
     @property
     def alive(self) -> bool:
@@ -106,12 +119,25 @@ class Container:
             _remove(self._folder)
 
 
+def address_of(pid: int) -> tuple[str, str] | None:
+    """The URL and the token of a running container of this user; None for every other process.
+
+    Both stand in the file that it was told to write when it listens, which its user alone can read.
+    """
+    try:
+        arguments = psutil.Process(pid).cmdline()
+        ready = json.loads(Path(arguments[arguments.index(_READY_OPTION) + 1]).read_text())
+    except (psutil.Error, OSError, ValueError, IndexError):
+        return None
+    return f"http://127.0.0.1:{ready['port']}", ready["token"]
+
+
 def _command(
     model_store: Path, folder: Path, hub_roots: Sequence[Path], *, multi_model: bool, memory_mb: int | None
 ) -> list[str]:
     command = [sys.executable, "-m", "local_aws.lmi", "--port", "0", "--model-store", str(model_store)]
     command += ["--multi-model" if multi_model else "--no-multi-model", "--watch-parent"]
-    command += ["--ready-file", str(folder / _READY), "--cache", str(folder)]
+    command += [_READY_OPTION, str(folder / _READY), "--cache", str(folder)]
     for root in hub_roots:
         command += ["--hub", str(root)]
     if memory_mb is not None:

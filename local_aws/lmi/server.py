@@ -16,16 +16,20 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from cohost.callers import Guard, write_private
 from local_aws.hub import Hub
 from local_aws.lmi.app import LmiApp
-from local_aws.lmi.faults import Fault
+from local_aws.lmi.faults import Fault, Forbidden
 from local_aws.lmi.fork_server import ForkServer
 from local_aws.lmi.http_protocol import LmiHttpProtocol
 from local_aws.lmi.model_store import startup_models
 from local_aws.lmi.registry import Registry
+from local_aws.lmi.replies import fault_reply, new_request_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+
+    from starlette.types import Send
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +43,13 @@ class ServerSettings:
     """How to run a container; `port` 0 takes a free one, `memory_mb` None the machine's free memory.
 
     `cache` is the folder for unpacked files (None: one of the container's own); it is removed at the end.
+    `token` is what callers on the port have to send (cohost/callers.py).
     `wait_model_loading` says whether to listen only once the models of the store are loaded.
     """
 
     host: str = "127.0.0.1"
     port: int
+    token: str
     model_store: Path
     multi_model: bool
     hub_roots: Sequence[Path]
@@ -102,7 +108,7 @@ class _Server(uvicorn.Server):
     ) -> None:
         super().__init__(
             uvicorn.Config(
-                LmiApp(registry),
+                Guard(LmiApp(registry), settings.token, _refuse),
                 http=LmiHttpProtocol,
                 ws="none",
                 lifespan="off",
@@ -148,7 +154,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self._settings.ready_file is not None and self.started:
-            _write_ready(self._settings.ready_file, self._listener.getsockname()[1])
+            _write_ready(self._settings.ready_file, self._listener.getsockname()[1], self._settings.token)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # uvicorn raises the signal again when it has shut down, so this is the last chance to clean up.
@@ -169,8 +175,9 @@ class _Server(uvicorn.Server):
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), read)
 
 
-def _write_ready(file: Path, port: int) -> None:
-    """Appears at once and whole, so that whoever waits for the file can read it."""
-    partial = file.with_name(f"{file.name}.partial")
-    partial.write_text(json.dumps({"port": port, "pid": os.getpid()}))
-    partial.replace(file)
+async def _refuse(reason: str, send: Send) -> None:
+    await fault_reply(Forbidden(reason)).send(send, new_request_id(None), close=True)
+
+
+def _write_ready(file: Path, port: int, token: str) -> None:
+    write_private(file, json.dumps({"port": port, "pid": os.getpid(), "token": token}))

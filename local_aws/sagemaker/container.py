@@ -26,6 +26,10 @@ class ContainerProcess(Protocol):
         """Where it listens, `http://127.0.0.1:port`."""
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """What every request to it has to send besides: the token of its start."""
+
+    @property
     def pid(self) -> int:
         """Its process id."""
 
@@ -57,8 +61,9 @@ class StartContainer(Protocol):
 class ContainerApi:
     """The requests that SageMaker makes to a container. Each may raise httpx.TransportError."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient, invocation_timeout_s: float) -> None:
-        self._url = url
+    def __init__(self, container: ContainerProcess, client: httpx.AsyncClient, invocation_timeout_s: float) -> None:
+        self._url = container.url
+        self._headers = dict(container.headers)
         self._client = client
         self._invocation_timeout = httpx.Timeout(invocation_timeout_s, connect=_CONNECT_TIMEOUT_S)
         # Loading has no limit here: its caller ends it when the time for fetching and loading together is up.
@@ -67,7 +72,7 @@ class ContainerApi:
     async def ping(self) -> bool:
         """Whether the container says that it is healthy."""
         try:
-            answer = await self._client.get(f"{self._url}/ping", timeout=_PING_TIMEOUT_S)
+            answer = await self._client.get(f"{self._url}/ping", headers=self._headers, timeout=_PING_TIMEOUT_S)
         except httpx.TransportError:
             return False
         return answer.status_code == httpx.codes.OK
@@ -77,17 +82,19 @@ class ContainerApi:
         return await self._client.post(
             f"{self._url}/models",
             json={"model_name": model_id, "url": str(folder)},
-            headers={"X-Amzn-SageMaker-Target-Model": target},
+            headers={"X-Amzn-SageMaker-Target-Model": target, **self._headers},
             timeout=self._load_timeout,
         )
 
     async def unload(self, model_id: str) -> httpx.Response:
         """Ask for a model to be unloaded."""
-        return await self._client.delete(f"{self._url}/models/{model_id}", timeout=self._load_timeout)
+        return await self._client.delete(
+            f"{self._url}/models/{model_id}", headers=self._headers, timeout=self._load_timeout
+        )
 
     async def invoke(self, model_id: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """Pass a call on, to a loaded model or (None) to the one model of a single-model container."""
         path = "/invocations" if model_id is None else f"/models/{model_id}/invoke"
         return await self._client.post(
-            f"{self._url}{path}", content=body, headers=dict(headers), timeout=self._invocation_timeout
+            f"{self._url}{path}", content=body, headers={**headers, **self._headers}, timeout=self._invocation_timeout
         )

@@ -181,7 +181,7 @@ class Replica:
             start_timeout_s=plan.startup_timeout_s,
         )
         self._log.note(f"container started, process {self._container.pid}")
-        self._api = ContainerApi(self._container.url, host.http, host.settings.invocation_timeout_s)
+        self._api = ContainerApi(self._container, host.http, host.settings.invocation_timeout_s)
         if plan.multi_model and plan.model_data is not None:
             self.cache = ModelCache(
                 api=self._api,

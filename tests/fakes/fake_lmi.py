@@ -13,9 +13,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from uvicorn.server import ServerState
 
+from cohost.callers import TOKEN_HEADER, Guard
+
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
+
+    from cohost.callers import Send
 
 
 class Listener:
@@ -91,6 +95,7 @@ class FakeContainer:
         self.alive = True
         self.healthy = True
         self.url = ""
+        self.headers = {TOKEN_HEADER: "the fake's token"}
         self._loading = 0
         self._listener: Listener | None = None
 
@@ -103,7 +108,7 @@ class FakeContainer:
             Route("/models/{name}/invoke", self._invoke, methods=["POST"]),
             Route("/invocations", self._invoke_single, methods=["POST"]),
         ]
-        self._listener = Listener(Starlette(routes=routes))
+        self._listener = Listener(Guard(Starlette(routes=routes), self.headers[TOKEN_HEADER], _refuse))
         self.url = await self._listener.start()
         self.log("listening")
 
@@ -239,6 +244,11 @@ class FakeFactory:
         await container.start()
         self.started.append(container)
         return container
+
+
+async def _refuse(reason: str, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 403, "headers": []})
+    await send({"type": "http.response.body", "body": reason.encode()})
 
 
 def _models(store: Path) -> dict[str, Path]:

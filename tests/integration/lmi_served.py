@@ -55,7 +55,9 @@ class Served:
             memory_mb=memory_mb,
         )
         self.container = runner.run(start)
-        self.client = httpx.AsyncClient(base_url=self.container.url, timeout=60, trust_env=False)
+        self.client = httpx.AsyncClient(
+            base_url=self.container.url, headers=self.container.headers, timeout=60, trust_env=False
+        )
 
     def run(self, work: Any) -> Any:
         """The result of a coroutine."""

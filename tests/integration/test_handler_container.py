@@ -60,7 +60,7 @@ def write_model(folder: Path, **options: object) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     """A container with the models `minilm`, `poisoned` and `limited`, which all tests share: starting takes seconds."""
     root = tmp_path_factory.mktemp("container")
     (root / "store").mkdir()
@@ -74,19 +74,23 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         try:
             for model in models:
                 body = {"model_name": model.name, "url": str(model)}
-                loaded = httpx.post(f"{container.url}/models", json=body, timeout=60, trust_env=False)
+                loaded = httpx.post(
+                    f"{container.url}/models", json=body, headers=container.headers, timeout=60, trust_env=False
+                )
                 assert loaded.status_code == 200, loaded.text + log.read_text()
-            yield container.url
+            yield container
         finally:
             runner.run(container.stop())
 
 
-def call(url: str, scenario: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+def call(container: Container, scenario: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
     """Lets a scenario call the container."""
 
     async def run() -> None:
         limits = httpx.Limits(max_connections=64)
-        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, limits=limits) as client:
+        async with httpx.AsyncClient(
+            base_url=container.url, headers=container.headers, timeout=60, trust_env=False, limits=limits
+        ) as client:
             await scenario(client)
 
     asyncio.run(run())
@@ -97,7 +101,7 @@ async def invoke(client: httpx.AsyncClient, model: str, inputs: Any, **parameter
     return await client.post(f"/models/{model}/invoke", json={"inputs": inputs, "parameters": parameters})
 
 
-def test_each_request_has_a_status_of_its_own_on_the_wire(url: str) -> None:
+def test_each_request_has_a_status_of_its_own_on_the_wire(container: Container) -> None:
     """Good and bad requests at once: 200 with the stock handler's text, 400 and 413 with a reason, headers that ask."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
@@ -115,10 +119,10 @@ def test_each_request_has_a_status_of_its_own_on_the_wire(url: str) -> None:
         asked = await client.post("/models/minilm/invoke", json={"inputs": "a"}, headers=attributes)
         assert asked.headers["cohost-batch"].startswith("1/3 ")
 
-    call(url, scenario)
+    call(container, scenario)
 
 
-def test_clients_that_leave_do_not_hold_others_up(url: str) -> None:
+def test_clients_that_leave_do_not_hold_others_up(container: Container) -> None:
     """Half of the clients close their connections while their requests wait; the other half is answered."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
@@ -132,10 +136,10 @@ def test_clients_that_leave_do_not_hold_others_up(url: str) -> None:
         await asyncio.gather(*leaving, return_exceptions=True)
         assert (await invoke(client, "minilm", "after")).status_code == 200
 
-    call(url, scenario)
+    call(container, scenario)
 
 
-def test_a_lost_device_is_answered_and_the_worker_replaced(url: str) -> None:
+def test_a_lost_device_is_answered_and_the_worker_replaced(container: Container) -> None:
     """The request that met it gets a 503 that says so; soon another worker answers; another model notices nothing."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
@@ -150,10 +154,10 @@ def test_a_lost_device_is_answered_and_the_worker_replaced(url: str) -> None:
             await asyncio.sleep(0.1)
         assert again.status_code == 200, again.text
 
-    call(url, scenario)
+    call(container, scenario)
 
 
-def test_hundreds_of_requests_at_once_are_batched_and_none_is_lost(url: str) -> None:
+def test_hundreds_of_requests_at_once_are_batched_and_none_is_lost(container: Container) -> None:
     """Thirty-two clients: each answer belongs to its own text, in fewer passes than texts."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
@@ -175,7 +179,7 @@ def test_hundreds_of_requests_at_once_are_batched_and_none_is_lost(url: str) -> 
         assert after["sequences"] - before["sequences"] == 600
         assert after["passes"] - before["passes"] < 600
 
-    call(url, scenario)
+    call(container, scenario)
 
 
 async def counters(client: httpx.AsyncClient) -> dict[str, Any]:

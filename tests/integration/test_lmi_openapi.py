@@ -208,8 +208,9 @@ def test_no_body_breaks_the_loading_of_models(fuzzed: Served, body: bytes, kind:
 def test_no_bytes_break_the_connection_handling(fuzzed: Served, data: bytes) -> None:
     """What is no HTTP gets a 400 or a closed connection, and the next caller is served as ever."""
     address = fuzzed.client.base_url
+    token = f"Host: 127.0.0.1\r\nx-cohost-token: {fuzzed.container.token}\r\n".encode()
     with socket.create_connection((address.host, address.port or 80), timeout=ANSWERED_LATER) as connection:
-        connection.sendall(data)
+        connection.sendall(data.replace(b"Host: x\r\n", token))
         connection.shutdown(socket.SHUT_WR)
         received = b""
         while part := connection.recv(65536):

@@ -192,7 +192,9 @@ async def _replay_file(
     file: str, scenario: Scenario, container: Container, recorded: Fixture, root: Path | None
 ) -> Found:
     found: Found = {}
-    async with httpx.AsyncClient(base_url=container.url, timeout=60, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=container.url, headers=container.headers, timeout=60, trust_env=False
+    ) as client:
         if scenario.store is None:
             await _delete(client, ("*",))
         for model in scenario.loaded:
@@ -202,7 +204,7 @@ async def _replay_file(
             if group[0].index in scenario.skipped:
                 continue
             await _prepare(client, scenario, group[0])
-            answers = await replay(int(container.url.rpartition(":")[2]), group)
+            answers = await replay(int(container.url.rpartition(":")[2]), group, container.token)
             found |= {exchange.index: differences(exchange, answers[exchange.index]) for exchange in group}
     return {index: texts for index, texts in found.items() if index not in scenario.left_out}
 

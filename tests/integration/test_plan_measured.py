@@ -47,7 +47,9 @@ async def measure_workers(catalog: Catalog, folder: Path) -> dict[str, float]:
     measured: dict[str, float] = {}
     seen: set[int] = set()
     try:
-        async with httpx.AsyncClient(base_url=container.url, trust_env=False, timeout=60) as client:
+        async with httpx.AsyncClient(
+            base_url=container.url, headers=container.headers, trust_env=False, timeout=60
+        ) as client:
             for name, entry in catalog.models.items():
                 place = folder / name
                 place.mkdir()

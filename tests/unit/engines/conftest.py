@@ -35,6 +35,7 @@ def make_setup(tmp_path: Path) -> Callable[..., Setup]:
             "models": Path("/state/models"),
             "scratch": tmp_path,
             "port": 8084,
+            "token": "the-token",
             "environment": {},
             "hubs": [],
             "weights": {},

@@ -139,7 +139,7 @@ def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[
         "/models/a": _model("Healthy"),
         "/models/b": _model("FAILED"),
     }
-    report = report_on(Server(name="x", url=serve(answers), pid=os.getpid()))
+    report = report_on(Server(name="x", url=serve(answers), token="t", pid=os.getpid()))
     state = report.models[0]
     assert (state.name, state.workers, state.max_workers, state.waiting) == ("a", 1, 2, 3)
     assert report.faults == ["b is FAILED"]
@@ -156,7 +156,7 @@ def test_more_than_the_instance_has_is_a_fault(
     programs.install("docker", {"top c": {"out": "PID RSS COMMAND\n5 20971520 java\n"}})
     programs.install("nvidia-smi", {GPUS: {"out": "0, H200, 1, 143771\n"}, APPS: {"out": "5, 30000\n"}})
     url = serve({"/models?limit=100": (200, '{"models":[]}')})
-    server = Server(name="docker", url=url, pid=1, container="c", instance_type="ml.g5.xlarge")
+    server = Server(name="docker", url=url, token="t", pid=1, container="c", instance_type="ml.g5.xlarge")
     assert report_on(server).faults == [
         "processes hold 20480 MiB, ml.g5.xlarge has 16384",
         "processes hold 30000 MiB of GPU memory, ml.g5.xlarge has 22888",
@@ -167,4 +167,4 @@ def test_a_server_that_does_not_answer_is_told_as_one(programs: Programs) -> Non
     """One line with its name and address."""
     assert programs.calls == []
     with pytest.raises(EngineError, match=r"the server x at http://127.0.0.1:9 does not answer"):
-        report_on(Server(name="x", url="http://127.0.0.1:9", pid=1))
+        report_on(Server(name="x", url="http://127.0.0.1:9", token="t", pid=1))

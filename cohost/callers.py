@@ -1,0 +1,106 @@
+"""The callers that a server of this project lets in: programs of the user who started it, never a page in a browser.
+
+Whoever reaches such a server may run code on this machine: a Lambda function, a model's `model.py`. That it listens on
+127.0.0.1 keeps other machines out, but not the browser on this one, which sends requests for any page that it shows.
+Two things that a page cannot do are asked for: leave away what a browser says of it (`foreign_caller`), and send a
+token that only the user's programs know (`Guard`).
+
+Source: Fetch Metadata Request Headers (W3C), Fetch (WHATWG): "Origin header", "forbidden request-header".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+    from pathlib import Path
+
+    Message = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
+    App = Callable[[Message, Receive, Send], Awaitable[None]]
+    Refuse = Callable[[str, Send], Awaitable[None]]
+
+TOKEN_HEADER: Final = "x-cohost-token"  # noqa: S105 - a header's name
+# Of a page's own requests "same-origin" is let through, for a page that such a server hands out itself, and "none" is
+# an address that the user has typed. A page on another port of this machine is "same-site", which is not the user.
+_OWN_SITES: Final = ("none", "same-origin")
+_OWN_HOST: Final = re.compile(r"(127\.0\.0\.1|\[::1\]|([\w.-]+\.)?localhost)(:\d+)?", re.IGNORECASE | re.ASCII)
+
+
+def foreign_caller(headers: Mapping[str, str]) -> str | None:
+    """Tell why a request comes from a web page, by its headers (names in lower case); None when it does not.
+
+    No SDK sends Origin or Sec-Fetch-Site. Browsers send Origin with each POST and with each request that a page may
+    read, Sec-Fetch-Site with each request at all; and a name that merely resolves to 127.0.0.1 gives a page an origin
+    of its own there ("DNS rebinding"), but stands in Host.
+    """
+    if "origin" in headers:
+        return f"Origin {headers['origin']}: web pages may not call this server; allowed: no Origin."
+    site = headers.get("sec-fetch-site", "none")
+    if site not in _OWN_SITES:
+        return f"Sec-Fetch-Site {site}: web pages may not call this server; allowed: {', '.join(_OWN_SITES)}."
+    host = headers.get("host", "")
+    if _OWN_HOST.fullmatch(host) is None:
+        return f"Host {host}: this server answers to 127.0.0.1 and localhost only."
+    return None
+
+
+def new_token() -> str:
+    """Return a token for one start of a server: 43 random characters that need no quotes."""
+    return secrets.token_urlsafe(32)
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file that its owner alone may read; it appears at once and whole, for whoever waits for it."""
+    partial = file.with_name(f"{file.name}.partial")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+        opened.write(text)
+    partial.replace(file)
+
+
+class Guard:
+    """An ASGI application in front of another, which sees the requests that hold `token` and come from no web page.
+
+    Requests over a Unix socket are let through as they are: whoever may open the socket's file is the user. The
+    application behind never sees the token's header.
+    """
+
+    def __init__(self, app: App, token: str, refuse: Refuse) -> None:
+        """Guard `app`; `refuse(reason, send)` answers the requests that it is not to see, before their body is read."""
+        self._app = app
+        self._token = token.encode()
+        self._refuse = refuse
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Pass one request on, or refuse it."""
+        reason = None if _over_unix_socket(scope) else self._reason(scope["headers"])
+        if reason is not None:
+            await self._refuse(reason, send)
+            return
+        kept = [(name, value) for name, value in scope["headers"] if name != TOKEN_HEADER.encode()]
+        await self._app({**scope, "headers": kept}, receive, send)
+
+    def _reason(self, fields: Iterable[tuple[bytes, bytes]]) -> str | None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in fields}
+        foreign = foreign_caller(headers)
+        if foreign is not None:
+            return foreign
+        sent = headers.get(TOKEN_HEADER, "").encode("latin-1")
+        if secrets.compare_digest(sent, self._token):
+            return None
+        return (
+            f"{TOKEN_HEADER}: {'not the token of this start' if sent else 'missing'}; allowed: the token that this "
+            "server was started with; fix: send it in this header."
+        )
+
+
+def _over_unix_socket(scope: Message) -> bool:
+    """Uvicorn names a server by address and port, or by a socket's path and None."""
+    server = scope.get("server")
+    return server is not None and server[1] is None
