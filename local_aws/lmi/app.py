@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from local_aws.lmi.faults import Fault, ResourceNotFound
 from local_aws.lmi.http_protocol import REASON_HEADER
 from local_aws.lmi.inference import infer, ping
-from local_aws.lmi.management import counters, manage
+from local_aws.lmi.management import counters, manage, worker_processes
 from local_aws.lmi.replies import Reply, fault_reply, new_request_id
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ logger = logging.getLogger(__name__)
 # Matched against path and query as sent: "/models/m/invoke?x=1" is no inference route, as in the real server.
 _INFERENCE = re.compile(r"/(ping|invocations|predictions|v1/chat/completions)([/?].*)?|/models/.+/invoke", re.DOTALL)
 _MANAGEMENT = re.compile(r"/(models|server)([/?].*)?", re.DOTALL)
-# Ours, at a path that the real server does not have: it tells its counters at /server/metrics when it is asked to.
+# Ours, at paths that the real server does not have: it tells its counters at /server/metrics when it is asked to.
 COUNTERS_PATH = "/_cohost/metrics"
+WORKERS_PATH = "/_cohost/workers"
 _LARGEST_BODY = 64 * 1024 * 1024
 
 
@@ -71,6 +72,8 @@ class LmiApp:
             return await manage(self._registry, request, segments, body)
         if request.scope["path"] == COUNTERS_PATH and request.method == "GET":
             return counters(self._registry)
+        if request.scope["path"] == WORKERS_PATH and request.method == "GET":
+            return worker_processes(self._registry)
         raise ResourceNotFound
 
 

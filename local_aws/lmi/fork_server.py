@@ -9,10 +9,15 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections import deque
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.faults import EngineFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +36,14 @@ _LEAST_LIFE_S = 60.0
 _KILLED = -9
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerProcess:
+    """A worker that runs: the folder of its model, and when it was forked, in seconds since the epoch."""
+
+    model_dir: str
+    started: float = field(default_factory=time.time)
+
+
 class ForkServer:
     """Starts worker processes; `start` returns before the heavy imports are done, `fork` waits for them.
 
@@ -42,42 +55,48 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._ready = asyncio.Event()
         self._ended = False
-        self._asked: deque[asyncio.Future[tuple[int, asyncio.Future[int]]]] = deque()
+        self._asked: deque[tuple[str, asyncio.Future[tuple[int, asyncio.Future[int]]]]] = deque()
         self._exits: dict[int, asyncio.Future[int]] = {}
+        self._workers: dict[int, WorkerProcess] = {}
         self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def workers(self) -> Mapping[int, WorkerProcess]:
+        """Every worker process that has not ended, by pid, in the order of their start."""
+        return self._workers
 
     async def start(self) -> None:
         """Starts the process."""
         self._control = await self._spawn()
         self._watching = asyncio.create_task(self._watch(self._control))
 
-    async def fork(self) -> tuple[int, socket.socket, asyncio.Future[int]]:
-        """A new worker: its pid, the socket to talk to it, and its exit code once it ends.
+    async def fork(self, model_dir: str = "") -> tuple[int, socket.socket, asyncio.Future[int]]:
+        """A new worker of a model's folder: its pid, the socket to talk to it, and its exit code once it ends.
 
         Raises:
             EngineFailure: the process that forks cannot be kept running.
         """
         try:
-            return await self._fork()
+            return await self._fork(model_dir)
         except EngineFailure:
             # It died just then; what is started in its place gets a second try.
-            return await self._fork()
+            return await self._fork(model_dir)
 
-    async def _fork(self) -> tuple[int, socket.socket, asyncio.Future[int]]:
+    async def _fork(self, model_dir: str) -> tuple[int, socket.socket, asyncio.Future[int]]:
         await self._ready.wait()
         if self._control is None or self._ended:
             raise EngineFailure(_GONE)
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         answer: asyncio.Future[tuple[int, asyncio.Future[int]]] = asyncio.get_running_loop().create_future()
-        self._asked.append(answer)
+        self._asked.append((model_dir, answer))
         try:
             with theirs:
                 socket.send_fds(self._control, [b'{"op": "fork"}\n'], [theirs.fileno()])
             pid, exited = await answer
         except OSError as error:
             ours.close()
-            self._asked.remove(answer)
+            self._asked.remove((model_dir, answer))
             # The news of its death is on the way; until it is here the event would let the second try through.
             self._ready.clear()
             raise EngineFailure(_GONE) from error
@@ -150,7 +169,7 @@ class ForkServer:
         if self._control is not None:
             self._control.close()
             self._control = None
-        for answer in self._asked:
+        for _, answer in self._asked:
             if not answer.done():
                 answer.set_exception(EngineFailure(_GONE))
         self._asked.clear()
@@ -158,6 +177,7 @@ class ForkServer:
             if not exited.done():
                 exited.set_result(_KILLED)
         self._exits.clear()
+        self._workers.clear()
 
     def _take(self, message: dict[str, Any]) -> None:
         if "ready" in message:
@@ -165,13 +185,15 @@ class ForkServer:
         elif "pid" in message:
             self._forked(message["pid"])
         else:
+            self._workers.pop(message["exited"], None)
             exited = self._exits.pop(message["exited"], None)
             if exited is not None and not exited.done():
                 exited.set_result(message["code"])
 
     def _forked(self, pid: int) -> None:
         exited = self._exits[pid] = asyncio.get_running_loop().create_future()
-        answer = self._asked.popleft()
+        model_dir, answer = self._asked.popleft()
+        self._workers[pid] = WorkerProcess(model_dir=model_dir)
         if answer.done():  # nobody waits for this worker any more
             self.kill(pid)
         else:

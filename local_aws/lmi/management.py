@@ -102,6 +102,17 @@ def counters(registry: Registry) -> Reply:
     return Reply(HTTPStatus.OK, exposition(registry.models).encode(), {"content-type": CONTENT_TYPE})
 
 
+def worker_processes(registry: Registry) -> Reply:
+    """List every worker process that runs: `pid`, `model_dir` and `started` (seconds since the epoch) of each.
+
+    Also the processes of no model's list are here, which the real server leaves behind.
+    """
+    processes = registry.worker_processes.items()
+    return json_reply(
+        [{"pid": pid, "model_dir": process.model_dir, "started": process.started} for pid, process in processes]
+    )
+
+
 def _server(registry: Registry, segments: Sequence[str]) -> Reply:
     if segments[2:] != ["metrics"]:
         raise ResourceNotFound

@@ -97,6 +97,11 @@ class Container:
         """Whether the server process still runs."""
         return self._process.returncode is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """What the server process has ended with, -N for signal N; None while it runs."""
+        return self._process.returncode
+
     async def ping(self) -> bool:
         """Whether `GET /ping` answers 200; False too when nothing answers."""
         try:

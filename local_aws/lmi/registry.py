@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_aws.hub import Hub
-    from local_aws.lmi.fork_server import ForkServer
+    from local_aws.lmi.fork_server import ForkServer, WorkerProcess
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,11 @@ class Registry:
     def models(self) -> Mapping[str, Model]:
         """The models by name, in the order of their registration."""
         return self._models
+
+    @property
+    def worker_processes(self) -> Mapping[int, WorkerProcess]:
+        """Every worker process that runs, by pid: also one that its model does not list, or whose model is gone."""
+        return self._machine.fork_server.workers
 
     @property
     def single_startup_model(self) -> str | None:

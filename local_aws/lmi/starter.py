@@ -43,7 +43,7 @@ class WorkerStarter:
                 `option.model_loading_timeout`.
             EngineOutOfMemory: the handler ran out of memory.
         """
-        pid, connection, exited = await self._fork_server.fork()
+        pid, connection, exited = await self._fork_server.fork(str(self._order["model_dir"]))
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: WorkerLink(on_lost), sock=connection)
         try:

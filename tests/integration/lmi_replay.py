@@ -175,7 +175,7 @@ async def replay(port: int, group: list[Exchange], token: str) -> dict[int, Answ
         await asyncio.sleep(delay)
         if exchange.response["status"] is None:
             return await _refused(port)
-        return await _exchange(port, _admitted(exchange.payload, token), is_head=exchange.payload.startswith(b"HEAD"))
+        return await send(port, _admitted(exchange.payload, token))
 
     ordered = sorted(group, key=lambda exchange: exchange.order)
     # Requests of the queue recording were sent 20 ms apart; all others at once, here 10 ms apart to keep their order.
@@ -209,10 +209,18 @@ async def _refused(port: int) -> Answer:
     return Answer(None, "still listening after a minute", {}, b"")
 
 
-async def _exchange(port: int, payload: bytes, *, is_head: bool) -> Answer:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def send(port: int, payload: bytes, limit_s: float = 60) -> Answer:
+    """Send a request as bytes on a connection of its own and return its answer.
+
+    Raises:
+        TimeoutError: there was none within `limit_s` seconds.
+        OSError, asyncio.IncompleteReadError: the connection was refused or closed without one.
+    """
+    is_head = payload.startswith(b"HEAD")
+    async with asyncio.timeout(limit_s):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(limit_s):
             writer.write(payload)
             head = await reader.readuntil(b"\r\n\r\n")
             if head.startswith(b"HTTP/1.1 100"):

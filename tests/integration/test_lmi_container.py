@@ -271,3 +271,19 @@ def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
         )
     assert result.returncode == 1
     assert f"--port: {port} cannot be taken" in result.stderr
+
+
+def test_every_worker_process_that_runs_is_listed(served: Served) -> None:
+    """`/_cohost/workers` names each process with the folder of its model, and drops it once it has ended."""
+
+    def of_folder(name: str) -> list[int]:
+        processes = served.run(served.client.get("/_cohost/workers")).json()
+        return [process["pid"] for process in processes if process["model_dir"] == str(served.folder / name)]
+
+    assert served.load("counted", "cpu.minWorkers=2\ncpu.maxWorkers=2\n", ECHO).status_code == 200
+    pids = of_folder("counted")
+    assert len(pids) == 2
+    answer = served.run(served.invoke("counted", {}))
+    assert answer.json()["pid"] in pids
+    served.run(served.client.delete("/models/counted"))
+    wait_for(lambda: of_folder("counted") == [])

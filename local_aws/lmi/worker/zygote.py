@@ -28,16 +28,19 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
+# "false": nothing is imported ahead, so a container is there at once and a handler imports for itself what it uses.
+PRELOAD = "COHOST_LMI_PRELOAD"
 _PR_SET_PDEATHSIG = 1
 _LINE_LIMIT = 65536
 
 
 def main() -> None:
-    """Imports the heavy modules, then forks until the socket closes."""
+    """Imports the heavy modules unless told not to, then forks until the socket closes."""
     die_with_parent()
     # Ctrl-C reaches the whole group; the server decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _import_heavy_modules()
+    if os.environ.get(PRELOAD, "true").lower() != "false":
+        _import_heavy_modules()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         _Zygote(control).run()
 
