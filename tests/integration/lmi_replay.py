@@ -14,7 +14,10 @@ import tarfile
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 VECTORS = Path(__file__).parents[1] / "data" / "djl_vectors"
 HUB = Path(__file__).parents[2] / "local_aws" / "data" / "hub" / "lmi-cohost"
@@ -80,6 +83,16 @@ class Exchange:
         digits = place or re.search(r"(\d+)$", self.name)
         # These reached the server in the order of the file, as the index of the bad one shows.
         return self.index if "double prefix" in self.name else int(digits[1]) if digits else 0
+
+    def with_headers(self, headers: Mapping[str, str]) -> Exchange:
+        """The exchange with header fields added to its request, or to each of those that it holds as raw text."""
+        request = dict(self.request)
+        if "raw" in request:
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            request["raw"] = re.sub(r"( HTTP/1\.[01]\r\n)", rf"\g<1>{lines}", str(request["raw"]))
+        else:
+            request["headers"] = {**request["headers"], **headers}
+        return replace(self, request=request)
 
     def _body(self) -> bytes:
         if self.name in _RAW:
