@@ -8,7 +8,8 @@ name, or the other topology's argument, stops here, before any request is sent, 
 model than the one asked for.
 
 Source of the second way: DJL Serving 0.36.0 takes the model from `model_name=…` among the `;`-separated custom
-attributes, the last one if there are several, whatever its case and the spaces around it.
+attributes, the last one if there are several, whatever its case and the spaces around it. The name is the server's
+own, which is not the catalog's where that has a hyphen (`server_name`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore import xform_name
 
+from cohost.artifacts.archive import server_name
 from cohost.errors import RoutingError
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class Route:
         own = [] if custom_attributes is None else [_checked(custom_attributes)]
         address = {"TargetModel": self.target_model, "InferenceComponentName": self.inference_component_name}
         if self.inference_component_name is not None and not self.alone:
-            own.append(f"{MODEL_NAME}={_checked_name(self.model)}")
+            own.append(f"{MODEL_NAME}={server_name(_checked_name(self.model))}")
         attributes = ";".join(own)
         if len(attributes) > MAX_ATTRIBUTES_LENGTH:
             msg = (
@@ -120,8 +122,9 @@ def own_component_name(endpoint_name: str, model: str) -> str:
 
 
 def addresses(topology: str, models: Iterable[str]) -> dict[str, str]:
-    """What stands for each model in a call: its TargetModel, or its name in the container."""
-    return {name: target_model(name) if topology == MULTI_MODEL else name for name in models}
+    """What stands for each model in a call: its TargetModel, or its name in the container that serves all of them."""
+    stands_for = {MULTI_MODEL: target_model, SCALE_TO_ZERO: server_name}.get(topology, str)
+    return {name: stands_for(name) for name in models}
 
 
 def find_route(
@@ -183,7 +186,7 @@ def _checked(attributes: str) -> str:
 
 
 def _checked_name(model: str) -> str:
-    """A model's name, if the container reads the same name from the attributes."""
+    """A model's name, if a header field carries it and nothing in it reads as another attribute."""
     if not model or ";" in model or not all("!" <= character <= "~" for character in model):
         msg = (
             f"model {model!r} cannot be named in the custom attributes; allowed: visible US-ASCII characters except ;; "

@@ -14,6 +14,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import get_session
 
+from cohost.artifacts.archive import server_name
 from cohost.catalog import Catalog, load_catalog
 from cohost.client import CohostClient
 from cohost.report.run import Model, Target
@@ -23,7 +24,7 @@ from load_tests.options import TASKS
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from botocore.credentials import Credentials
     from mypy_boto3_sagemaker import SageMakerClient
@@ -157,9 +158,9 @@ def _container(options: argparse.Namespace, wanted: Mapping[str, float], catalog
         msg = f"--host {options.host!r}; allowed: a container's URL without a path; fix: e.g. http://127.0.0.1:8080"
         raise LoadError(msg)
     base = f"{url.scheme}://{url.netloc}"
-    weights = wanted or dict.fromkeys(_list_models(base), 1.0)
-    models, revisions = _models(options, weights, catalog)
-    paths = [f"/invocations?model_name={urllib.parse.quote(model.name, safe='')}" for model in models]
+    served = _served_names(base, wanted, catalog)
+    models, revisions = _models(options, wanted or dict.fromkeys(served, 1.0), catalog)
+    paths = [f"/invocations?model_name={urllib.parse.quote(served[model.name], safe='')}" for model in models]
     return Resolved(
         target=Target(kind="container", url=base, emulated=False),
         models=models,
@@ -167,6 +168,20 @@ def _container(options: argparse.Namespace, wanted: Mapping[str, float], catalog
         revisions=revisions,
         credentials=None,
     )
+
+
+def _served_names(base: str, wanted: Collection[str], catalog: Catalog | None) -> dict[str, str]:
+    """The models to call by the catalog's names, and the container's name for each.
+
+    They differ where the container was started with a folder for each model, as on a scale-to-zero endpoint.
+    """
+    if wanted and all(server_name(name) == name for name in wanted):
+        return {name: name for name in wanted}
+    listed = _list_models(base)
+    if not wanted:
+        named = {server_name(name): name for name in (catalog.models if catalog else ())}
+        return {name if catalog and name in catalog.models else named.get(name, name): name for name in listed}
+    return {name: server_name(name) if name not in listed and server_name(name) in listed else name for name in wanted}
 
 
 def _list_models(base: str) -> list[str]:

@@ -26,6 +26,7 @@ BUNDLE_DIGEST = "bundle-"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _MEMBER_PARTS = 2
+_NO_WORD_CHARACTER = re.compile(r"\W", re.ASCII)
 # Magic number, deflate, no flags, no time, no level, unknown system (RFC 1952). gzip.compress writes what its Python
 # version likes there.
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -77,13 +78,34 @@ def model_archive(properties: Mapping[str, str], requirements: Sequence[str] = (
     return pack(model_files(properties, requirements))
 
 
-def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
-    """The members of one archive for all models, by `<model>/<file>`.
+def server_name(folder: str) -> str:
+    """The name under which the server serves a folder of its model store: `xlmr-large` becomes `xlmr_large`.
 
-    The server takes each folder of its model store for a model of that name, if nothing but folders lies there
-    (DJL Serving 0.36.0, recordings 12 and 17).
+    Each character but an ASCII letter, digit or `_` becomes `_`; letter case stays. A model that is loaded by
+    `POST /models?model_name=` keeps whatever name it is given (DJL Serving 0.36.0: ModelInfo.inferModelNameFromUrl,
+    recording 29).
     """
-    return {f"{model}/{name}": data for model, files in models.items() for name, data in files.items()}
+    return _NO_WORD_CHARACTER.sub("_", folder)
+
+
+def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
+    """The members of one archive for all models, by `<folder>/<file>`.
+
+    The server takes each folder of its model store for a model, if nothing but folders lies there (DJL Serving 0.36.0,
+    recordings 12 and 17). A folder has the name that the server gives the model, not the catalog's: so archive, log and
+    list of models name it alike.
+
+    Raises:
+        ArtifactError: two models would have one name, with which the server does not start (recording 29).
+    """
+    folders: dict[str, str] = {}
+    for model in models:
+        if (other := folders.setdefault(server_name(model), model)) != model:
+            raise ArtifactError(
+                f"models.{model}: the server serves it as {server_name(model)!r}, as it does {other!r}; allowed are "
+                "names that differ in letters or digits; rename one"
+            )
+    return {f"{server_name(model)}/{name}": data for model, files in models.items() for name, data in files.items()}
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:

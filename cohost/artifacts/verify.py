@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .archive import server_name
 from .fault import Fault, shown
 from .inventory import TEXT_BYTES, Member, take_inventory
 from .model_checks import check_model
 from .property_checks import check_properties, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["Fault", "startup_faults", "verify", "verify_bundle"]
@@ -70,9 +71,21 @@ def verify_bundle(path: Path) -> list[Fault]:
         folder, slash, rest = name.partition("/")
         if slash:
             folders[folder][rest] = member
+    faults += _same_names(folders)
     for folder, held in sorted(folders.items()):
         faults += [replace(fault, message=f"{folder}: {fault.message}") for fault in _check_folder(held)]
     return faults
+
+
+def _same_names(folders: Iterable[str]) -> Iterator[Fault]:
+    """Folders that become one model's name end the server at start (DJL Serving 0.36.0, recording 29)."""
+    named: defaultdict[str, list[str]] = defaultdict(list)
+    for folder in sorted(folders):
+        named[server_name(folder)].append(folder)
+    for name, same in named.items():
+        if len(same) > 1:
+            message = f"the server serves the folders {shown(same)} all as {name!r}, and ends at its start"
+            yield Fault("same-name", message, "give them names that differ in letters or digits")
 
 
 def _check_folder(files: Mapping[str, Member]) -> Iterator[Fault]:

@@ -183,7 +183,11 @@ def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, ba
 
 
 def check_model_names(models: object) -> Iterator[tuple[str, str]]:
-    """Yield (name, fault) for names that S3, SageMaker or DJL would refuse, or that would be one to any of them."""
+    """Yield (name, fault) for names that S3, SageMaker or DJL would refuse, or that would be one to any of them.
+
+    What is left has a name of its own on the server too (`server_name`), because of all characters that the server
+    turns into `_` a hyphen alone is legal.
+    """
     seen: dict[str, str] = {}
     for name in models if isinstance(models, Mapping) else ():
         if not _SAGEMAKER_NAME.fullmatch(name):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
+from cohost.artifacts.archive import server_name
 from local_aws.lmi.faults import ArchiveFailure, ModelNotFound
 
 if TYPE_CHECKING:
@@ -54,10 +55,10 @@ def model_folder(url: str, cache: Path, download: Download) -> Path:
 
 def name_from_url(url: str) -> str:
     """The model's name where a load request gives none: the last part of the address without its suffixes."""
-    last = url.rstrip("/").rpartition("/")[2]
+    last = unquote(url).rstrip("/").rpartition("/")[2]
     for suffix in (*_TAR_SUFFIXES, _ZIP_SUFFIX):
         last = last.removesuffix(suffix)
-    return "".join(c if c.isalnum() or c == "_" else "_" for c in last)
+    return server_name(last)
 
 
 def _plain_path(url: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +14,17 @@ import httpx
 import pytest
 import yaml
 from emulation import emulation
+from typer.testing import CliRunner
 from waits import wait_for
 
+from cohost import cli
 from cohost.catalog import load_catalog
 from cohost.client import CohostClient
 from cohost.deployment import Deployment, read_deployment
 from cohost.errors import NoCapacityError
 from cohost.preflight.run import run_checks
 from cohost.pricing import load_prices
+from cohost.report.samples import Outcome, load
 from local_aws.demo.cdk import STACK
 from local_aws.demo.leftovers import find_leftovers
 
@@ -30,7 +36,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.steps, pytest.mark.timeout(300)]
 
-CATALOG = Path(__file__).parents[2] / "model_configs" / "offline-scale-to-zero.yaml"
+PROJECT = Path(__file__).parents[2]
+CATALOG = PROJECT / "model_configs" / "offline-scale-to-zero.yaml"
+NAMES = ("xlmr-large", "Ab", "a-b-c")
+"""Names that the server changes, or that somebody may believe it changes."""
 TEXT = "The train to Busan leaves at nine."
 FAST, SLOW = 60, 1
 """Minutes of the service that pass in a minute of this machine."""
@@ -102,6 +111,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZeroJourney]:
     with emulation(folder, CATALOG) as own:
         made = ZeroJourney(server=own.server, cdk=own.cdk, folder=folder)
         made.catalog["scaling"]["idle_minutes"] = 5
+        for name in NAMES[1:]:
+            made.catalog["models"][name] = dict(made.catalog["models"]["mdeberta"])
         made.catalog["acknowledge"]["memory-unknown"] = "The catalog is written anew here, without profiles."
         yield made
 
@@ -114,7 +125,31 @@ def test_a_deploy_starts_one_copy_that_serves_all_models(job: ZeroJourney) -> No
     assert (job.copies(), job.instances()) == (1, 1)
     assert job.deployment().topology == "scale-to-zero"
     job.answers = job.ask_all()
-    assert list(job.answers) == ["minilm", "mdeberta", "xlmr-large"]
+    assert list(job.answers) == ["minilm", "mdeberta", "xlmr-large", "Ab", "a-b-c"]
+    assert job.answers["Ab"] == job.answers["a-b-c"] == job.answers["mdeberta"] != job.answers["xlmr-large"]
+
+
+@pytest.mark.parametrize("model", NAMES)
+def test_the_command_calls_by_the_catalog_s_name(job: ZeroJourney, model: str) -> None:
+    """`cohost invoke` names `xlmr-large`, and the container's `xlmr_large` answers."""
+    done = CliRunner().invoke(cli.app, ["invoke", "--model", model, "--json", TEXT])
+
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == job.answers[model]
+
+
+def test_locust_calls_by_the_catalog_s_name(job: ZeroJourney) -> None:
+    """The measured client sends its own requests, so it has to name the models as the server does, too."""
+    out = job.folder / "load"
+    command = [sys.executable, "-m", "locust", "-f", "load_tests/encoders.py", "--headless", "-u", "2", "-t", "4"]
+    command += ["--models", ",".join(NAMES), "--catalog", str(job.file), "--out", str(out)]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
+
+    assert out.is_dir(), done.stdout + done.stderr
+    samples, _ = load(out)
+    assert set(samples["model"]) == set(range(len(NAMES)))
+    assert set(samples["outcome"]) <= {Outcome.OK, Outcome.UNFINISHED}, done.stdout + done.stderr
 
 
 def test_idle_time_ends_the_copy_and_then_the_instance(job: ZeroJourney) -> None:

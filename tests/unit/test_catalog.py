@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import ValidationError
 
+from cohost.artifacts.archive import server_name
 from cohost.catalog import Catalog, load_catalog
 from cohost.errors import CatalogError
 
@@ -167,6 +169,15 @@ def test_no_models_at_all_is_refused(write: Write) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["xlmr-large", "Ab", "a-b-c", "1m", "x--y"])
+def test_legal_name_reaches_the_server_as_a_name_of_its_own(write: Write, name: str) -> None:
+    """Capitals, digits and hyphens are legal; the server's name for the folder fits a header field."""
+    file = write(f"{ENDPOINT}models:\n  {name!r}: {{model_id: org/nli, task: text-classification}}\n")
+
+    assert list(load_catalog(file).models) == [name]
+    assert re.fullmatch(r"\w+", server_name(name), re.ASCII)
+
+
 @pytest.mark.parametrize("name", ["../x", "-nli", "nli-", "n li", "a/b", "ü", "n" * 64, "nli.v1", "nli_v1"])
 def test_model_name_must_suit_s3_sagemaker_and_djl(write: Write, name: str) -> None:
     """A name goes into an S3 key, a TargetModel, a URL path and a construct id."""
@@ -175,13 +186,23 @@ def test_model_name_must_suit_s3_sagemaker_and_djl(write: Write, name: str) -> N
     assert f"the model name {name!r} is not allowed" in fault
 
 
-@pytest.mark.parametrize(("first", "second"), [("nli", "NLI"), ("mini-lm", "minilm"), ("a1", "a-1")])
+@pytest.mark.parametrize(("first", "second"), [("nli", "NLI"), ("mini-lm", "minilm"), ("a1", "a-1"), ("a-b", "a--b")])
 def test_names_that_become_equal_are_refused(write: Write, first: str, second: str) -> None:
     """CloudFormation's logical ids keep letters and digits only; people do not see case."""
     entry = "{model_id: org/nli, task: text-classification}"
     (fault,) = faults_of(write(f"{ENDPOINT}models:\n  {first}: {entry}\n  {second}: {entry}\n"))
 
     assert f"{first!r} and {second!r} differ in case or hyphens only" in fault
+
+
+@pytest.mark.parametrize("second", ["a_b", "a.b", "a b"])
+def test_name_that_the_server_would_make_equal_is_refused(write: Write, second: str) -> None:
+    """`a-b` and `a_b` are one name to the server, which would not start with both (29): told with line and fix."""
+    entry = "{model_id: org/nli, task: text-classification}"
+    (fault,) = faults_of(write(f"{ENDPOINT}models:\n  a-b: {entry}\n  {second!r}: {entry}\n"))
+
+    assert fault.startswith(f"7: models.{second}: the model name {second!r} is not allowed; allowed: 1 to 63 letters")
+    assert fault.endswith("fix: rename the model")
 
 
 def test_duplicate_model_is_refused_with_both_lines(write: Write) -> None:

@@ -240,6 +240,16 @@ def test_component_is_called_by_the_model_s_name(component: Harness) -> None:
     assert component.client.invoke("nli", "a", custom_attributes="trace=abc") == [1]
 
 
+@pytest.mark.parametrize("deployed", [{"xlmr-large": "xlmr-large"}, {"xlmr-large": "xlmr_large"}])
+def test_component_s_model_is_called_by_the_server_s_name(deployed: dict[str, str]) -> None:
+    """Also on a stack whose outputs and folders still have the catalog's name: the server's is the same."""
+    harness = Harness(dataclasses.replace(COMPONENT, models=deployed))
+    attributes = {"CustomAttributes": "model_name=xlmr_large"}
+    harness.answers([1], expected={**attributes, **_any("EndpointName InferenceComponentName Body ContentType Accept")})
+
+    assert harness.client.invoke("xlmr-large", "a") == [1]
+
+
 @pytest.mark.parametrize("model", ["NLI", "../nli", "nli.tar.gz", "", "lmi-cohost-models", "other"])
 def test_unknown_model_of_a_component_is_not_called(component: Harness, model: str) -> None:
     """No request leaves, to S3 neither: a component has no model beside those of its deploy."""

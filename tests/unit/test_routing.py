@@ -45,6 +45,24 @@ def test_model_in_a_component_is_named_in_the_attributes() -> None:
     }
 
 
+@pytest.mark.parametrize(("model", "name"), [("xlmr-large", "xlmr_large"), ("a-b-c", "a_b_c"), ("Ab", "Ab")])
+def test_model_in_a_component_is_named_as_the_server_names_it(model: str, name: str) -> None:
+    """Recorded (29): by the catalog's name a model with a hyphen is 404, whatever its folder was called."""
+    found = find_route(
+        endpoint_name="e", topology="scale-to-zero", model=model, known=[model], inference_component_name="c"
+    )
+
+    assert found.arguments()["CustomAttributes"] == f"model_name={name}"
+    assert found.command_options()[-1] == f"model_name={name}"
+    assert addresses("scale-to-zero", [model]) == {model: name}
+
+
+def test_archive_of_its_own_keeps_the_catalog_s_name() -> None:
+    """A multi-model endpoint names the models by its targets, and each component of the comparison serves one."""
+    assert addresses("multi-model", ["a-b"]) == {"a-b": "a-b.tar.gz"}
+    assert addresses("inference-components", ["a-b"]) == {"a-b": "a-b"}
+
+
 def test_a_route_can_be_pasted_into_a_shell() -> None:
     """The printed example names the same arguments as the client sends."""
     assert route("nli").command_options() == ["--endpoint-name", "lmi-cohost", "--target-model", "nli.tar.gz"]

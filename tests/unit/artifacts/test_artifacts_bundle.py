@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cohost.artifacts.archive import bundle_files, content_digest, digest, pack
+from cohost.artifacts.archive import bundle_files, content_digest, digest, pack, server_name
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.generation import Generation
 from cohost.artifacts.packed import with_part
@@ -51,6 +51,29 @@ def test_each_model_is_a_folder_and_nothing_else_lies_at_the_root() -> None:
         names = tar.getnames()
 
     assert names == ["a/serving.properties", "b/model.py", "b/serving.properties"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        *(("xlmr-large", "xlmr_large"), ("a.b", "a_b"), ("a b", "a_b"), ("-x", "_x"), ("x--y", "x__y"), ("한글", "__")),
+        *(("_x", "_x"), ("Ab", "Ab"), ("1m", "1m"), ("plain", "plain")),
+    ],
+)
+def test_server_names_are_the_recorded_ones(folder: str, name: str) -> None:
+    """Recorded (29): under any other name a call of the model is 404."""
+    assert server_name(folder) == name
+
+
+def test_folders_have_the_names_that_the_server_will_use() -> None:
+    """Archive, log and the server's list of models name a model alike."""
+    assert list(bundle_files({"xlmr-large": MODELS["a"]})) == ["xlmr_large/serving.properties"]
+
+
+def test_models_that_the_server_would_name_alike_are_not_bundled() -> None:
+    """Else one's files would lie over the other's without a word; the fault names both."""
+    with pytest.raises(ArtifactError, match=r"models.a_b: the server serves it as 'a_b', as it does 'a-b'; .*rename"):
+        bundle_files({"a-b": MODELS["a"], "a_b": MODELS["a"]})
 
 
 def test_same_models_give_the_same_bytes_in_whatever_order() -> None:
@@ -271,10 +294,15 @@ def test_each_model_of_a_foreign_bundle_is_checked(tmp_path: Path) -> None:
         ({"README": b"x"}, "stray-file", "plain files at the root: 'README'"),
         ({"serving.properties": PROPERTIES}, "stray-file", "the server takes all folders for one model"),
         ({"b/model.py": b"x"}, "no-serving-properties", "b: there is no serving.properties"),
+        (
+            {"a-b/serving.properties": PROPERTIES, "a.b/serving.properties": PROPERTIES},
+            "same-name",
+            "the server serves the folders 'a-b', 'a.b' all as 'a_b', and ends at its start",
+        ),
     ],
 )
 def test_folder_that_is_no_model_is_told(tmp_path: Path, extra: dict[str, bytes], code: str, message: str) -> None:
-    """A stray file makes the whole store one model (recording 17); a folder without properties is none."""
+    """A stray file makes the store one model (17), a folder without properties is none, equal names end it (29)."""
     [(found, told)] = written(tmp_path, {"a/serving.properties": PROPERTIES} | extra)
 
     assert found == code

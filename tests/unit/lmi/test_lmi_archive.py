@@ -92,8 +92,14 @@ def test_a_member_outside_the_folder_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("url", "name"),
-    [("/a/xlmr", "xlmr"), ("file:///a/xlmr/", "xlmr"), ("/a/m-1.tar.gz", "m_1"), ("s3://b/p/m.zip", "m")],
+    [
+        ("/a/xlmr", "xlmr"),
+        ("file:///a/xlmr/", "xlmr"),
+        ("/a/m-1.tar.gz", "m_1"),
+        ("file:///%ED%95%9C/", "_"),
+        ("s3://b/p/m.zip", "m"),
+    ],
 )
 def test_a_name_is_taken_from_the_address(url: str, name: str) -> None:
-    """Recorded (01): file://…/xlmr/ registers "xlmr"."""
+    """Recorded (01): file://…/xlmr/ registers "xlmr"; a folder of a store is named by the same rule (29)."""
     assert name_from_url(url) == name

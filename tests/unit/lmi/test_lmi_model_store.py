@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from local_aws.lmi.model_store import startup_models
 
 if TYPE_CHECKING:
@@ -25,6 +27,37 @@ def test_each_folder_is_a_model(tmp_path: Path) -> None:
         ("a", f"file:{tmp_path}/a/", True),
         ("b", f"file:{tmp_path}/b/", True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "address"),
+    [
+        ("xlmr-large", "xlmr_large", "xlmr-large"),
+        ("a.b", "a_b", "a.b"),
+        ("a b", "a_b", "a%20b"),
+        ("-x", "_x", "-x"),
+        ("x--y", "x__y", "x--y"),
+        ("한글", "__", "%ED%95%9C%EA%B8%80"),
+        ("_x", "_x", "_x"),
+        ("Ab", "Ab", "Ab"),
+        ("1m", "1m", "1m"),
+    ],
+)
+def test_a_folder_s_name_becomes_a_model_s(tmp_path: Path, folder: str, name: str, address: str) -> None:
+    """Recorded (29): what is no ASCII letter, digit or _ becomes _; the address is the folder's, encoded."""
+    _model(tmp_path / folder)
+
+    (model,) = startup_models(tmp_path)
+
+    assert (model.name, model.url.rpartition(f"{tmp_path.name}/")[2]) == (name, f"{address}/")
+
+
+def test_folders_that_become_equal_are_both_loaded_under_one_name(tmp_path: Path) -> None:
+    """Recorded (29): the second one's load is then refused, which ends the server; neither is left out in silence."""
+    _model(tmp_path / "a-b")
+    _model(tmp_path / "a_b")
+
+    assert [model.name for model in startup_models(tmp_path)] == ["a_b", "a_b"]
 
 
 def test_a_plain_file_makes_the_store_the_model(tmp_path: Path) -> None:

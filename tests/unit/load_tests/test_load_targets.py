@@ -104,6 +104,40 @@ def test_a_container_lists_its_models(server: tuple[str, type[Answering]]) -> No
     assert found.credentials is None
 
 
+@pytest.mark.parametrize("models", [None, {"xlmr-large": 1.0}])
+def test_a_container_s_own_names_are_the_catalog_s(
+    server: tuple[str, type[Answering]], models: dict[str, float] | None
+) -> None:
+    """A container of a scale-to-zero archive serves `xlmr-large` as `xlmr_large`; the catalog knows its task."""
+    server[1].models = ("xlmr_large",)
+
+    found = resolve(given(host=server[0], models=models, catalog=str(ROOT / "model_configs/offline.yaml")))
+
+    assert [(model.name, model.task) for model in found.models] == [("xlmr-large", "text-classification")]
+    assert found.destinations[0].path == "/invocations?model_name=xlmr_large"
+
+
+def test_a_container_that_was_told_a_name_keeps_it(server: tuple[str, type[Answering]]) -> None:
+    """`cohost local run` loads each model under the catalog's own name."""
+    server[1].models = ("xlmr-large",)
+
+    found = resolve(given(host=server[0], catalog=str(ROOT / "model_configs/offline.yaml")))
+
+    assert [model.name for model in found.models] == ["xlmr-large"]
+    assert found.destinations[0].path == "/invocations?model_name=xlmr-large"
+
+
+@pytest.mark.usefixtures("stack")
+def test_a_component_s_model_is_called_by_the_server_s_name(stack: Session) -> None:
+    """The report has the catalog's name, the call the one that the container knows."""
+    stack.outputs["Models"] = '{"xlmr-large": "xlmr-large"}'
+
+    found = resolve(given(catalog=str(ROOT / "model_configs/offline.yaml")))
+
+    assert [model.name for model in found.models] == ["xlmr-large"]
+    assert found.destinations[0].headers["X-Amzn-SageMaker-Custom-Attributes"] == "model_name=xlmr_large"
+
+
 @pytest.mark.usefixtures("credentials")
 def test_an_endpoint_by_name_needs_no_stack() -> None:
     """TargetModel goes into its header field; what cannot be looked up is unknown."""
