@@ -31,6 +31,7 @@ from cohost.commands.options import (
     DEFAULT_CATALOG,
     CatalogOption,
     JsonOption,
+    RestartTimeoutOption,
     StackOption,
     WakeTimeoutOption,
     load_with_warnings,
@@ -127,6 +128,7 @@ def invoke(
         bool, typer.Option("--wake", help="Wait for a scale-to-zero endpoint that is at zero until it answers.")
     ] = False,
     wake_timeout: WakeTimeoutOption = WAKE_TIMEOUT_S,
+    restart_timeout: RestartTimeoutOption = None,
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
@@ -139,7 +141,15 @@ def invoke(
     client = CohostClient.from_stack(stack)
     calling, waking = f"Calling {model} (a first call loads the model)", f"Waking {client.deployment.endpoint_name}"
     with console.waiting(calling, waking) as notice:
-        answer = client.invoke(model, inputs, given, wake=and_wake, wake_timeout_s=wake_timeout, notice=notice)
+        answer = client.invoke(
+            model,
+            inputs,
+            given,
+            restart_timeout_s=restart_timeout,
+            wake=and_wake,
+            wake_timeout_s=wake_timeout,
+            notice=notice,
+        )
     if as_json:
         console.print_json(answer)
     else:

@@ -8,10 +8,11 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cohost.artifacts.handlers import BATCHED
 from cohost.deployment import DEFAULT_STACK, Deployment, read_deployment
-from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError
+from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
 from cohost.exchange import make_body, read_answer, refused, unreachable
-from cohost.routing import ARCHIVE_SUFFIX, MULTI_MODEL, Route, find_route
+from cohost.routing import ARCHIVE_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, Route, find_route
 from cohost.scaling.waiting import Backoff, Clock, Gate, LimitPassedError
 from cohost.scaling.waking import WAKE_TIMEOUT_S, Waker
 from cohost.translated import as_results
@@ -35,9 +36,57 @@ READ_TIMEOUT_S = 70
 
 READY_PAUSES = Backoff(first_s=0.5, longest_s=10.0)
 
+RESTARTING_HANDLER = BATCHED
+"""The catalog's `handler` whose worker process the server starts again when it has ended."""
+
+RESTART_TIMEOUT_S = READY_TIMEOUT_S
+"""How long a call waits for such a process: it loads the model anew, which may take as long as the first load."""
+
+STOPPED_TIMEOUT_S = 5.0
+"""How long a call waits where no process is started again: of several workers another one may take the next call."""
+
+RESTART_PAUSES = Backoff(first_s=0.25, longest_s=5.0)
+
 
 def _untold(_: Waiting) -> None:
     """Nobody wants to know how long it has been."""
+
+
+class _Restarts:
+    """Lets the calls of one model wait while its worker process is started again. Safe for threads.
+
+    A wait that was in vain is not repeated: until a call is answered, each one that would wait no longer is made once.
+    So a model that never comes back costs one caller the whole limit, and not all of them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._gate = Gate(WorkerStoppedError, backoff=RESTART_PAUSES, clock=clock)
+        self._in_vain_s = -1.0
+
+    def run(self, send: Callable[[], Answer], limit_s: float) -> Answer:
+        """Make a call, and make it again while the model's process is stopped, for so many seconds at most.
+
+        Raises:
+            LimitPassedError: it was stopped until the limit.
+        """
+        in_vain_s = self._in_vain_s
+        if limit_s > in_vain_s:
+            return self._wait(send, limit_s)
+        try:
+            answer = send()
+        except WorkerStoppedError as error:
+            raise LimitPassedError(error, in_vain_s) from error
+        self._in_vain_s = -1.0
+        self._gate.open()
+        return answer
+
+    def _wait(self, send: Callable[[], Answer], limit_s: float) -> Answer:
+        try:
+            return self._gate.run(send, limit_s=limit_s, notice=_untold)
+        except LimitPassedError as passed:
+            if isinstance(passed.last, WorkerStoppedError):
+                self._in_vain_s = max(self._in_vain_s, limit_s)
+            raise
 
 
 class CohostClient:
@@ -64,6 +113,7 @@ class CohostClient:
         self._clock = clock or Clock()
         self._pushed: dict[str, str] = {}
         self._loading: dict[str, Gate] = {}
+        self._restarts: dict[str, _Restarts] = {}
         component = deployment.inference_component_name
         self._waker = None if component is None else Waker(component, sagemaker, self._clock)
 
@@ -106,6 +156,7 @@ class CohostClient:
         parameters: Mapping[str, object] | None = None,
         *,
         ready_timeout_s: float = READY_TIMEOUT_S,
+        restart_timeout_s: float | None = None,
         wake: bool = False,
         wake_timeout_s: float = WAKE_TIMEOUT_S,
         notice: Callable[[Waiting], None] = _untold,
@@ -120,6 +171,9 @@ class CohostClient:
             inputs: a text, a pair `{"text": …, "text_pair": …}`, or a list of either, as the model's task takes them.
             parameters: the task's parameters, such as `top_k` or `candidate_labels`.
             ready_timeout_s: how long to go on asking while the service says that the model is still loading.
+            restart_timeout_s: how long to go on asking while the model's worker process has ended (the server's 400
+                "Backend Python process is stopped."). None: 360 s where the server starts it again, which it does with
+                `handler: batched`, else 5 s. No other answer of the model's is repeated.
             wake: wait for a scale-to-zero endpoint that is at zero; without, such a call fails at once, and wakes it
                 all the same. On a multi-model endpoint, which is never at zero, it changes nothing.
             wake_timeout_s: how long to wait for that at most.
@@ -132,6 +186,7 @@ class CohostClient:
             RoutingError: no such model on the endpoint, or a way that it does not have; nothing was sent.
             NoCapacityError: the endpoint is at zero, and was not waited for or did not wake up in time.
             ModelNotReadyError: the model was not loaded in time.
+            WorkerStoppedError: the model's process has ended and was not there again in time.
             InvocationError: the body is too large or empty (nothing was sent), or the service or the model answered
                 with an error, or with a 200 that holds none of the task's answers.
         """
@@ -139,19 +194,15 @@ class CohostClient:
         route.check_given(target_model=target_model, inference_component_name=inference_component_name)
         arguments = route.arguments(custom_attributes)
         body = make_body(model, inputs, parameters)
-        loading = self._loading.get(model) or self._loading.setdefault(
-            model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock)
-        )
+        restart_s = self._restart_limit_s(model) if restart_timeout_s is None else restart_timeout_s
         try:
             answer = self._awake(
-                lambda: loading.run(
-                    lambda: self._send(model, arguments, body), limit_s=ready_timeout_s, notice=_untold
-                ),
+                lambda: self._there(model, lambda: self._send(model, arguments, body), ready_timeout_s, restart_s),
                 wake_timeout_s if wake else None,
                 notice,
             )
         except LimitPassedError as passed:
-            raise _too_late(passed) from passed.last
+            raise self._too_late(model, passed) from passed.last
         return as_results(answer, parameters)
 
     def route(self, model: str) -> Route:
@@ -184,6 +235,18 @@ class CohostClient:
         self._waker.answered()
         return answer
 
+    def _there(self, model: str, send: Callable[[], Answer], ready_s: float, restart_s: float) -> Answer:
+        """Make a call; wait so many seconds for a model that is being loaded, or whose process has ended."""
+        loading = self._loading.get(model) or self._loading.setdefault(
+            model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock)
+        )
+        restarts = self._restarts.get(model) or self._restarts.setdefault(model, _Restarts(self._clock))
+        return loading.run(lambda: restarts.run(send, restart_s), limit_s=ready_s, notice=_untold)
+
+    def _restart_limit_s(self, model: str) -> float:
+        restarts = self.deployment.handlers.get(model) == RESTARTING_HANDLER
+        return RESTART_TIMEOUT_S if restarts else STOPPED_TIMEOUT_S
+
     def _list_live(self) -> dict[str, str]:
         """The models whose archives lie in the live generation, pushed ones too."""
         prefix = f"{self.deployment.prefix}{self.deployment.generation}/"
@@ -207,15 +270,36 @@ class CohostClient:
             raise unreachable(model, error) from error
         return read_answer(model, answer)
 
+    def _too_late(self, model: str, passed: LimitPassedError) -> InvocationError:
+        """The error of a caller whose limit has passed, made anew: another caller may have heard the refusal."""
+        last = passed.last
+        if not isinstance(last, InvocationError):
+            raise last
+        said = f"{str(last).partition('; fix: ')[0]}; still so after {passed.limit_s:g} s"
+        if isinstance(last, WorkerStoppedError):
+            return WorkerStoppedError(f"{said}; {self._way_back(model)}", status=last.status, code=last.code)
+        if isinstance(last, NoCapacityError):
+            way = "fix: see `cohost status`, and allow more with wake_timeout_s (--wake-timeout)"
+            return NoCapacityError(f"{said}; {way}", status=last.status, code=last.code)
+        way = "fix: see `cohost status`, and allow more with ready_timeout_s"
+        return ModelNotReadyError(f"{said}; {way}", status=last.status, code=last.code)
 
-def _too_late(passed: LimitPassedError) -> InvocationError:
-    """The error of a caller whose limit has passed; another caller may have heard the refusal, so it is made anew."""
-    last = passed.last
-    if not isinstance(last, InvocationError):
-        raise last
-    said = f"{str(last).partition('; fix: ')[0]}; still so after {passed.limit_s:g} s; fix: see `cohost status`, and "
-    if isinstance(last, NoCapacityError):
-        return NoCapacityError(
-            said + "allow more with wake_timeout_s (--wake-timeout)", status=last.status, code=last.code
+    def _way_back(self, model: str) -> str:
+        """What becomes of a model whose process has ended, and what to do about it."""
+        handler = self.deployment.handlers.get(model)
+        if handler == RESTARTING_HANDLER:
+            return (
+                "the server starts its process again, and that has not ended yet; fix: see the endpoint's log, and "
+                "allow more with restart_timeout_s (--restart-timeout)"
+            )
+        stack = self.deployment.stack_name
+        anew = (
+            "run `cohost sleep` and `cohost wake`"
+            if self.deployment.topology == SCALE_TO_ZERO
+            else f"change one of the model's settings and run `cdk deploy {stack}`"
         )
-    return ModelNotReadyError(said + "allow more with ready_timeout_s", status=last.status, code=last.code)
+        whose = "its process" if handler is None else f"the process of handler {handler}"
+        return (
+            f"the server does not start {whose} again; fix: `cohost status --probe` tells which models answer; {anew} "
+            "to have it loaded anew, and write handler: batched, which comes back by itself"
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -23,6 +23,7 @@ DEFAULT_REGION = "us-east-1"
 
 COMPONENT_OUTPUT = "InferenceComponentName"
 WEIGHTS_OUTPUT = "WeightsBucket"
+KINDS_OUTPUT = "Kinds"
 # Why only a deploy adds a model, by topology, and what the deploy does then.
 _WHY = {
     SCALE_TO_ZERO: "serves one archive of all models, which never changes",
@@ -39,7 +40,8 @@ class Deployment:
     """One deployed endpoint.
 
     `models` maps each model's name to its TargetModel, or to its name in the container of a scale-to-zero endpoint, as
-    of the last deploy. `inference_component_name` is None on a multi-model endpoint, which has none, and
+    of the last deploy; `handlers` and `tasks` map it to the catalog's `handler` and `task`, and are empty for a stack
+    whose outputs do not say so. `inference_component_name` is None on a multi-model endpoint, which has none, and
     `weights_bucket` on one whose models have no weights there.
     """
 
@@ -54,6 +56,8 @@ class Deployment:
     models: Mapping[str, str]
     inference_component_name: str | None = None
     weights_bucket: str | None = None
+    handlers: Mapping[str, str] = field(default_factory=dict)
+    tasks: Mapping[str, str] = field(default_factory=dict)
 
     def check_pushable(self) -> None:
         """Check that a model can be added by itself.
@@ -84,6 +88,7 @@ class Deployment:
                 f"fix: run `cdk deploy {stack_name}`, or name the right one with --stack"
             )
             raise StackError(msg)
+        kinds: Mapping[str, str] = json.loads(outputs.get(KINDS_OUTPUT, "{}"))
         return cls(
             stack_name=stack_name,
             endpoint_name=outputs["EndpointName"],
@@ -96,7 +101,14 @@ class Deployment:
             models=json.loads(outputs["Models"]),
             inference_component_name=outputs.get(COMPONENT_OUTPUT),
             weights_bucket=outputs.get(WEIGHTS_OUTPUT),
+            handlers={name: kind.partition("/")[0] for name, kind in kinds.items()},
+            tasks={name: kind.partition("/")[2] for name, kind in kinds.items()},
         )
+
+
+def kind_of(handler: str, task: str) -> str:
+    """A model's `handler` and `task` as the stack's output Kinds has them."""
+    return f"{handler}/{task}"
 
 
 def read_deployment(cloudformation: CloudFormationClient, stack_name: str = DEFAULT_STACK) -> Deployment:

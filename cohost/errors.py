@@ -6,6 +6,7 @@ CohostError
 ├── RoutingError      a call names a model or a way of addressing that the endpoint does not have
 ├── InvocationError   the endpoint answered with an error
 │   ├── ModelNotReadyError   the model is still being loaded
+│   ├── WorkerStoppedError   the model's process has ended, and the server answers in its place
 │   └── NoCapacityError      no copy of the models runs: scaled to zero, or not up yet
 ├── StackError        the stack is not there, or not in a state that the command needs
 ├── LocalError        the AWS on this machine cannot start, stop or be reached
@@ -57,6 +58,10 @@ class InvocationError(CohostError):
 
 class ModelNotReadyError(InvocationError):
     """The service still loads the model; asking again later helps."""
+
+
+class WorkerStoppedError(InvocationError):
+    """The model's process has ended, and the call did not reach it. Asking again helps where the server restarts it."""
 
 
 class NoCapacityError(InvocationError):

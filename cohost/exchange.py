@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError
+from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
 from cohost.scaling.waking import is_no_capacity
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ MAX_BODY_BYTES = 6_291_456
 """SageMaker's limit of a real-time request (API reference: InvokeEndpoint, Body)."""
 
 NOT_READY = "ModelNotReadyException"
+MODEL_ERROR = "ModelError"
+_WORKER_STOPPED = "Backend Python process is stopped."
 
 
 def make_body(model: str, inputs: object, parameters: Mapping[str, object] | None) -> bytes:
@@ -64,8 +67,22 @@ def unreachable(model: str, error: BotoCoreError) -> InvocationError:
     return InvocationError(f"model {model!r} cannot be called: {error}; fix: check the network, credentials and region")
 
 
+def is_worker_stopped(status: int, body: str) -> bool:
+    """Whether a container's answer says that the model's process has ended and the call did not reach it.
+
+    Only this text tells: a model answers 400 for other reasons too (DJL Serving 0.36.0, recordings 24 and 27).
+    """
+    if status != HTTPStatus.BAD_REQUEST:
+        return False
+    try:
+        content = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and content.get("message") == _WORKER_STOPPED
+
+
 def refused(model: str, error: ClientError) -> InvocationError:
-    """What an error of the service or the model is told: NoCapacityError and ModelNotReadyError where it is one."""
+    """The error to raise for one of the service or the model, of the class of its own where it has one."""
     response: Mapping[str, Any] = error.response
     code = response["Error"].get("Code", "")
     status = response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"]
@@ -78,5 +95,7 @@ def refused(model: str, error: ClientError) -> InvocationError:
             "with `cohost wake`"
         )
         return NoCapacityError(text + fix, status=int(status), code=code)
+    if code == MODEL_ERROR and is_worker_stopped(int(status), str(message)):
+        return WorkerStoppedError(text, status=int(status), code=code)
     kind = ModelNotReadyError if code == NOT_READY else InvocationError
     return kind(text, status=int(status), code=code)

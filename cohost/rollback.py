@@ -11,7 +11,8 @@ import copy
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from cohost.deployment import WEIGHTS_OUTPUT
+from cohost.artifacts.handlers import BATCHED
+from cohost.deployment import KINDS_OUTPUT, WEIGHTS_OUTPUT, kind_of
 from cohost.errors import StackError
 from cohost.example_call import call_of
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO, addresses
@@ -26,6 +27,7 @@ RESOURCE_TYPE: Final = "Custom::LmiModelStore"
 
 # What stays as it is deployed: where the store is, and how it is asked.
 _OF_THE_PLACE: Final = ("ServiceToken", "ServiceTimeout", "Bucket", "Prefix", "KeepGenerations", WEIGHTS_OUTPUT)
+_STOCK: Final = "stock"
 _S3: Final = "s3://"
 _PLACEHOLDER: Final = "{"
 
@@ -99,7 +101,7 @@ def template_of(template: Mapping[str, Any], deployment: Deployment, target: Ear
         **{name: value for name, value in target.properties.items() if name not in _OF_THE_PLACE},
         "Generation": target.generation,
     }
-    _tell(changed["Outputs"], deployment, target.properties["Models"], present["Models"])
+    _tell(changed["Outputs"], deployment, target.properties, present["Models"])
     return changed
 
 
@@ -143,11 +145,16 @@ def _places(models: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
 def _tell(
     outputs: dict[str, Any],
     deployment: Deployment,
-    models: Mapping[str, Mapping[str, str]],
+    then: Mapping[str, Any],
     before: Mapping[str, Mapping[str, str]],
 ) -> None:
     """Let the outputs that name models name those that are back."""
+    models: Mapping[str, Mapping[str, str]] = then["Models"]
     outputs["Models"]["Value"] = json.dumps(addresses(deployment.topology, models))
+    if KINDS_OUTPUT in outputs:
+        handlers = dict.fromkeys(models, _STOCK) | dict.fromkeys(then.get("Handlers", {}), BATCHED)
+        kinds = {name: kind_of(handlers[name], one.get("option.task", "")) for name, one in models.items()}
+        outputs[KINDS_OUTPUT]["Value"] = json.dumps(kinds)
     first = next(iter(models))
     if "ExampleCall" not in outputs or next(iter(before)) in models:
         return

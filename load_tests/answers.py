@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from cohost.exchange import is_worker_stopped
 from cohost.report.samples import Outcome
 from cohost.scaling.waking import is_no_capacity
 from cohost.translated import count_results
@@ -63,7 +64,11 @@ def judge(status: int, error_type: str, body: bytes, *, items: int, container: b
     detail = str(content.get("Message") or content.get("message") or body[:DETAIL_LENGTH].decode(errors="replace"))
     outcome = _outcome(error_type, detail, container=container)
     own = content.get("OriginalStatusCode")
-    return Verdict(outcome, own if isinstance(own, int) and own > 0 else status, detail[:DETAIL_LENGTH])
+    counted = own if isinstance(own, int) and own > 0 else status
+    if outcome is Outcome.MODEL_ERROR:
+        said = body.decode(errors="replace") if container else str(content.get("OriginalMessage"))
+        outcome = Outcome.WORKER_STOPPED if is_worker_stopped(counted, said) else outcome
+    return Verdict(outcome, counted, detail[:DETAIL_LENGTH])
 
 
 def _outcome(error_type: str, detail: str, *, container: bool) -> Outcome:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
+from cohost.deployment import KINDS_OUTPUT, kind_of
 from cohost.images import parse_image
 from cohost.instances import INSTANCES
 from cohost.pricing import load_prices
@@ -95,6 +97,7 @@ class InferenceComponentsStack(cdk.Stack):
             "Prefix": catalog.storage.prefix,
             "Generation": store.generation,
             "ModelDataUrl": store.model_data_url,
+            KINDS_OUTPUT: json.dumps({name: kind_of(one.handler, one.task) for name, one in own.models.items()}),
         }
         add_outputs(
             self, own, prices, topology=INFERENCE_COMPONENTS, models=self.endpoint.component_names, others=others

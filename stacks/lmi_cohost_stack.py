@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
-from cohost.deployment import WEIGHTS_OUTPUT
+from cohost.deployment import KINDS_OUTPUT, WEIGHTS_OUTPUT, kind_of
 from cohost.images import parse_image
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
@@ -106,6 +106,7 @@ class LmiCohostStack(cdk.Stack):
             "Region": self.region,
             "Topology": catalog.endpoint.topology,
             "Models": json.dumps(addresses(catalog.endpoint.topology, catalog.models)),
+            KINDS_OUTPUT: json.dumps({name: kind_of(one.handler, one.task) for name, one in catalog.models.items()}),
             **({} if component is None else {"InferenceComponentName": component}),
             "ExampleCall": example_call(
                 catalog,

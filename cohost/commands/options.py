@@ -37,6 +37,16 @@ _DURATION: Any = {"parser": parse_seconds, "metavar": "DURATION", "show_default"
 WakeTimeoutOption = Annotated[
     float, typer.Option("--wake-timeout", **_DURATION, help="How long to wait for a copy at most, such as 15m.")
 ]
+RestartTimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--restart-timeout",
+        parser=parse_seconds,
+        metavar="DURATION",
+        show_default="6m with handler batched, else 5s",
+        help="How long to wait at most for a model whose worker process has ended.",
+    ),
+]
 TimeoutOption = Annotated[float, typer.Option("--timeout", **_DURATION, help="How long to wait at most, such as 15m.")]
 DEFAULT_CATALOG = Path("model_configs/encoders.yaml")
 OFFLINE_CATALOG = Path("model_configs/offline.yaml")

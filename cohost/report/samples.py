@@ -59,6 +59,7 @@ class Outcome(IntEnum):
     CONNECTION = 8
     UNFINISHED = 9
     UNSENT = 10
+    WORKER_STOPPED = 11
 
     @property
     def label(self) -> str:
@@ -78,6 +79,7 @@ _LABELS = {
     Outcome.CONNECTION: "connection failed",
     Outcome.UNFINISHED: "cut off by the end of the run",
     Outcome.UNSENT: "due, but never sent",
+    Outcome.WORKER_STOPPED: "model's process stopped",
 }
 
 CUT_OFF = (Outcome.UNFINISHED, Outcome.UNSENT)

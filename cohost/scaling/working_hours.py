@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from cohost.errors import InvocationError, NoCapacityError, StackError
+from cohost.errors import InvocationError, NoCapacityError, StackError, WorkerStoppedError
 from cohost.scaling.copies import DIMENSION, Bounds, Component, UnderWayError, need_component
 from cohost.scaling.waiting import Clock, Gate, LimitPassedError
 from cohost.scaling.waking import PAUSES
@@ -135,7 +135,7 @@ def wait_until_awake(
 
 def _from_a_model(error: InvocationError) -> bool:
     """Whether a model is there to refuse the text, because its task needs more than that."""
-    if error.status is None:
+    if error.status is None or isinstance(error, WorkerStoppedError):
         return False
     return error.status == HTTPStatus.OK or (
         error.code == "ModelError" and error.status < HTTPStatus.INTERNAL_SERVER_ERROR

@@ -65,6 +65,7 @@ def test_each_model_is_a_component_with_a_gpu_of_its_own() -> None:
         "nli": "lmi-cohost-components-nli",
         "mini": "lmi-cohost-components-mini",
     }
+    assert set(json.loads(template["Outputs"]["Kinds"]["Value"])) == {"nli", "mini"}
 
 
 def test_instances_are_managed_and_no_model_is_named() -> None:

@@ -51,6 +51,7 @@ def test_outputs_say_how_to_call(product: dict[str, Any]) -> None:
         "ModelDataUrl": {"Fn::GetAtt": [store_id, "ModelDataUrl"]},
         "Region": "us-east-1",
         "Topology": "multi-model",
+        "Kinds": json.dumps(dict.fromkeys(models, "stock/text-classification")),
     }
     assert models == {
         "mdeberta": "mdeberta.tar.gz",
@@ -117,6 +118,9 @@ def test_another_instance_type_keeps_the_endpoint_and_its_name() -> None:
     assert changed == {f"/Resources/{config_id}/Properties/ProductionVariants"}
 
 
+TELLING = {"/Outputs/Models/Value", "/Outputs/Kinds/Value"}
+
+
 def test_added_model_touches_archives_and_outputs_only() -> None:
     """A new model costs one upload: neither Model, configuration nor endpoint change."""
     # GIVEN
@@ -125,7 +129,7 @@ def test_added_model_touches_archives_and_outputs_only() -> None:
     after = template_of(make_stack(make_catalog(models={"nli": NLI, "mini": MINI})))
     # THEN
     store_id, _ = only(before, "Custom::LmiModelStore")
-    assert differing(before, after) == {f"/Resources/{store_id}/Properties/Models/mini", "/Outputs/Models/Value"}
+    assert differing(before, after) == {f"/Resources/{store_id}/Properties/Models/mini", *TELLING}
 
 
 def test_changed_setting_shows_as_that_models_line() -> None:

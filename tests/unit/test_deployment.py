@@ -56,6 +56,16 @@ def test_outputs_become_a_deployment() -> None:
     assert deployment.inference_component_name is None
 
 
+def test_outputs_say_what_each_model_does_and_by_which_handler() -> None:
+    """A stack of an earlier version says neither, and can be called all the same."""
+    kinds = {"Kinds": '{"nli": "batched/text-classification"}'}
+
+    told, untold = Deployment.from_outputs("S", {**OUTPUTS, **kinds}), Deployment.from_outputs("S", OUTPUTS)
+
+    assert (told.handlers, told.tasks) == ({"nli": "batched"}, {"nli": "text-classification"})
+    assert (untold.handlers, untold.tasks) == ({}, {})
+
+
 def test_outputs_of_a_scale_to_zero_stack_name_its_component() -> None:
     """The component is part of each call, so a stack that lacks it is told."""
     outputs = {**OUTPUTS, "Topology": "scale-to-zero", "Models": '{"nli": "nli"}'}

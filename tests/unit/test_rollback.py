@@ -110,6 +110,17 @@ def test_template_names_the_generation_and_what_it_was_published_from() -> None:
     assert before == template()
 
 
+def test_outputs_say_again_what_the_models_were() -> None:
+    """A client waits for the restart of the batched ones only, so the output goes back with the models."""
+    before = template()
+    before["Outputs"]["Kinds"] = {"Value": "{}"}
+
+    changed = template_of(before, deployment(), earlier(Handlers={"nli": "batched@old"}))
+
+    kinds = {"nli": "batched/text-classification", "zero": "stock/zero-shot-classification"}
+    assert json.loads(changed["Outputs"]["Kinds"]["Value"]) == kinds
+
+
 def test_example_call_names_a_model_that_is_there() -> None:
     """Where the model of the example goes, the call is one of a model that comes back, with what its task needs."""
     then = earlier(Models={"zero": THEN["zero"]})

@@ -9,6 +9,8 @@ import pytest
 from cohost.report.samples import Outcome
 from load_tests.answers import LARGE_ANSWER_BYTES, judge
 
+STOPPED = '{\n  "code": 400,\n  "type": "TranslateException",\n  "message": "Backend Python process is stopped."\n}\n'
+
 
 def outcome(
     status: int, body: object, *, error_type: str = "", items: int = 1, container: bool = False
@@ -90,6 +92,12 @@ def test_large_embeddings_are_counted_without_being_read() -> None:
             {"OriginalStatusCode": 400, "Message": "no capacity to process this request"},
             (Outcome.MODEL_ERROR, "model error (400)"),
         ),
+        (
+            424,
+            "ModelError",
+            {"OriginalStatusCode": 400, "OriginalMessage": STOPPED, "Message": "Received client error (400)"},
+            (Outcome.WORKER_STOPPED, "model's process stopped"),
+        ),
         (403, "AccessDeniedException", {"Message": "no"}, (Outcome.REFUSED, "refused by the service (403)")),
         (500, "", b"<html>", (Outcome.REFUSED, "refused by the service (500)")),
     ],
@@ -106,3 +114,5 @@ def test_faults_of_a_container_are_the_models() -> None:
     body = {"code": 503, "type": "ServiceUnavailableException", "message": "queue full"}
 
     assert outcome(503, body, container=True) == (Outcome.MODEL_ERROR, "model error (503)")
+    assert outcome(400, STOPPED.encode(), container=True) == (Outcome.WORKER_STOPPED, "model's process stopped")
+    assert outcome(424, STOPPED.encode(), container=True) == (Outcome.MODEL_ERROR, "model error (424)")

@@ -9,7 +9,7 @@ import pytest
 from scaling_session import COMPONENT, Session, fault
 
 from cohost.client import CohostClient
-from cohost.errors import InvocationError, NoCapacityError, RoutingError, StackError
+from cohost.errors import InvocationError, NoCapacityError, RoutingError, StackError, WorkerStoppedError
 from cohost.scaling.copies import Bounds
 from cohost.scaling.waiting import Clock
 from cohost.scaling.working_hours import Patience, put_to_sleep, wait_until_awake, wake_up
@@ -249,6 +249,17 @@ def test_a_model_that_does_not_answer_is_told(code: str, status: int) -> None:
     session.answers = [fault("InvokeEndpoint", "broken", code=code, status=status, OriginalStatusCode=status)]
 
     with pytest.raises(InvocationError, match="broken"):
+        wait(session)
+
+
+def test_a_model_whose_process_has_ended_is_not_awake() -> None:
+    """The server's 400 in its place is no word of the model's."""
+    text = '{"code": 400, "message": "Backend Python process is stopped."}'
+    stopped = {"code": "ModelError", "status": 424, "OriginalStatusCode": 400, "OriginalMessage": text}
+    session = Session()
+    session.answers = [fault("InvokeEndpoint", text, **stopped) for _ in range(20)]
+
+    with pytest.raises(WorkerStoppedError, match="does not start its process again"):
         wait(session)
 
 
