@@ -6,7 +6,8 @@ Endpoints" and "Custom Inference Code with Hosting Services").
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _CONNECT_TIMEOUT_S = 5
-_PING_TIMEOUT_S = 5  # AWS: containers must answer pings within 2 s; a busy small machine gets some more
+_PING_TIMEOUT_S = 2  # AWS: "How Your Container Should Respond to Health Check (Ping) Requests"
+_PAGE = 100
 
 
 class ContainerProcess(Protocol):
@@ -58,6 +60,14 @@ class StartContainer(Protocol):
         """Start one; raises whatever kept it from answering."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ping:
+    """A container's answer to a ping: only 200 is healthy; `said` is its status and body, or why there is none."""
+
+    healthy: bool
+    said: str
+
+
 class ContainerApi:
     """The requests that SageMaker makes to a container. Each may raise httpx.TransportError."""
 
@@ -69,13 +79,41 @@ class ContainerApi:
         # Loading has no limit here: its caller ends it when the time for fetching and loading together is up.
         self._load_timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
 
-    async def ping(self) -> bool:
-        """Whether the container says that it is healthy."""
+    async def ping(self) -> Ping:
+        """Ask the container for its health; no answer within two seconds is none."""
         try:
             answer = await self._client.get(f"{self._url}/ping", headers=self._headers, timeout=_PING_TIMEOUT_S)
-        except httpx.TransportError:
-            return False
-        return answer.status_code == httpx.codes.OK
+        except httpx.TransportError as fault:
+            return Ping(healthy=False, said=str(fault) or type(fault).__name__)
+        healthy = answer.status_code == httpx.codes.OK
+        return Ping(healthy=healthy, said=f"{answer.status_code} {' '.join(answer.text.split())}".rstrip())
+
+    async def models(self) -> list[str]:
+        """List the names of all models that the container knows.
+
+        Raises:
+            httpx.HTTPStatusError: it does not list them.
+        """
+        names: list[str] = []
+        query: dict[str, Any] = {"limit": _PAGE}
+        while True:
+            answer = await self._client.get(
+                f"{self._url}/models", params=query, headers=self._headers, timeout=self._load_timeout
+            )
+            page: dict[str, Any] = answer.raise_for_status().json()
+            names += [model["modelName"] for model in page["models"]]
+            if (token := page.get("nextPageToken")) is None:
+                return names
+            query["next_page_token"] = token
+
+    async def worker_fault(self, model_id: str, fault: str) -> httpx.Response:
+        """Have something happen to the worker process of a model; no part of SageMaker's interface."""
+        return await self._client.put(
+            f"{self._url}/_cohost/worker-faults",
+            json={"model": model_id, "fault": fault},
+            headers=self._headers,
+            timeout=self._load_timeout,
+        )
 
     async def load(self, model_id: str, folder: Path, target: str) -> httpx.Response:
         """Ask for a model to be loaded from a folder."""

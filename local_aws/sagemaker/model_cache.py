@@ -103,7 +103,7 @@ class ModelCache:
         model.last_used = time.monotonic()
         if model.leases == 0:
             self._pulse()
-            if not self._keep and model.loaded and not model.retiring:
+            if not self._keep and model.loaded and not model.retiring and not self._closed:
                 model.retiring = True
                 self._in_background(self._drop(model))
 

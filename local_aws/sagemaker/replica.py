@@ -49,6 +49,7 @@ class Replica:
         self._log = InstanceLog(self.log_file)
         self._plan = plan
         self._host = host
+        self._out_of_service = False
         self._meter = host.metrics.variant_meter(seat.endpoint_name, seat.variant_name)
         self._folder = host.state_dir / "endpoints" / seat.endpoint_name / seat.replica_id
         self._store = self._folder / "store"
@@ -63,7 +64,11 @@ class Replica:
 
     @property
     def ready(self) -> bool:
-        """Whether it can take calls."""
+        """Whether it can take calls: its container runs, and has not been given up for its pings."""
+        return self._alive and not self._out_of_service
+
+    @property
+    def _alive(self) -> bool:
         return self._container is not None and self._container.alive
 
     @property
@@ -86,7 +91,6 @@ class Replica:
         Raises:
             StartFailed: the archive of a single model could not be had, or the container does not answer pings.
         """
-        (self._folder / "models").mkdir(parents=True)
         stream = f"{self.seat.variant_name}/{self.seat.replica_id}"
         self._host.logs.attach(self.seat.log_group, stream, self.log_file)
         await self._fill_store()
@@ -130,6 +134,27 @@ class Replica:
             if self.in_flight == 0:
                 self._idle.set()
 
+    async def loaded(self) -> dict[str, str]:
+        """Map the models that are loaded, by the name that callers use, to what the container calls them.
+
+        Raises:
+            httpx.HTTPError: the container does not list its models.
+        """
+        if self.cache is not None:
+            return {model.target: model.model_id for model in self.cache.models if model.loaded}
+        return {} if self._api is None else {name: name for name in await self._api.models()}
+
+    async def worker_fault(self, model_id: str, fault: str) -> httpx.Response:
+        """Have something happen to the worker process of a model, by the container's name for it.
+
+        Raises:
+            httpx.TransportError: there is no container, or it does not answer.
+        """
+        if self._api is None:
+            raise httpx.ConnectError(f"{self.seat.replica_id} has no container")
+        self._log.note(f"fault switch: {fault} in a worker of {model_id}")
+        return await self._api.worker_fault(model_id, fault)
+
     async def drained(self) -> None:
         """Wait until no call is in flight; the caller has seen to it that no more come."""
         while self.in_flight:
@@ -160,8 +185,8 @@ class Replica:
     async def _fill_store(self) -> None:
         if self._plan.multi_model or self._plan.model_data is None:
             # The store of a multi-model container stays empty: what lies in it is loaded at the start, and models
-            # that were fetched before a restart are to come back with their next call only.
-            self._store.mkdir()
+            # that were fetched before are to come back with their next call only.
+            self._store.mkdir(parents=True, exist_ok=True)
             return
         try:
             self._store = await self._disk.fetch(self._plan.model_data, _SINGLE_MODEL)
@@ -197,21 +222,37 @@ class Replica:
     async def _end_container(self) -> None:
         if self.cache is not None:
             self.cache.close()
-        container, self._container, self._api = self._container, None, None
+        container, self._container, self._api, self.cache = self._container, None, None, None
         if container is not None:
             await container.stop()
 
     async def _supervise(self) -> None:
-        failures = 0
-        next_ping = time.monotonic() + self._host.settings.ping_interval_s
         while True:
-            await self._pause(self._host.settings.alive_interval_s)
-            if not self.ready or failures >= self._host.settings.ping_failures:
-                await self._replace_container()
-                failures = 0
-            elif time.monotonic() >= next_ping and self._api is not None:
-                failures = 0 if await self._api.ping() else failures + 1
-                next_ping = time.monotonic() + self._host.settings.ping_interval_s
+            trouble = await self._trouble()
+            self._out_of_service = True
+            delay_s = self._host.switches.replacement_delay_s
+            self._log.note(f"out of service, no call comes here: {trouble}; another container starts in {delay_s:g} s")
+            if not self._alive:
+                await self._end_container()
+            await asyncio.sleep(delay_s)
+            await self._replace_container()
+            self._out_of_service = False
+
+    async def _trouble(self) -> str:
+        """Look on until the container has died, or failed too many pings in a row; what is wrong with it."""
+        failures, pinged = 0, time.monotonic()
+        while True:
+            await self._pause(min(self._host.settings.alive_interval_s, self._host.switches.ping_interval_s))
+            if not self._alive or self._api is None:
+                return "the container's process has ended"
+            if time.monotonic() < pinged + self._host.switches.ping_interval_s:
+                continue
+            ping, pinged = await self._api.ping(), time.monotonic()
+            failures = 0 if ping.healthy else failures + 1
+            if failures:
+                self._log.note(f"/ping failed, {failures} in a row: {ping.said}")
+            if failures >= self._host.switches.ping_failures:
+                return f"/ping failed {failures} times in a row, the last time with {ping.said}"
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not longer than until a call could not reach the container."""
@@ -220,13 +261,23 @@ class Replica:
         self._suspicion.clear()
 
     async def _replace_container(self) -> None:
-        self._log.note("container died or stopped answering; starting another one")
-        try:
-            await self._end_container()
-            await self._launch()
-        except Exception as fault:
-            _logger.exception("the container of %s did not start again", self.seat.replica_id)
-            self._log.note(f"container did not start again: {fault}")
-            await asyncio.sleep(_RESTART_PAUSE_S)
-        else:
-            self.restarts += 1
+        """End the container with the calls in it, and start another one until one comes up.
+
+        The instance's disk is emptied: whether a replaced container finds it as it was is not known, and a model that
+        has to be fetched again is the longer way.
+        """
+        if self.in_flight:
+            self._log.note(f"the container ends with {self.in_flight} calls in flight")
+        while True:
+            try:
+                await self._end_container()
+                await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+                await self._fill_store()
+                await self._launch()
+            except Exception as fault:
+                _logger.exception("the container of %s did not start again", self.seat.replica_id)
+                self._log.note(f"container did not start again: {fault}")
+                await asyncio.sleep(_RESTART_PAUSE_S)
+            else:
+                self.restarts += 1
+                return

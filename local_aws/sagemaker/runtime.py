@@ -1,7 +1,8 @@
 """InvokeEndpoint (AWS API reference: InvokeEndpoint of Amazon SageMaker AI Runtime).
 
-Texts and codes: aws/amazon-sagemaker-examples#293 (endpoint not found), aws/sagemaker-python-sdk#2955 (ModelError's
-message), aws/sagemaker-tensorflow-serving-container#109 (ModelError's members).
+Texts and codes: aws/amazon-sagemaker-examples#293 (endpoint not found), aws/amazon-sagemaker-examples#3089 (a container
+that gave no answer), aws/sagemaker-python-sdk#2955 (ModelError's message),
+aws/sagemaker-tensorflow-serving-container#109 (ModelError's members).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from starlette.responses import Response
 
 from local_aws.sagemaker.account import component_log_group, log_group
 from local_aws.sagemaker.cached_model import LoadRefused
-from local_aws.sagemaker.faults import InternalFailure, ModelError, ServiceFault, ValidationError
+from local_aws.sagemaker.faults import InternalFailure, ModelError, ServiceFault, ServiceUnavailable, ValidationError
 from local_aws.sagemaker.model_variant import ModelVariant
 from local_aws.sagemaker.runtime_request import (
     CUSTOM_ATTRIBUTES,
@@ -50,7 +51,11 @@ _TIMED_OUT = (
     "Your invocation timed out while waiting for a response from container primary. Review the latency metrics for "
     "each container in Amazon CloudWatch, resolve the issue, and try again."
 )
-_CONNECTION_LOST = "Container primary closed the connection before it answered; it is started again if it died."
+_NO_RESPONSE = (
+    "Amazon SageMaker could not get a response from the {} endpoint. This can occur when CPU or memory utilization is "
+    "high. To check your utilization, see Amazon CloudWatch. To fix this problem, use an instance type with more CPU "
+    "capacity or memory."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,7 @@ class Call:
     """
 
     destination: Destination
+    endpoint_name: str
     variant_name: str
     target: str | None
     body: bytes
@@ -113,6 +119,7 @@ class Runtime:
     ) -> Call:
         return Call(
             destination=variant,
+            endpoint_name=endpoint.name,
             variant_name=variant.plan.name,
             target=target_model(endpoint.name, headers, identity, multi_model=variant.container.multi_model),
             body=body,
@@ -133,6 +140,7 @@ class Runtime:
         copies.check_capacity()
         return Call(
             destination=copies,
+            endpoint_name=endpoint.name,
             variant_name=component.variant_name,
             target=None,
             body=body,
@@ -143,10 +151,14 @@ class Runtime:
 
     async def _invoke(self, call: Call, started: float, identity: str) -> Response:
         answer: httpx.Response | None = None
+        reached = True
         try:
             answer = await self._ask(call)
+        except ServiceUnavailable:
+            reached = False
+            raise
         finally:
-            self._measure(call, answer, time.perf_counter() - started)
+            self._measure(call, answer, time.perf_counter() - started, reached=reached)
         if not answer.is_success:
             raise self._model_error(call, answer.status_code, answer.text)
         return _passed_back(answer, call.variant_name, identity)
@@ -157,7 +169,8 @@ class Runtime:
         except LoadRefused as refusal:
             raise self._model_error(call, refusal.status, refusal.text) from refusal
         except httpx.TransportError as fault:
-            text = _TIMED_OUT if isinstance(fault, httpx.TimeoutException) else _CONNECTION_LOST
+            timed_out = isinstance(fault, httpx.TimeoutException)
+            text = _TIMED_OUT if timed_out else _NO_RESPONSE.format(call.endpoint_name)
             raise self._model_error(call, 0, text) from fault
 
     def _model_error(self, call: Call, status: int, text: str) -> ModelError:
@@ -173,7 +186,12 @@ class Runtime:
         )
 
     @staticmethod
-    def _measure(call: Call, answer: httpx.Response | None, total_s: float) -> None:
+    def _measure(call: Call, answer: httpx.Response | None, total_s: float, *, reached: bool) -> None:
+        """Record a call; one that reached no container is no answer of a model, of whichever status.
+
+        AWS defines the metrics of errors by what the model returned; whether it counts a call that found no instance
+        in service is not known, and an alarm is not to rest on it.
+        """
         model_s = 0.0 if answer is None else answer.elapsed.total_seconds()
         for meter in call.meters:
             meter.count("Invocations")
@@ -182,7 +200,7 @@ class Runtime:
                 meter.duration("ModelLatency", model_s)
                 meter.count("Invocation4XXErrors", answer.is_client_error)
                 meter.count("Invocation5XXErrors", answer.is_server_error)
-            meter.count("InvocationModelErrors", answer is None or not answer.is_success)
+            meter.count("InvocationModelErrors", reached and (answer is None or not answer.is_success))
 
 
 def _passed_back(answer: httpx.Response, variant: str, identity: str) -> Response:

@@ -18,6 +18,7 @@ from local_aws.sagemaker.component import ComponentDeployments
 from local_aws.sagemaker.container_transport import ContainerTransport
 from local_aws.sagemaker.control import ControlPlane
 from local_aws.sagemaker.endpoint import Deployments
+from local_aws.sagemaker.fault_page import FaultPage
 from local_aws.sagemaker.faults import ValidationError
 from local_aws.sagemaker.front import Front
 from local_aws.sagemaker.host import Host
@@ -96,7 +97,7 @@ class SageMaker:
             state_dir=state_dir,
             settings=settings,
             quotas=Quotas(self._records.endpoints, settings),
-            switches=Switches(),
+            switches=Switches.of(settings),
             metrics=Metrics(front, history),
             logs=LogShipper(front),
             clock=Clock() if clock is None else clock,
@@ -129,13 +130,14 @@ class SageMaker:
         deployments = self._deployments, self._component_deployments
         control = ControlPlane(operations(self._account, self._records, self._host, *deployments))
         runtime = Runtime(self._account, self._records, self._host)
+        faults = FaultPage(self._host.switches, self._records.endpoints)
         return Router(
             [
                 Route("/endpoints/{name}/invocations", runtime.invoke, methods=["POST"]),
                 Route("/endpoints/{name}/async-invocations", _not_emulated, methods=["POST"]),
                 Route("/endpoints/{name}/invocations-response-stream", _not_emulated, methods=["POST"]),
                 Route(INTROSPECTION_PATH, self._introspect, methods=["GET"]),
-                Route(FAULTS_PATH, self._host.switches.answer, methods=["GET", "PUT", "DELETE"]),
+                Route(FAULTS_PATH, faults.answer, methods=["GET", "PUT", "DELETE"]),
                 Route("/", control.answer, methods=["POST"]),
             ]
         )

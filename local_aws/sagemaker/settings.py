@@ -22,8 +22,10 @@ class Settings:
     Endpoint"). `load_limit_s`: fetching and loading go on so long in the background (same page).
     `invocation_timeout_s`: a container must answer within it (AWS: "real-time inference" quotas).
     `transition_delay_s`: endpoints and components stay at least so long in Creating, Updating and Deleting.
-    `alive_interval_s`, `ping_interval_s`: how often an instance's process and its `/ping` are looked at;
-    `ping_failures`: pings that may fail in a row before the container is replaced.
+    `alive_interval_s`: how often a container's process is looked at.
+    `ping_interval_s`, `ping_failures`, `replacement_delay_s`: how often a container is pinged, how many pings in a row
+    fail before it gets no calls any more, and how much later another one starts in its place. AWS documents none of
+    the three; they can be changed while endpoints run (local_aws/sagemaker/switches.py).
     `drain_limit_s`: running calls may finish so long before an old instance is stopped.
     `publish_interval_s`: how often metrics and log lines go to the embedded CloudWatch.
     `concurrency_interval_s`: how often the high-resolution metrics of concurrent calls get a value (AWS: "Amazon
@@ -39,7 +41,8 @@ class Settings:
     transition_delay_s: float = 0
     alive_interval_s: float = 0.25
     ping_interval_s: float = 5
-    ping_failures: int = 6
+    ping_failures: int = 3
+    replacement_delay_s: float = 30
     drain_limit_s: float = 60
     publish_interval_s: float = 1
     concurrency_interval_s: float = 10

@@ -1,28 +1,27 @@
-"""`/_cohost/faults`: faults on demand, for tests of whatever calls endpoints. No part of SageMaker; unsigned.
+"""`/_cohost/faults`: faults on demand, for tests of whatever calls endpoints. No part of SageMaker.
 
 `PUT` takes a JSON object and answers the whole state; what is left out stays as it is:
 - `throttled_calls`: so many calls from now on get ThrottlingException, status 400 with an empty message, as the service
   sends it (opensearch-project/ml-commons#2429, aws-samples/amazon-sagemaker-nlu-search#4);
 - `unavailable_calls`: so many calls after those get ServiceUnavailable, status 503;
 - `model_load_delay_s`: seconds that every load of a multi-model container's model takes longer, inside its time limits;
-- `container_start_delay_s`: seconds that every start of a container takes longer, a component's copies included.
-`GET` answers the state, `DELETE` ends all faults.
+- `container_start_delay_s`: seconds that every start of a container takes longer, a component's copies included;
+- `ping_interval_s`, `ping_failures`, `replacement_delay_s`: seconds between the pings of a container, pings that fail
+  in a row before it gets no calls any more, and seconds from then until another container starts in its place;
+- `worker_fault`: something that happens to one worker process at once (local_aws/sagemaker/fault_page.py).
+`GET` answers the state, `DELETE` ends all faults: each switch is again what it was at the start.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass, fields
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
-
-from starlette.responses import JSONResponse, Response
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from local_aws.sagemaker.faults import ServiceUnavailable, ThrottlingException
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
+    from local_aws.sagemaker.settings import Settings
 
 PATH: Final = "/_cohost/faults"
 
@@ -33,12 +32,32 @@ class SwitchError(ValueError):
 
 @dataclass(kw_only=True)
 class Switches:
-    """The faults that are on. Counts go down with the calls that they hit."""
+    """The faults that are on, and how the health of containers is judged. Counts go down with the calls they hit."""
 
     throttled_calls: int = 0
     unavailable_calls: int = 0
     model_load_delay_s: float = 0
     container_start_delay_s: float = 0
+    ping_interval_s: float
+    ping_failures: int
+    replacement_delay_s: float
+
+    def __post_init__(self) -> None:
+        """Remember what `clear` goes back to."""
+        self._initial = self.state()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Make the switches with no fault on, and the settings' judgement of health."""
+        return cls(
+            ping_interval_s=settings.ping_interval_s,
+            ping_failures=settings.ping_failures,
+            replacement_delay_s=settings.replacement_delay_s,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Give each switch's value by its name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def check_call(self) -> None:
         """Count a call.
@@ -54,54 +73,44 @@ class Switches:
             self.unavailable_calls -= 1
             raise ServiceUnavailable("ServiceUnavailable was asked for with a fault switch; retry the request")
 
-    def set(self, wanted: object) -> None:
-        """Take over the values of a request, all or none.
+    @staticmethod
+    def check(wanted: object) -> dict[str, Any]:
+        """Read the values of a request.
 
         Raises:
             SwitchError: a name or a value is wrong.
         """
-        for name, value in _checked(wanted).items():
+        if not isinstance(wanted, dict):
+            raise SwitchError("the body is not a JSON object; allowed: an object of switches; fix: send one")
+        known = [field.name for field in fields(Switches)]
+        for name, value in wanted.items():
+            if name not in known:
+                raise SwitchError(
+                    f"{name}: no such switch; allowed: {', '.join(known)}, worker_fault; fix: name one of these"
+                )
+            _check(name, value)
+        return wanted
+
+    def set(self, checked: dict[str, Any]) -> None:
+        """Take over values that `check` has read."""
+        for name, value in checked.items():
             setattr(self, name, value)
 
     def clear(self) -> None:
-        """End all faults."""
-        for field in fields(self):
-            setattr(self, field.name, field.default)
-
-    async def answer(self, request: Request) -> Response:
-        """The answer to GET, PUT and DELETE of the route."""
-        try:
-            if request.method == "PUT":
-                self.set(await _body(request))
-            elif request.method == "DELETE":
-                self.clear()
-        except SwitchError as fault:
-            return JSONResponse({"message": str(fault)}, HTTPStatus.BAD_REQUEST)
-        return JSONResponse(asdict(self))
+        """End all faults, and judge the health of containers as at the start."""
+        self.set(self._initial)
 
 
-async def _body(request: Request) -> object:
-    try:
-        return json.loads(await request.body())
-    except ValueError:
-        raise SwitchError("the body is not JSON; send an object of switches") from None
+def _check(name: str, value: object) -> None:
+    whole = not name.endswith("_s")
+    # A container that is never pinged, or given up before the first ping, is no setting of SageMaker's.
+    least = {"ping_failures": 1, "ping_interval_s": 0.01}.get(name, 0)
+    if not _is_number(value, least, whole=whole):
+        what = "a whole number" if whole else "a number of seconds"
+        raise SwitchError(f"{name}: {value!r} is none; allowed: {what} of {least} or more; fix: send one")
 
 
-def _checked(wanted: object) -> dict[str, Any]:
-    if not isinstance(wanted, dict):
-        raise SwitchError("the body is not a JSON object; send an object of switches")
-    known = {field.name: field.default for field in fields(Switches)}
-    for name, value in wanted.items():
-        if name not in known:
-            raise SwitchError(f"{name}: no such switch; there are {', '.join(known)}")
-        counts = name.endswith("_calls")
-        if not _is_number(value, whole=counts):
-            what = "a whole number" if counts else "a number of seconds"
-            raise SwitchError(f"{name}: {value!r} is not {what} of 0 or more")
-    return wanted
-
-
-def _is_number(value: object, *, whole: bool) -> bool:
+def _is_number(value: object, least: float, *, whole: bool) -> bool:
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         return False
-    return 0 <= value < math.inf
+    return least <= value < math.inf

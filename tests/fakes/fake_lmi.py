@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,8 +81,9 @@ class Gate:
 class FakeContainer:
     """One running container. A model's behaviour comes from the file `behaviour` of its archive, if it has one.
 
-    Lines of it: `load=SECONDS`, `load_status=N`, `invoke_status=N`, `invoke=SECONDS`; instead of seconds `held`, which
-    waits at the gate. An answer holds the text of the archive's file `answer` and what reached the container.
+    Lines of it: `load=SECONDS`, `load_status=N`, `load_message=TEXT`, `invoke_status=N`, `invoke=SECONDS`; instead of
+    seconds `held`, which waits at the gate. An answer holds the text of the archive's file `answer` and what reached
+    the container. `ping_status` and `ping_body` are what `/ping` answers, `worker_faults` what was asked of workers.
     """
 
     def __init__(self, options: dict[str, Any], room: int | None, gate: Gate) -> None:
@@ -93,7 +95,10 @@ class FakeContainer:
         self.unloads: list[str] = []
         self.pid = 4242
         self.alive = True
-        self.healthy = True
+        self.ping_status = 200
+        self.ping_body = "{}"
+        self.pings = 0
+        self.worker_faults: list[dict[str, str]] = []
         self.url = ""
         self.headers = {TOKEN_HEADER: "the fake's token"}
         self._loading = 0
@@ -104,9 +109,11 @@ class FakeContainer:
         routes = [
             Route("/ping", self._ping),
             Route("/models", self._load, methods=["POST"]),
+            Route("/models", self._list, methods=["GET"]),
             Route("/models/{name}", self._unload, methods=["DELETE"]),
             Route("/models/{name}/invoke", self._invoke, methods=["POST"]),
             Route("/invocations", self._invoke_single, methods=["POST"]),
+            Route("/_cohost/worker-faults", self._worker_fault, methods=["PUT"]),
         ]
         self._listener = Listener(Guard(Starlette(routes=routes), self.headers[TOKEN_HEADER], _refuse))
         self.url = await self._listener.start()
@@ -131,7 +138,28 @@ class FakeContainer:
             file.write(f"{line}\n")
 
     async def _ping(self, _request: Request) -> Response:
-        return Response(status_code=200 if self.healthy else 500)
+        self.pings += 1
+        return Response(self.ping_body, self.ping_status)
+
+    async def _worker_fault(self, request: Request) -> Response:
+        wanted = await request.json()
+        if wanted["model"] not in self._known():
+            return JSONResponse({"code": 404, "message": f"no worker of {wanted['model']}"}, 404)
+        self.worker_faults.append(wanted)
+        return JSONResponse(wanted)
+
+    async def _list(self, request: Request) -> Response:
+        """One model a page, so that whoever lists them has to go on."""
+        names = self._known()
+        start = int(request.query_params.get("next_page_token", 0))
+        page = {"models": [{"modelName": name} for name in names[start : start + 1]]}
+        more = {"nextPageToken": str(start + 1)} if start + 1 < len(names) else {}
+        return JSONResponse({**page, **more})
+
+    def _known(self) -> list[str]:
+        """The models by the names that the container has for them."""
+        store: Path = self.options["model_store"]
+        return sorted(self.models or (re.sub(r"\W", "_", name) for name in _models(store)))
 
     async def _load(self, request: Request) -> Response:
         wanted = await request.json()
@@ -147,7 +175,8 @@ class FakeContainer:
         finally:
             self._loading -= 1
         if "load_status" in behaviour:
-            return JSONResponse({"code": 500, "message": "Failed to initialize model"}, int(behaviour["load_status"]))
+            message = behaviour.get("load_message", "Failed to initialize model")
+            return JSONResponse({"code": 500, "message": message}, int(behaviour["load_status"]))
         self.models[name] = folder
         self.loads.append(name)
         self.log(f"loaded {request.headers['x-amzn-sagemaker-target-model']}")

@@ -40,6 +40,7 @@ def make_cloud(moto_url: str, tmp_path: Path) -> Iterator[Callable[..., Cloud]]:
             "publish_interval_s": 0.05,
             "alive_interval_s": 0.02,
             "ping_interval_s": 0.05,
+            "replacement_delay_s": 0,
             **settings,
         }
         clouds.append(Cloud(moto_url, tmp_path, Settings(**whole), clock))

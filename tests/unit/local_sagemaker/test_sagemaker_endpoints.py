@@ -233,7 +233,7 @@ def test_a_container_that_fails_its_pings_is_replaced(
     """A container that runs but is not healthy for several pings is replaced too."""
     cloud = make_cloud(ping_failures=3)
     cloud.deploy()
-    cloud.factory.started[0].healthy = False
+    cloud.factory.started[0].ping_status = 500
     wait(lambda: len(cloud.factory.running) == 1 and len(cloud.factory.started) == 2)
 
 

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
     from sagemaker_cloud import Cloud
 
-OFF = {"throttled_calls": 0, "unavailable_calls": 0, "model_load_delay_s": 0, "container_start_delay_s": 0}
+OFF = {
+    "throttled_calls": 0,
+    "unavailable_calls": 0,
+    "model_load_delay_s": 0,
+    "container_start_delay_s": 0,
+    "ping_interval_s": 0.05,
+    "ping_failures": 3,
+    "replacement_delay_s": 0,
+}
 
 
 def switch(cloud: Cloud, **wanted: Any) -> dict[str, Any]:
@@ -102,12 +110,20 @@ def test_faults_are_read_and_ended(cloud: Cloud) -> None:
     [
         (b"no json", "the body is not JSON"),
         (b"[1]", "not a JSON object"),
-        (b'{"throttle": 1}', "throttle: no such switch; there are throttled_calls, unavailable_calls, model_load_d"),
-        (b'{"throttled_calls": 1.5}', "throttled_calls: 1.5 is not a whole number of 0 or more"),
-        (b'{"throttled_calls": true}', "throttled_calls: True is not a whole number"),
-        (b'{"throttled_calls": 1, "model_load_delay_s": -1}', "model_load_delay_s: -1 is not a number of seconds"),
-        (b'{"model_load_delay_s": Infinity}', "model_load_delay_s: inf is not a number of seconds"),
-        (b'{"model_load_delay_s": "1"}', "model_load_delay_s: '1' is not a number of seconds"),
+        (
+            b'{"throttle": 1}',
+            "throttle: no such switch; allowed: throttled_calls, unavailable_calls, model_load",
+        ),
+        (b'{"throttled_calls": 1.5}', "throttled_calls: 1.5 is none; allowed: a whole number of 0 or more; fix: "),
+        (b'{"throttled_calls": true}', "throttled_calls: True is none"),
+        (
+            b'{"throttled_calls": 1, "model_load_delay_s": -1}',
+            "model_load_delay_s: -1 is none; allowed: a number of",
+        ),
+        (b'{"model_load_delay_s": Infinity}', "model_load_delay_s: inf is none"),
+        (b'{"model_load_delay_s": "1"}', "model_load_delay_s: '1' is none"),
+        (b'{"ping_failures": 0}', "ping_failures: 0 is none; allowed: a whole number of 1 or more"),
+        (b'{"ping_interval_s": 0}', "ping_interval_s: 0 is none; allowed: a number of seconds of 0.01 or more"),
     ],
 )
 def test_a_wrong_switch_is_named(cloud: Cloud, body: bytes, message: str) -> None:
@@ -117,3 +133,70 @@ def test_a_wrong_switch_is_named(cloud: Cloud, body: bytes, message: str) -> Non
     assert answer.status_code == 400
     assert message in answer.json()["message"]
     assert httpx.get(url, trust_env=False, timeout=60).json() == OFF
+
+
+def strike(cloud: Cloud, endpoint: str = "e", model: str = "a", fault: str = "die") -> httpx.Response:
+    """Ask for a worker fault."""
+    wanted = {"worker_fault": {"endpoint": endpoint, "model": model, "fault": fault}}
+    return httpx.put(f"{cloud.url}/_cohost/faults", json=wanted, trust_env=False, timeout=60)
+
+
+@pytest.mark.parametrize("model", ["a", "a.tar.gz"])
+def test_a_worker_fault_reaches_the_container_that_has_the_model(cloud: Cloud, model: str) -> None:
+    """Of two instances the one that has loaded it is asked, by its own name for the model; the answer says which."""
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.deploy(count=2)
+    port = cloud.invoke()["port"]
+    answer = strike(cloud, model=model, fault="hang")
+    (holder,) = [instance for instance in cloud.instances() if instance["models"]]
+    told = {"endpoint": "e", "model": "a.tar.gz", "fault": "hang", "id": holder["id"]}
+    assert answer.json() == {**OFF, "worker_fault": told}
+    asked = {one.url.rpartition(":")[2]: one.worker_faults for one in cloud.factory.started}
+    assert asked.pop(port) == [{"model": holder["models"][0]["model_id"], "fault": "hang"}]
+    assert list(asked.values()) == [[]]
+
+
+def test_a_worker_fault_of_a_component_names_the_catalogs_model(cloud: Cloud) -> None:
+    """The container calls the folder `x-l.v` of its store `x_l_v`; the catalog's name is understood all the same."""
+    cloud.deploy_components()
+    cloud.put_model("all.tar.gz", **{"mini/answer": "mini", "x-l.v/answer": "large"})
+    cloud.create_component()
+    cloud.wait_component("InService")
+    assert strike(cloud, model="x-l.v", fault="lose_device").json()["worker_fault"]["model"] == "x_l_v"
+    assert cloud.factory.started[0].worker_faults == [{"model": "x_l_v", "fault": "lose_device"}]
+
+
+def test_a_wrong_worker_fault_is_named_and_nothing_is_set(cloud: Cloud) -> None:
+    """Endpoint, model and fault: each refusal names the value, what is allowed and the fix; no switch is set."""
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.deploy()
+    assert strike(cloud).json()["message"] == (
+        "worker_fault.model: 'a' is not loaded on endpoint e; allowed: none, since no model is loaded; fix: call the "
+        "model first"
+    )
+    cloud.invoke()
+    for wanted, message in (
+        ({"endpoint": "x"}, "worker_fault.endpoint: 'x' is no endpoint that runs; allowed: e; fix: name one that runs"),
+        ({"model": "b"}, "worker_fault.model: 'b' is not loaded on endpoint e; allowed: a.tar.gz; fix: call the model"),
+        ({"fault": "burn"}, "worker_fault.fault: 'burn' is no fault; allowed: die, hang, lose_device; fix: name one"),
+    ):
+        answer = strike(cloud, **wanted)
+        assert answer.status_code == 400
+        assert message in answer.json()["message"]
+    body = {"throttled_calls": 1, "worker_fault": {"endpoint": "e"}}
+    answer = httpx.put(f"{cloud.url}/_cohost/faults", json=body, trust_env=False, timeout=60)
+    assert "allowed: an object of the texts endpoint, model, fault; fix: send one" in answer.json()["message"]
+    assert cloud.factory.started[0].worker_faults == []
+    assert cloud.invoke()["answer"] == "a"
+
+
+def test_a_container_that_refuses_a_worker_fault_is_quoted(cloud: Cloud) -> None:
+    """The container's own words reach whoever asked."""
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.deploy()
+    cloud.invoke()
+    cloud.factory.started[0].models.clear()
+    answer = strike(cloud)
+    assert answer.status_code == 400
+    assert "answered 404" in answer.json()["message"]
+    assert "no worker of " in answer.json()["message"]

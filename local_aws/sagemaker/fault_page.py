@@ -1,0 +1,156 @@
+"""Answer `/_cohost/faults`: set the switches, and strike the worker process of one model.
+
+`{"worker_fault": {"endpoint": NAME, "model": NAME, "fault": "die" | "hang" | "lose_device"}}` in a PUT happens at once,
+in one container that has the model loaded; the answer's `worker_fault` says in which. A model is named as in the
+catalog, or as callers name it (TargetModel, `model_name`). `die` kills the worker process; after `hang` each forward
+pass in it blocks for ever, after `lose_device` each raises the error of a device that is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+from starlette.responses import JSONResponse, Response
+
+from cohost.routing import ARCHIVE_SUFFIX
+from local_aws.sagemaker.model_variant import ModelVariant
+from local_aws.sagemaker.switches import SwitchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.requests import Request
+
+    from local_aws.sagemaker.endpoint import Endpoint
+    from local_aws.sagemaker.registry import Collection
+    from local_aws.sagemaker.replica import Replica
+    from local_aws.sagemaker.switches import Switches
+
+FAULTS: Final = ("die", "hang", "lose_device")
+_WORKER_FAULT: Final = "worker_fault"
+_MEMBERS: Final = ("endpoint", "model", "fault")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerFault:
+    """What is to happen to a worker process of `model`, in a container of `endpoint`."""
+
+    endpoint: str
+    model: str
+    fault: str
+
+
+class FaultPage:
+    """Answers the page; `endpoints` are those whose workers can be struck."""
+
+    def __init__(self, switches: Switches, endpoints: Collection[Endpoint]) -> None:
+        self._switches = switches
+        self._endpoints = endpoints
+
+    async def answer(self, request: Request) -> Response:
+        """Answer GET, PUT and DELETE; a PUT with a fault of its own changes nothing."""
+        struck: dict[str, Any] = {}
+        try:
+            if request.method == "PUT":
+                struck = await self._put(await _body(request))
+            elif request.method == "DELETE":
+                self._switches.clear()
+        except SwitchError as fault:
+            return JSONResponse({"message": str(fault)}, HTTPStatus.BAD_REQUEST)
+        return JSONResponse({**self._switches.state(), **struck})
+
+    async def _put(self, body: object) -> dict[str, Any]:
+        """Set the switches of a body and strike the worker that it names; what was struck."""
+        rest, wanted = _apart(body)
+        checked = self._switches.check(rest)
+        struck = {} if wanted is None else {_WORKER_FAULT: await self._strike(_read(wanted))}
+        self._switches.set(checked)
+        return struck
+
+    async def _strike(self, fault: WorkerFault) -> dict[str, str]:
+        known: set[str] = set()
+        for replica in self._replicas(fault.endpoint):
+            loaded = await _loaded(replica)
+            known |= loaded.keys()
+            for name in filter(loaded.__contains__, _names_of(fault.model)):
+                await _send(replica, loaded[name], fault)
+                return {"endpoint": fault.endpoint, "model": name, "fault": fault.fault, "id": replica.seat.replica_id}
+        raise SwitchError(
+            f"{_WORKER_FAULT}.model: {fault.model!r} is not loaded on endpoint {fault.endpoint}; allowed: "
+            f"{', '.join(sorted(known)) or 'none, since no model is loaded'}; fix: call the model first"
+        )
+
+    def _replicas(self, name: str) -> Iterable[Replica]:
+        endpoint = self._endpoints.find(name)
+        if endpoint is None or endpoint.fleet is None:
+            there = ", ".join(one.name for one in self._endpoints if one.fleet is not None)
+            raise SwitchError(
+                f"{_WORKER_FAULT}.endpoint: {name!r} is no endpoint that runs; allowed: {there or 'none, as none runs'}"
+                "; fix: name one that runs, or deploy it"
+            )
+        for variant in endpoint.fleet.variants.values():
+            yield from variant.replicas if isinstance(variant, ModelVariant) else (c.replica for c in variant.placed)
+
+
+async def _body(request: Request) -> object:
+    try:
+        return json.loads(await request.body())
+    except ValueError:
+        raise SwitchError("the body is not JSON; allowed: an object of switches; fix: send one") from None
+
+
+def _apart(body: object) -> tuple[object, object | None]:
+    """A body without its worker fault, and that."""
+    if not isinstance(body, dict):
+        return body, None
+    return {name: value for name, value in body.items() if name != _WORKER_FAULT}, body.get(_WORKER_FAULT)
+
+
+def _read(wanted: object) -> WorkerFault:
+    given = wanted if isinstance(wanted, dict) else {}
+    if set(given) != set(_MEMBERS) or not all(isinstance(value, str) for value in given.values()):
+        raise SwitchError(
+            f"{_WORKER_FAULT}: {wanted!r} is none; allowed: an object of the texts {', '.join(_MEMBERS)}; fix: send one"
+        )
+    fault = WorkerFault(**given)
+    if fault.fault not in FAULTS:
+        raise SwitchError(
+            f"{_WORKER_FAULT}.fault: {fault.fault!r} is no fault; allowed: {', '.join(FAULTS)}; fix: name one of these"
+        )
+    return fault
+
+
+def _names_of(model: str) -> tuple[str, ...]:
+    """What a container may call a model of the catalog: by itself, by its archive, by its folder in a model store.
+
+    DJL Serving 0.36.0 makes a folder's name a model's by replacing all but letters, digits and `_` (recorded).
+    """
+    return model, model + ARCHIVE_SUFFIX, re.sub(r"(\W|^_)", "_", model, flags=re.ASCII)
+
+
+async def _loaded(replica: Replica) -> dict[str, str]:
+    try:
+        return await replica.loaded()
+    except httpx.HTTPError:
+        # It is being replaced: it has nothing loaded that could be struck.
+        return {}
+
+
+async def _send(replica: Replica, model_id: str, fault: WorkerFault) -> None:
+    try:
+        answer = await replica.worker_fault(model_id, fault.fault)
+    except httpx.TransportError as error:
+        raise SwitchError(
+            f"{_WORKER_FAULT}: container {replica.seat.replica_id} did not answer ({error}); allowed: one that runs; "
+            "fix: wait until the endpoint answers"
+        ) from error
+    if not answer.is_success:
+        raise SwitchError(
+            f"{_WORKER_FAULT}: container {replica.seat.replica_id} answered {answer.status_code} "
+            f"{' '.join(answer.text.split())}; allowed: a model with a worker; fix: call the model first"
+        )
