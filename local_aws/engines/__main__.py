@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from local_aws.engines.engine import Engine
-    from local_aws.engines.report import Report
+    from local_aws.engines.report import Report, Server
     from local_aws.engines.serving import Served
 
 _START_TIMEOUT_S = 600.0
@@ -73,13 +73,24 @@ def _run(options: argparse.Namespace) -> int:
     hubs = [*options.hub, *default_roots()]
     setup = setup_for(catalog, state=options.state, port=options.port, hubs=hubs, region=region)
     err.print(Text(f"Starting the {engine.name} engine; its output goes to {setup.scratch / engine.name}.log"))
-    with running(engine, catalog, setup, start_timeout_s=_START_TIMEOUT_S) as served:
+    with running(engine, catalog, setup, start_timeout_s=_START_TIMEOUT_S, warn=_warn) as served:
         _show_served(served, as_json=options.json)
         if options.check:
             return 1 if served.faults else 0
-        err.print(Text(f"Serving at {served.server.url} until Ctrl-C; `cohost local report` tells what it holds."))
+        _tell_callers(served.server)
         signal.pause()
     return 0
+
+
+def _tell_callers(server: Server) -> None:
+    err.print(Text(f"Serving at {server.url} until Ctrl-C; `cohost local report` tells what it holds."))
+    err.print(Text("It answers those alone who send the token of this start, for example:"))
+    token = next(f"{name}: {value}" for name, value in server.headers.items())
+    err.print(Text(f"curl --header '{token}' {server.url}/models"), soft_wrap=True)
+
+
+def _warn(text: str) -> None:
+    err.print(Text(f"warning: {text}"), soft_wrap=True)
 
 
 def _engine(options: argparse.Namespace) -> Engine:

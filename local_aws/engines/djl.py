@@ -1,25 +1,51 @@
 """A DJL Serving that is installed on this machine.
 
 Commands and settings: DJL Serving 0.36.0 (serving/docs/configurations_global.md; serving/build.gradle.kts: the tar
-distribution has `bin/serving`, the packages `djl-serving`); PyEnv (PYTHON_EXECUTABLE).
+distribution has `bin/serving`, the packages `djl-serving`; Connector and src/main/conf/config.properties: addresses
+`unix:/path`; ConfigManager: SERVING_ variables go before the file; PyEnv: PYTHON_EXECUTABLE; Connection: the sockets of
+workers and the files of their process ids lie in java.io.tmpdir, under the same names for every server of a machine).
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from cohost.artifacts.handlers import BATCHED
 from local_aws.engines.engine import EngineError, Start
 from local_aws.engines.programs import find_program, run_program
+from local_aws.engines.proxy import UNIX
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping
 
     from local_aws.engines.engine import Setup
 
+_STOCK: Final = "stock"
+_SOCKET: Final = "api.sock"
+_LONGEST_SOCKET: Final = "djl_sock.19000"
+_MOST_BYTES: Final = 103  # macOS; Linux takes four more
 _PROGRAMS = ("djl-serving", "serving")
+# The modules from elsewhere that a worker imports before it takes its first call: djl_python_engine.py with
+# djl_python/huggingface.py and what that imports (0.36.0), and this project's handler.
+MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    _STOCK: ("numpy", "torch", "transformers", "peft", "pydantic", "PIL", "requests", "typing_extensions"),
+    BATCHED: ("numpy", "torch", "transformers"),
+}
+# Prints the names of its arguments that cannot be imported, each with the reason.
+TRY_IMPORTS: Final = """
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        print(f"{name} ({' '.join(str(error).split())})")
+"""
 
 
 class DjlEngine:
@@ -30,28 +56,23 @@ class DjlEngine:
 
     def __init__(self, home: Path | None) -> None:
         self._home = home
+        self._folder: Path | None = None
 
-    def check(self, setup: Setup) -> None:  # noqa: ARG002 - the protocol's
+    def check(self, setup: Setup) -> None:
         """DJL Serving, Java, and a Python that has what its handlers import."""
         self._program()
         if "JAVA_HOME" not in os.environ:
             find_program("java", needed_for="--engine djl", fix="install Java 17 or newer, or set JAVA_HOME")
-        python = _python()
-        run_program(
-            [python, "-c", "import torch, transformers"],
-            fault=(
-                f"--engine djl: {python} cannot import torch and transformers, which models run on; fix: install them, "
-                "or set PYTHON_EXECUTABLE to a Python that has them"
-            ),
-        )
+        _check_modules(_python(), sorted({module for handler in setup.handlers for module in MODULES[handler]}))
 
     def start(self, setup: Setup) -> Start:
-        """`djl-serving` with a configuration of its own, without models at the start."""
+        """`djl-serving` with a configuration and a folder for sockets of its own, without models at the start."""
         home, store = setup.scratch / "home", setup.scratch / "store"
         for folder in (home, store):
             folder.mkdir(parents=True, exist_ok=True)
         configuration = setup.scratch / "config.properties"
-        address = f"http://127.0.0.1:{setup.port}"
+        self._folder = _folder_for_sockets()
+        address = f"{UNIX}{self._folder}/{_SOCKET}"
         configuration.write_text(
             f"inference_address={address}\nmanagement_address={address}\nmodel_store={store}\nload_models=NONE\n"
         )
@@ -60,11 +81,19 @@ class DjlEngine:
             "PYTHON_EXECUTABLE": _python(),
             "SAGEMAKER_MULTI_MODEL": "true",
             **setup.environment,
+            # These go before the file, so a catalog's variables must not open a port.
+            "SERVING_INFERENCE_ADDRESS": address,
+            "SERVING_MANAGEMENT_ADDRESS": address,
+            "JAVA_OPTS": _java_options(setup.environment, self._folder),
         }
-        return Start(command=[self._program(), "--config-file", str(configuration)], environment=environment)
+        command = [self._program(), "--config-file", str(configuration)]
+        return Start(command=command, environment=environment, behind=address)
 
     def stop(self) -> None:
-        """Its workers end with it."""
+        """Its workers end with it; their sockets go."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def model_url(self, setup: Setup, name: str) -> str:
         """The folder as it is."""
@@ -84,6 +113,50 @@ class DjlEngine:
         msg = (
             f"--djl-home: {self._home} has neither bin/djl-serving nor bin/serving; allowed: the folder that the "
             "distribution of DJL Serving unpacks to; fix: name that folder"
+        )
+        raise EngineError(msg)
+
+
+def _folder_for_sockets() -> Path:
+    """A new folder that is its owner's alone.
+
+    Raises:
+        EngineError: the path of a socket in it would be longer than the system takes.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="djl-"))
+    if len(os.fsencode(folder / _LONGEST_SOCKET)) > _MOST_BYTES:
+        folder.rmdir()
+        msg = (
+            f"TMPDIR: {folder.parent} is too long for sockets in it; allowed: {_MOST_BYTES} bytes for a socket's path; "
+            "fix: set TMPDIR to a shorter one"
+        )
+        raise EngineError(msg)
+    return folder
+
+
+def _java_options(environment: Mapping[str, str], folder: Path) -> str:
+    """The options given by catalog or user, and a folder of its own for temporary files.
+
+    Two servers with one such folder take each other's workers for left-over ones and kill them.
+    """
+    given = environment.get("JAVA_OPTS", os.environ.get("JAVA_OPTS", ""))
+    return f"{given} -Djava.io.tmpdir={shlex.quote(str(folder))}".strip()
+
+
+def _check_modules(python: str, modules: Iterable[str]) -> None:
+    """See that workers can import what the handlers need.
+
+    Raises:
+        EngineError: the Python cannot be run, or modules are missing.
+    """
+    missing = run_program(
+        [python, "-c", TRY_IMPORTS, *modules],
+        fault=f"--engine djl: {python} cannot be run; fix: set PYTHON_EXECUTABLE to a Python that can",
+    ).splitlines()
+    if missing:
+        msg = (
+            f"--engine djl: {python} cannot import {', '.join(missing)}, which the catalog's handlers import; allowed: "
+            "a Python that has them all; fix: install them, or set PYTHON_EXECUTABLE to such a Python"
         )
         raise EngineError(msg)
 

@@ -61,7 +61,8 @@ class DockerEngine:
         command = ["docker", "run", "--rm", "--name", CONTAINER_NAME, "--shm-size", _SHARED_MEMORY]
         if gpus():
             command += ["--gpus", "all"]
-        command += ["--publish", f"127.0.0.1:{setup.port}:{_CONTAINER_PORT}"]
+        behind = f"127.0.0.1:{setup.behind_port}"
+        command += ["--publish", f"{behind}:{_CONTAINER_PORT}"]
         command += ["--env", "SAGEMAKER_MULTI_MODEL=true"]
         for name, value in setup.environment.items():
             command += ["--env", f"{name}={value}"]
@@ -71,7 +72,15 @@ class DockerEngine:
         command += ["--volume", f"{setup.models}:{_MODELS}:ro", "--volume", f"{_cache_folder()}:{_CACHE}"]
         for name, folder in setup.weights.items():
             command += ["--volume", f"{folder}:{_WEIGHTS / name}:ro"]
-        return Start(command=[*command, setup.image, "serve"], environment={})
+        return Start(
+            command=[*command, setup.image, "serve"],
+            environment={},
+            behind=f"http://{behind}",
+            warning=(
+                f"the container's server also listens on {behind}, where it asks nobody for a token: while it runs, a "
+                "web page in a browser of this machine that finds this port can run code in the container."
+            ),
+        )
 
     def stop(self) -> None:
         """Ends the container: ending `docker run` may leave it, for example where it was killed."""

@@ -9,6 +9,7 @@ from cohost.errors import LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
 CONTAINER_NAME: Final = "encoder-lmi-local"
@@ -27,9 +28,11 @@ class Setup:
         image: the image's URI.
         models: the folder whose folders `name/model/` hold the unpacked archives.
         scratch: a folder for files that the engine itself needs.
-        port: the port on 127.0.0.1.
+        port: the port on 127.0.0.1 that callers use.
+        behind_port: a free port, for a server that cannot check its callers and so lies behind a proxy.
         token: what callers have to send (cohost/callers.py).
         environment: the catalog's container environment.
+        handlers: the handlers that the catalog's models use.
         hubs: folders of models laid out as org/name.
         weights: folder of a model's weights by model name, for those that lie on this machine.
     """
@@ -38,18 +41,30 @@ class Setup:
     models: Path
     scratch: Path
     port: int
+    behind_port: int
     token: str
     environment: Mapping[str, str]
+    handlers: AbstractSet[str]
     hubs: Sequence[Path]
     weights: Mapping[str, Path]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """How to start an engine: the command, and what it adds to this process's environment."""
+    """How to start an engine.
+
+    Args:
+        command: the program and its arguments.
+        environment: what is added to this process's environment.
+        behind: where a server listens that asks its callers for nothing, a URL or `unix:` and a path; None for one that
+            checks them by itself at `Setup.port`.
+        warning: what the user has to know of that place, None where nobody else reaches it.
+    """
 
     command: Sequence[str]
     environment: Mapping[str, str]
+    behind: str | None = None
+    warning: str | None = None
 
 
 class Engine(Protocol):
@@ -71,7 +86,7 @@ class Engine(Protocol):
         """
 
     def start(self, setup: Setup) -> Start:
-        """The command that serves in the foreground at `setup.port`."""
+        """The command that serves in the foreground, and where."""
 
     def stop(self) -> None:
         """Whatever ending the started process does not do."""

@@ -19,10 +19,11 @@ from cohost.images import image_uri
 from cohost.local import check_port
 from local_aws.engines.engine import EngineError, Setup
 from local_aws.engines.models import Loaded, load_models, local_weights, write_models
+from local_aws.engines.proxy import checked
 from local_aws.engines.report import Report, Server, report_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from cohost.catalog import Catalog
@@ -67,16 +68,22 @@ def setup_for(catalog: Catalog, *, state: Path, port: int, hubs: Sequence[Path],
         models=folder / "models",
         scratch=folder,
         port=port or _free_port(),
+        behind_port=_free_port(),
         token=new_token(),
         environment=catalog.endpoint.environment,
+        handlers={entry.handler for entry in catalog.models.values()},
         hubs=[hub.resolve() for hub in hubs],
         weights=local_weights(catalog, hubs),
     )
 
 
 @contextlib.contextmanager
-def running(engine: Engine, catalog: Catalog, setup: Setup, *, start_timeout_s: float) -> Iterator[Served]:
+def running(
+    engine: Engine, catalog: Catalog, setup: Setup, *, start_timeout_s: float, warn: Callable[[str], None]
+) -> Iterator[Served]:
     """An engine with the catalog's models loaded; when the block ends, it has ended with all its processes.
+
+    `warn` is told before the start what the user has to know of it.
 
     Raises:
         EngineError: something is missing, the port is in use, or the server does not answer within the time limit.
@@ -86,8 +93,16 @@ def running(engine: Engine, catalog: Catalog, setup: Setup, *, start_timeout_s: 
     write_models(catalog, engine, setup)
     log = setup.scratch / f"{engine.name}.log"
     state_file = setup.scratch / STATE_FILE
-    process = _spawn(engine.start(setup), log)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(engine.stop)
+        start = engine.start(setup)
+        if start.warning is not None:
+            warn(start.warning)
+        if start.behind is not None:
+            stack.enter_context(checked(setup.port, setup.token, start.behind))
+        process = _spawn(start, log)
+        stack.callback(_end, process)
+        stack.callback(state_file.unlink, missing_ok=True)
         server = Server(
             name=engine.name,
             url=f"http://127.0.0.1:{setup.port}",
@@ -100,10 +115,6 @@ def running(engine: Engine, catalog: Catalog, setup: Setup, *, start_timeout_s: 
         write_private(state_file, json.dumps(asdict(server)))
         loads = load_models(server, {name: engine.model_url(setup, name) for name in catalog.models})
         yield Served(server=server, loads=loads, report=report_on(server))
-    finally:
-        state_file.unlink(missing_ok=True)
-        _end(process)
-        engine.stop()
 
 
 def recorded_server(state: Path) -> Server | None:

@@ -35,8 +35,10 @@ def make_setup(tmp_path: Path) -> Callable[..., Setup]:
             "models": Path("/state/models"),
             "scratch": tmp_path,
             "port": 8084,
+            "behind_port": 8085,
             "token": "the-token",
             "environment": {},
+            "handlers": {"stock"},
             "hubs": [],
             "weights": {},
         }

@@ -32,12 +32,13 @@ sys.stderr.write(answer.get("err", ""))
 if "serve" not in answer:
     sys.exit(answer.get("code", 0))
 
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import socketserver
+from http.server import BaseHTTPRequestHandler
 if name == "docker":
     port = next(part.split(":")[1] for part in arguments if part.startswith("127.0.0.1:"))
 else:
     configuration = pathlib.Path(arguments[arguments.index("--config-file") + 1]).read_text()
-    port = configuration.split("\\n")[0].rsplit(":", 1)[1]
+    port = configuration.split("\\n")[0].removeprefix("inference_address=unix:")
 models = {{}}
 
 class Api(BaseHTTPRequestHandler):
@@ -72,9 +73,13 @@ class Api(BaseHTTPRequestHandler):
         pass
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-HTTPServer(("127.0.0.1", int(port)), Api).serve_forever()
+if name == "docker":
+    server = socketserver.TCPServer(("127.0.0.1", int(port)), Api)
+else:
+    server = socketserver.UnixStreamServer(port, Api)
+server.serve_forever()
 """
-_WATCHED = ("HF_TOKEN", "MODEL_SERVER_HOME", "PYTHON_EXECUTABLE", "SAGEMAKER_MULTI_MODEL", "LEVEL")
+_WATCHED = ("HF_TOKEN", "MODEL_SERVER_HOME", "PYTHON_EXECUTABLE", "SAGEMAKER_MULTI_MODEL", "LEVEL", "JAVA_OPTS")
 
 
 @dataclass

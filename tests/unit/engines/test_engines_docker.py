@@ -27,12 +27,15 @@ def test_the_whole_command_without_a_gpu(programs: Programs, make_setup: Callabl
     start = DockerEngine().start(make_setup())
     assert start.command == [
         *("docker", "run", "--rm", "--name", "encoder-lmi-local", "--shm-size", "2g"),
-        *("--publish", "127.0.0.1:8084:8080", "--env", "SAGEMAKER_MULTI_MODEL=true"),
+        *("--publish", "127.0.0.1:8085:8080", "--env", "SAGEMAKER_MULTI_MODEL=true"),
         *("--volume", "/state/models:/opt/ml/models:ro"),
         *("--volume", f"{tmp_path}/home/.cache/huggingface:/tmp/.cache/huggingface"),
         *(IMAGE, "serve"),
     ]
     assert start.environment == {}
+    assert start.behind == "http://127.0.0.1:8085"
+    assert start.warning is not None
+    assert "also listens on 127.0.0.1:8085" in start.warning
     assert (tmp_path / "home/.cache/huggingface").is_dir()
 
 
@@ -43,7 +46,7 @@ def test_the_whole_command_with_everything(
     programs.install("nvidia-smi", {"--query-gpu=index,name,memory.used,memory.total": {"out": "0, A10G, 5, 23028\n"}})
     monkeypatch.setenv("HF_TOKEN", "secret")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    setup = make_setup(port=9000, environment={"LEVEL": "debug"}, weights={"minilm": Path("/hub/org/minilm")})
+    setup = make_setup(behind_port=9000, environment={"LEVEL": "debug"}, weights={"minilm": Path("/hub/org/minilm")})
     command = DockerEngine().start(setup).command
     assert command == [
         *("docker", "run", "--rm", "--name", "encoder-lmi-local", "--shm-size", "2g", "--gpus", "all"),

@@ -5,20 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from engine_answers import DOCKER, IMAGE
 
 from cohost.artifacts.properties import loads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fake_programs import Programs
 
 ROOT = Path(__file__).parents[3]
@@ -49,6 +55,14 @@ def _free_port() -> str:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return str(port)
     pytest.fail("no port is free")
+
+
+@pytest.fixture
+def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files whose name leaves room for a socket's."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
 
 
 def test_docker_serves_the_catalog_and_is_gone_afterwards(programs: Programs, tmp_path: Path) -> None:
@@ -86,13 +100,15 @@ def test_a_model_that_is_refused_makes_the_check_fail(programs: Programs, tmp_pa
     assert "xlmr-large" in result.stdout
 
 
-def test_djl_serves_the_catalog(programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_djl_serves_the_catalog(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_tmp: Path
+) -> None:
     """From --djl-home, with the environment that makes it multi-model, and weights where they lie."""
     program = programs.install("djl-serving", {"--config-file": {"serve": []}})
     (tmp_path / "djl" / "bin").mkdir(parents=True)
     (tmp_path / "djl" / "bin" / "djl-serving").symlink_to(program)
     programs.install("java", {})
-    python = programs.install("python", {"-c import torch, transformers": {}})
+    python = programs.install("python", {"-c": {}})
     monkeypatch.setenv("PYTHON_EXECUTABLE", str(python))
     arguments = ("--engine", "djl", "--djl-home", str(tmp_path / "djl"), "--catalog", str(OFFLINE))
     arguments += ("--port", _free_port())
@@ -102,6 +118,8 @@ def test_djl_serves_the_catalog(programs: Programs, monkeypatch: pytest.MonkeyPa
     assert models == set(NAMES)
     _, arguments_seen, environment = next(call for call in programs.calls if call[0] == "djl-serving")
     assert arguments_seen == ["--config-file", str(tmp_path / "engine/config.properties")]
+    assert environment.pop("JAVA_OPTS").startswith(f"-Djava.io.tmpdir={short_tmp}/djl-")
+    assert list(short_tmp.iterdir()) == []
     assert environment == {
         "MODEL_SERVER_HOME": str(tmp_path / "engine/home"),
         "PYTHON_EXECUTABLE": str(python),
@@ -109,6 +127,45 @@ def test_djl_serves_the_catalog(programs: Programs, monkeypatch: pytest.MonkeyPa
     }
     properties = loads((tmp_path / "engine/models/mdeberta/model/serving.properties").read_text())
     assert properties["option.model_id"] == str(ROOT / "local_aws/data/hub/lmi-cohost/tiny-mdeberta-nli")
+
+
+def test_the_line_that_it_prints_calls_a_real_server(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_tmp: Path
+) -> None:
+    """The token in the printed line opens the port, and nothing else does; Ctrl-C leaves nothing of the server's."""
+    programs.install("djl-serving", {"--config-file": {"serve": []}})
+    programs.install("java", {})
+    monkeypatch.setenv("PYTHON_EXECUTABLE", str(programs.install("python", {"-c": {}})))
+    arguments = ("--engine", "djl", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", _free_port())
+    with subprocess.Popen(
+        _command("run", *arguments), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if line.startswith("curl "))
+        _, _, header, url = shlex.split(line)
+        name, _, token = header.partition(": ")
+        sent: list[dict[str, str]] = [{}, {name: "x"}, {name: token}]
+        answers = [httpx.get(url, headers=headers, trust_env=False) for headers in sent]
+        stored = tmp_path / "engine" / "engine.json"
+        assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+        assert token in stored.read_text()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert [answer.status_code for answer in answers] == [403, 403, 200]
+    assert {model["modelName"] for model in answers[-1].json()["models"]} == set(NAMES)
+    assert list(short_tmp.iterdir()) == []
+
+
+def test_a_real_server_that_anybody_could_reach_is_warned_of(programs: Programs, tmp_path: Path) -> None:
+    """Docker publishes a port that asks for no token; one sentence on standard error names it."""
+    programs.install("docker", _docker([]))
+    arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", _free_port())
+    result = _run("run", *arguments, "--check", "--json")
+    published = next(part for part in programs.arguments("docker")[4] if part.startswith("127.0.0.1:"))
+    place = published.removesuffix(":8080")
+    (warning,) = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
+    assert f"also listens on {place}, where it asks nobody for a token" in warning
+    assert json.loads(result.stdout)["server"]["url"] != f"http://{place}"
 
 
 def test_it_serves_until_ctrl_c_and_reports_meanwhile(programs: Programs, tmp_path: Path) -> None:

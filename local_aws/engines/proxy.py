@@ -1,0 +1,160 @@
+"""The port of a real server: a proxy that lets in whoever holds the token of this start.
+
+DJL Serving looks at neither Host nor Origin, and `POST /models` runs the code of any folder that it is told of. So it
+listens where no web page reaches it if it can (a Unix socket), and its callers come through here, where the same is
+asked of them as by the embedded container (cohost/callers.py). Status, reason, header fields and bytes of an answer
+pass as they come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import uvicorn
+
+from cohost.callers import Guard
+from local_aws.engines.engine import EngineError
+from local_aws.lmi.faults import Fault, Forbidden
+from local_aws.lmi.http_protocol import REASON_HEADER, LmiHttpProtocol
+from local_aws.lmi.replies import fault_reply, new_request_id
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from cohost.callers import Message, Receive, Send
+
+UNIX: Final = "unix:"
+# What belongs to one connection and not to the message (RFC 9110, 7.6.1), and what this server answers by itself.
+_OF_THE_CONNECTION: Final = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
+)
+_CONNECT_TIMEOUT_S: Final = 5.0
+_BACKLOG: Final = 1024
+
+
+class BadGateway(Fault):
+    """The server behind does not answer."""
+
+    status = 502
+    kind = "BadGatewayException"
+
+
+class Proxy:
+    """An ASGI application that hands each request to the server at `address` (a URL, or `unix:` and a path)."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        path = address.removeprefix(UNIX) if address.startswith(UNIX) else None
+        self._base = "http://localhost" if path else address
+        transport = httpx.AsyncHTTPTransport(uds=path, limits=httpx.Limits(max_connections=None))
+        # Loads and calls take as long as they take; their caller has time limits of its own.
+        self._client = httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S))
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Pass one request on, and its answer back as it comes."""
+        try:
+            answer = await self._client.send(self._request(scope, receive), stream=True)
+        except httpx.TransportError as error:
+            await _refuse_with(BadGateway(f"The server at {self._address} does not answer: {error}"), send)
+            return
+        try:
+            await send({"type": "http.response.start", "status": answer.status_code, "headers": _fields_of(answer)})
+            async for part in answer.aiter_raw():
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            await answer.aclose()
+
+    def _request(self, scope: Message, receive: Receive) -> httpx.Request:
+        query = scope["query_string"]
+        target = scope["raw_path"] + (b"?" + query if query else b"")
+        fields = scope["headers"]
+        sends_body = any(name in {b"content-length", b"transfer-encoding"} for name, _ in fields)
+        # Built by hand, for a client's own headers (User-Agent and others) would reach handlers as properties.
+        request = httpx.Request(
+            scope["method"],
+            self._base,
+            headers=[field for field in fields if field[0] not in _OF_THE_CONNECTION],
+            content=_body(receive) if sends_body else None,
+        )
+        request.extensions = {**request.extensions, "target": target, "timeout": self._client.timeout.as_dict()}
+        return request
+
+
+@contextlib.contextmanager
+def checked(port: int, token: str, address: str) -> Iterator[None]:
+    """Serve a proxy for `address` on a port of 127.0.0.1, in a thread, for callers that hold `token`.
+
+    Raises:
+        EngineError: the port cannot be taken.
+    """
+    server = uvicorn.Server(_config(Guard(Proxy(address), token, _refuse)))
+    with _listener(port) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="proxy", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()
+
+
+def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401 - uvicorn's own type of applications names its private ones
+    return uvicorn.Config(
+        app,
+        http=LmiHttpProtocol,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+    )
+
+
+def _listener(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        # From here on callers wait instead of being refused.
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        msg = (
+            f"--port: {port} on 127.0.0.1 cannot be used ({error.strerror}); allowed: a free port; fix: choose "
+            "another, or 0 for any free one"
+        )
+        raise EngineError(msg) from error
+    return listener
+
+
+def _fields_of(answer: httpx.Response) -> list[tuple[bytes, bytes]]:
+    fields = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _OF_THE_CONNECTION]
+    if answer.reason_phrase:
+        # The protocol of this server turns it into the status line's reason.
+        fields.append((REASON_HEADER.encode(), answer.reason_phrase.encode("latin-1")))
+    return fields
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise httpx.ReadError("the caller has gone")
+        if message.get("body"):
+            yield message["body"]
+        if not message.get("more_body"):
+            return
+
+
+async def _refuse(reason: str, send: Send) -> None:
+    await _refuse_with(Forbidden(reason), send)
+
+
+async def _refuse_with(fault: Fault, send: Send) -> None:
+    await fault_reply(fault).send(send, new_request_id(None), close=True)
