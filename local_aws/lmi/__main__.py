@@ -13,11 +13,17 @@ from cohost.callers import TOKEN_HEADER, new_token
 from local_aws import hub
 from local_aws.lmi.process import TOKEN_VARIABLE
 from local_aws.lmi.server import ServerSettings, serve
+from local_aws.lmi.server_rules import RulesError, ServerRules
 
 
 def main() -> int:
     """Reads the command line and serves until a signal."""
     options = _parser().parse_args()
+    try:
+        rules = ServerRules.of(os.environ)
+    except RulesError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     logging.basicConfig(stream=sys.stderr, format="container %(levelname)s %(message)s", level="INFO")
     settings = ServerSettings(
         port=options.port,
@@ -30,6 +36,7 @@ def main() -> int:
         watch_parent=options.watch_parent,
         cache=options.cache,
         wait_model_loading=options.wait_model_loading,
+        rules=rules,
     )
     try:
         return asyncio.run(serve(settings))

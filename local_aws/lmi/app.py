@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from starlette.requests import ClientDisconnect, Request
 
 from local_aws.lmi.faults import Fault, ResourceNotFound
-from local_aws.lmi.http_protocol import REASON_HEADER
+from local_aws.lmi.http_protocol import REASON_HEADER, connection_of
 from local_aws.lmi.inference import infer, ping
+from local_aws.lmi.jobs import Unanswered
 from local_aws.lmi.management import counters, manage, worker_processes
 from local_aws.lmi.replies import Reply, fault_reply, new_request_id
 
@@ -47,7 +48,12 @@ class LmiApp:
             await _refuse_body(send)
             return
         request_id = new_request_id(request.headers.get("x-request-id"))
-        reply = await self._answer(request, body, request_id)
+        try:
+            reply = await self._answer(request, body, request_id)
+        except Unanswered:
+            if (connection := connection_of(scope)) is not None:
+                connection.reset()
+            return
         await reply.send(send, request_id, close=request.headers.get("connection", "").lower() == "close")
 
     async def _answer(self, request: Request, body: bytes, request_id: str) -> Reply:
@@ -55,6 +61,8 @@ class LmiApp:
             return await self._dispatch(request, body, request_id)
         except Fault as fault:
             return fault_reply(fault)
+        except Unanswered:
+            raise
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.url.path)
             return fault_reply(Fault(f"{type(error).__name__}: {error}"))

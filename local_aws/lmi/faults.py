@@ -2,7 +2,7 @@
 
 Fault
 ├── BadRequest              400  (AlreadyRegistered 409)
-├── TranslateFault          400  a batch of answers that does not fit its requests
+├── TranslateFault          400  a batch of answers that does not fit its requests (BackendStopped: no process)
 ├── Forbidden               403  ours: a caller that does not hold the token of this start
 ├── ModelNotFound           404
 ├── ResourceNotFound        404
@@ -11,11 +11,13 @@ Fault
 ├── IllegalArgument         409
 ├── EngineFailure           500  a model that does not start
 ├── ArchiveFailure          500
+├── StillUnloading          500
 ├── NotReady, WorkerFailure 503
 ├── CapacityExceeded        503
+├── NoWorkers               503
 └── OutOfMemory             507  (EngineOutOfMemory: a handler ran out while it loaded)
 
-Source: DJL Serving 0.36.0, recorded (tests/data/djl_vectors).
+Source: DJL Serving 0.36.0, recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
 """
 
 from __future__ import annotations
@@ -69,6 +71,13 @@ class Forbidden(Fault):
 
     status = 403
     kind = "AccessDeniedException"
+
+
+class BackendStopped(TranslateFault):
+    """The worker's process is gone and no other has taken its place, or not yet."""
+
+    def __init__(self) -> None:
+        super().__init__("Backend Python process is stopped.")
 
 
 class ModelNotFound(Fault):
@@ -129,6 +138,13 @@ class ArchiveFailure(Fault):
     kind = "IOException"
 
 
+class StillUnloading(Fault):
+    """A model of that name is being unloaded, and the server has not got through with it."""
+
+    status = 500
+    kind = "UnsupportedOperationException"
+
+
 class NotReady(Fault):
     """The model is loading or has failed."""
 
@@ -154,6 +170,16 @@ class CapacityExceeded(Fault):
 
     def __init__(self, model: str) -> None:
         super().__init__(f"Worker queue capacity exceeded for model: {model}")
+
+
+class NoWorkers(Fault):
+    """The model has been scaled to no worker at all."""
+
+    status = 503
+    kind = "WlmShutdownException"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"All model workers has been shutdown: {model}")
 
 
 class OutOfMemory(Fault):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ from local_aws.lmi.faults import EngineFailure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ _FORCED = {
 _DEFAULTS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS_VERBOSITY": "error"}
 _GONE = "the process that workers are forked from has ended; see the container's log"
 _LEAST_LIFE_S = 60.0
+_FIRST_SOCKET = 19000
+CONFIG_FILE = "config.properties"
 _KILLED = -9
 
 
@@ -47,10 +51,15 @@ class WorkerProcess:
 class ForkServer:
     """Starts worker processes; `start` returns before the heavy imports are done, `fork` waits for them.
 
-    The process is started again when it dies, unless it has just been started.
+    The process is started again when it dies, unless it has just been started. `loaded` are the pids of the workers
+    that have loaded their models and still run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        """Prepare; `folder` is the container's own, with the config.properties that handlers find by --config-file."""
+        self.loaded: set[int] = set()
+        self._folder = folder
+        self._numbers = itertools.count(_FIRST_SOCKET)
         self._process: asyncio.subprocess.Process | None = None
         self._control: socket.socket | None = None
         self._ready = asyncio.Event()
@@ -69,6 +78,10 @@ class ForkServer:
         """Starts the process."""
         self._control = await self._spawn()
         self._watching = asyncio.create_task(self._watch(self._control))
+
+    def sock_name(self) -> str:
+        """Give the next name in the order and form of the real server's sockets; here no socket lies there."""
+        return str(self._folder / f"djl_sock.{next(self._numbers)}")
 
     async def fork(self, model_dir: str = "") -> tuple[int, socket.socket, asyncio.Future[int]]:
         """A new worker of a model's folder: its pid, the socket to talk to it, and its exit code once it ends.
@@ -107,6 +120,8 @@ class ForkServer:
 
     def kill(self, pid: int) -> None:
         """Ends a worker at once. Asking its parent cannot hit another process that got the same number."""
+        self._workers.pop(pid, None)
+        self.loaded.discard(pid)
         if self._control is not None:
             with contextlib.suppress(OSError):
                 self._control.send(json.dumps({"op": "kill", "pid": pid}).encode() + b"\n")
@@ -129,6 +144,7 @@ class ForkServer:
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "local_aws.lmi.worker.zygote", str(theirs.fileno())),
+                *("--config-file", str(self._folder / CONFIG_FILE)),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
                 env=_DEFAULTS | {**os.environ} | _FORCED,
@@ -177,6 +193,7 @@ class ForkServer:
             if not exited.done():
                 exited.set_result(_KILLED)
         self._exits.clear()
+        self.loaded.clear()
         self._workers.clear()
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -185,6 +202,7 @@ class ForkServer:
         elif "pid" in message:
             self._forked(message["pid"])
         else:
+            self.loaded.discard(message["exited"])
             self._workers.pop(message["exited"], None)
             exited = self._exits.pop(message["exited"], None)
             if exited is not None and not exited.done():

@@ -1,18 +1,31 @@
 """HTTP/1.1 as DJL Serving speaks it, on uvicorn: status lines with reasons of their own, JSON for broken requests.
 
-ASGI has no place for a reason phrase, so an answer carries it in a header that never leaves the process.
+ASGI has no place for a reason phrase, so an answer carries it in a header that never leaves the process. Nor has it one
+for the connection itself, which the real server closes without an answer in some cases: a request's scope holds it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
+import struct
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h11
 
 from local_aws.one_write import OneWriteConnection, OneWriteProtocol
 
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from starlette.types import Receive, Scope, Send
+    from uvicorn import Config
+
+    from local_aws.lmi.jobs import Job
+
+OWN_ROUTES = "/_cohost/"  # what the real server does not have
 REASON_HEADER = "x-lmi-internal-reason"
 
 NO_CACHE = (
@@ -21,6 +34,9 @@ NO_CACHE = (
     (b"expires", b"Thu, 01 Jan 1970 00:00:00 UTC"),
 )
 
+_CONNECTION = "lmi.connection"
+# On, and no time to send what is left: the caller's end learns of it as a reset.
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _REASON_FIELD = REASON_HEADER.encode()
 _INVALID = {"code": 400, "type": "BadRequestException", "message": "Invalid HTTP message."}
 
@@ -30,10 +46,82 @@ class _ReasonConnection(OneWriteConnection):
         return super().send(_with_reason(event) if isinstance(event, h11.Response) else event)
 
 
+class NetworkThreads:
+    """The threads that read requests in the real server: connection after connection is given to the next of them.
+
+    One that waits for a locked worker serves none of its connections any more (recorded: 31).
+    """
+
+    def __init__(self, count: int) -> None:
+        """Start with `count` threads, all of them at work."""
+        self._count = count
+        self._next = 0
+        self._stuck: set[int] = set()
+
+    def take(self) -> int:
+        """Give the thread of the next connection."""
+        self._next = (self._next + 1) % self._count
+        return self._next
+
+    def stick(self, thread: int) -> None:
+        """Have a thread serve nothing any more."""
+        self._stuck.add(thread)
+
+    def serves(self, thread: int) -> bool:
+        """Tell whether a thread serves its connections."""
+        return thread not in self._stuck
+
+
 class LmiHttpProtocol(OneWriteProtocol):
-    """uvicorn's h11 protocol with reasons taken from answers."""
+    """uvicorn's h11 protocol with reasons taken from answers, and connections that an answer's maker can reach."""
 
     connection_type = _ReasonConnection
+    threads = NetworkThreads(4)
+
+    def __init__(self, config: Config, **arguments: Any) -> None:  # noqa: ANN401 - uvicorn's own, passed on
+        super().__init__(config, **arguments)
+        self._served = self.app
+        self.app = self._serve
+        self._thread: int | None = None
+        self._job: Job | None = None
+        self._given_up: asyncio.Future[None] | None = None
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[_CONNECTION] = self
+        if not scope["path"].startswith(OWN_ROUTES):
+            if self._thread is None:
+                self._thread = self.threads.take()
+            if not self.threads.serves(self._thread):
+                self._given_up = asyncio.get_running_loop().create_future()
+                await self._given_up
+                return
+        await self._served(scope, receive, send)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell those who work for the caller that it has left."""
+        super().connection_lost(exc)
+        if self._job is not None:
+            self._job.leave()
+        if self._given_up is not None and not self._given_up.done():
+            self._given_up.set_result(None)
+
+    def belongs_to(self, job: Job) -> None:
+        """Take the job of the request that the connection is at."""
+        self._job = job
+
+    def stick(self) -> None:
+        """Have the thread of this connection serve nothing any more."""
+        if self._thread is not None:
+            self.threads.stick(self._thread)
+
+    def reset(self) -> None:
+        """Close the connection without an answer."""
+        if self.cycle is not None:
+            # Else uvicorn answers 500 for an application that does not answer.
+            self.cycle.disconnected = True
+        if (end := self.transport.get_extra_info("socket")) is not None and not self.transport.is_closing():
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the real server has one text for all
         """Answers a request that is no HTTP, in the server's own JSON."""
@@ -57,3 +145,9 @@ def _with_reason(response: h11.Response) -> h11.Response:
         return response
     headers = [(name, value) for name, value in response.headers if name != _REASON_FIELD]
     return h11.Response(status_code=response.status_code, headers=headers, reason=reason)
+
+
+def connection_of(scope: MutableMapping[str, Any]) -> LmiHttpProtocol | None:
+    """Give the connection that a request came on; None where another server than ours runs the application."""
+    connection: LmiHttpProtocol | None = scope.get(_CONNECTION)
+    return connection

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.faults import BadRequest, Fault, ModelNotFound, NotReady, ResourceNotFound
+from local_aws.lmi.http_protocol import connection_of
 from local_aws.lmi.invocation import Invocation
 from local_aws.lmi.model import Status
 from local_aws.lmi.replies import Reply, json_reply
@@ -33,6 +34,7 @@ async def infer(registry: Registry, request: Request, segments: Sequence[str], b
 
     Raises:
         Fault: it names none or an unknown one, or the model cannot answer.
+        Unanswered: the caller has left, or the server closes the connection without an answer.
     """
     invocation = Invocation(request, body)
     model = registry.get(_addressed(registry, invocation, segments))
@@ -41,8 +43,11 @@ async def infer(registry: Registry, request: Request, segments: Sequence[str], b
     if model.status is not Status.READY or model.pool is None or model.settings is None:
         raise NotReady(model.name)
     properties = invocation.properties | {"requestId": request_id, "handler": model.settings.properties["handler"]}
+    connection = connection_of(request.scope)
     try:
-        answer = await model.pool.submit(properties, invocation.contents)
+        answer = await model.pool.submit(
+            properties, invocation.contents, connection.belongs_to if connection is not None else None
+        )
     except Fault as fault:
         model.pool.metrics.response(fault.status)
         raise

@@ -1,6 +1,6 @@
 """Requests on their way to a worker, and what comes back: joining a batch, taking its answer apart.
 
-Source: DJL Serving 0.36.0 (PyPredictor, Request), recorded (tests/data/djl_vectors).
+Source: DJL Serving 0.36.0 (PyPredictor, Request), recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from local_aws.lmi.faults import TranslateFault, WorkerFailure
+from local_aws.lmi.faults import TranslateFault
 from local_aws.lmi.json_text import compact
-from local_aws.lmi.worker_link import DISCONNECTED
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,7 +23,19 @@ if TYPE_CHECKING:
 
 _BATCH_KEY = re.compile(r"batch_([0-9]+)\.(.*)", re.DOTALL)
 _OK = 200
+_SERVER_ERROR = 500
 _FIRST_ERROR = 300
+_ENGINE_FAILURE = {
+    "code": 500,
+    "message": "Inference Engine Failure",
+    "properties": {},
+    "content": {"keys": [], "values": []},
+    "cancelled": False,
+}
+
+
+class Unanswered(Exception):  # noqa: N818 - no error: what ends a wait for an answer that nobody is to get
+    """The caller gets no answer: it has left, or the server closes its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,17 @@ class Job:
     contents: Sequence[Content]
     future: asyncio.Future[Answer]
     arrived_at: float = field(default_factory=time.perf_counter)
+    left: bool = False
+
+    def leave(self) -> None:
+        """Take note that the caller has closed its connection: a worker passes over what it has not begun."""
+        self.left = True
+        self.give_up()
+
+    def give_up(self) -> None:
+        """End the wait for an answer without one."""
+        if not self.future.done():
+            self.future.set_exception(Unanswered())
 
     @property
     def age_s(self) -> float:
@@ -104,17 +126,19 @@ class AsyncAnswer:
         done = part.get("last", "").lower() == "true"
         return Answer(_OK, "OK", self.properties, bytes(self.body)) if done else None
 
+    def broken(self) -> Answer:
+        """Give the answer to a call whose process has ended (recorded: 27); parts that came before stay in it."""
+        properties = self.properties if self.body else {}
+        return Answer(_SERVER_ERROR, "OK", properties, bytes(self.body) + compact(_ENGINE_FAILURE).encode())
+
 
 def take_part(job: Job, answer: AsyncAnswer, frame: Frame | None) -> None:
-    """Adds a part to an asynchronous answer and finishes the job once it is whole.
+    """Add a part to an asynchronous answer, and finish the job once it is whole or the worker is gone (None).
 
     Raises:
-        WorkerFailure: there is no further part, because the worker is gone.
         TranslateFault: the part is not what an asynchronous handler may answer.
     """
-    if frame is None:
-        raise WorkerFailure(DISCONNECTED)
-    whole = answer.add(frame)
+    whole = answer.broken() if frame is None else answer.add(frame)
     if whole is not None and not job.future.done():
         job.future.set_result(whole)
 

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.faults import BadRequest, MethodNotAllowed, ModelNotFound, ResourceNotFound
+from local_aws.lmi.http_protocol import connection_of
 from local_aws.lmi.load_request import read_load_request
 from local_aws.lmi.metrics import CONTENT_TYPE, exposition
 from local_aws.lmi.model_settings import MOST_WORKERS, java_int
@@ -56,7 +57,9 @@ async def _manage_one(registry: Registry, request: Request, name: str, version: 
     if request.method == "PUT":
         return await _scale(registry, request, name)
     if request.method == "DELETE":
-        registry.unregister(name)
+        if name in registry.models and registry.models[name].locked and (connection := connection_of(request.scope)):
+            connection.stick()
+        await registry.unregister(name)
         return _status(f'Model or workflow "{name}" unregistered')
     model = registry.get(name, described=True)
     return json_reply([{"workflowName": name, "models": [model.describe()]}])

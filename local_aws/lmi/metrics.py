@@ -122,9 +122,8 @@ def _of_model(name: str, model: Model) -> Iterator[tuple[str, str]]:
     yield "cohost_batches_total", f"cohost_batches_total{{{label}}} {metrics.batches}"
     yield "cohost_requests_waiting", f"cohost_requests_waiting{{{label}}} {model.pool.waiting}"
     metric = "cohost_worker_resident_bytes"
-    for worker in model.pool.workers:
-        if worker.running:
-            yield metric, f'{metric}{{{label},pid="{worker.pid}"}} {resident_bytes(worker.pid)}'
+    for pid in model.pids:
+        yield metric, f'{metric}{{{label},pid="{pid}"}} {resident_bytes(pid)}'
 
 
 def _escaped(text: str) -> str:

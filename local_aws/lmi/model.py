@@ -18,13 +18,14 @@ from local_aws.lmi.starter import WorkerStarter
 from local_aws.lmi.weights import with_local_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from local_aws.hub import Hub
     from local_aws.lmi.fork_server import ForkServer
     from local_aws.lmi.model_settings import ModelSettings
     from local_aws.lmi.pool_worker import Worker
+    from local_aws.lmi.server_rules import ServerRules
 
 _ESTIMATE = 1.2
 _MIB = 1024 * 1024
@@ -44,9 +45,12 @@ class Machine:
 
     `memory_mb` None means the machine's own; `estimates` whether a model that states no memory is held against 1.2
     times its files, which the real server does in multi-model mode. `used_mb` tells what loaded models take.
+    `end_server` ends the container at once, with the exit code that SERVING_FAIL_FAST has.
     """
 
     fork_server: ForkServer
+    rules: ServerRules
+    end_server: Callable[[], None]
     hub: Hub
     cache: Path
     memory_mb: int | None
@@ -66,18 +70,32 @@ class Model:
     pool: WorkerPool | None = None
     _folder: Path | None = None
     _status: Status = Status.PENDING
+    _machine: Machine | None = None
 
     @property
     def status(self) -> Status:
-        """The status in lists."""
-        return Status.FAILED if self.pool is not None and self.pool.failed else self._status
+        """The status in lists. To look at a model that has failed ends the container under SERVING_FAIL_FAST."""
+        if self.pool is None or self._machine is None:
+            return self._status
+        if self.pool.failures.ends_server:
+            self._machine.end_server()
+        return Status.FAILED if self.pool.failed else self._status
 
     @property
     def health(self) -> str:
-        """The status in pings and descriptions: Unhealthy while fewer workers than asked for are there."""
+        """The status in pings and descriptions: Unhealthy while fewer workers than asked for have a place.
+
+        One that has ended keeps its place for a while, and one whose process is dead has ended only as far as the
+        server has noticed.
+        """
         if self.status is not Status.READY or self.pool is None:
             return self.status.value
         return "Healthy" if len(self.pool.workers) >= self.pool.min_workers else "Unhealthy"
+
+    @property
+    def locked(self) -> bool:
+        """Tell whether unloading the model will never end."""
+        return self.pool is not None and any(worker.backend.locked for worker in self.pool.workers)
 
     async def load(self, machine: Machine) -> None:
         """Fetches the files, reads the settings, checks the memory and starts the workers.
@@ -85,6 +103,7 @@ class Model:
         Raises:
             Fault: any of it failed.
         """
+        self._machine = machine
         self._folder = await asyncio.to_thread(model_folder, self.url, machine.cache, download)
         self.settings = await asyncio.to_thread(self._read, self._folder, machine)
         estimated = self._estimated_mb(self.settings) if machine.estimates else 0
@@ -94,14 +113,14 @@ class Model:
             self._status = Status.FAILED
             raise
         starter = WorkerStarter(machine.fork_server, name=self.name, model_dir=self._folder, settings=self.settings)
-        self.pool = WorkerPool(self.name, self.settings, starter)
+        self.pool = WorkerPool(self.name, self.settings, machine.rules, starter)
         self._status = Status.READY
         await self.pool.start()
 
-    def unload(self, machine: Machine) -> None:
-        """Ends the workers and removes what was unpacked for this model."""
+    async def unload(self, machine: Machine) -> None:
+        """End the workers and remove what was unpacked for this model; see WorkerPool.close for one that never ends."""
         if self.pool is not None:
-            self.pool.close()
+            await self.pool.close()
         if self._folder is not None and self._folder.is_relative_to(machine.cache):
             shutil.rmtree(machine.cache / self._folder.relative_to(machine.cache).parts[0], ignore_errors=True)
 
@@ -109,11 +128,17 @@ class Model:
         """What the model takes of the memory: what its workers hold, at least what it has declared."""
         if self.pool is None or self.settings is None:
             return 0
-        held = resident_mb(worker.pid for worker in self.pool.workers if worker.running)
-        return max(held, self.settings.required_memory_mb)
+        return max(resident_mb(self.pids), self.settings.required_memory_mb)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """The processes of the workers that run."""
+        return [worker.backend.pid for worker in self.pool.workers if worker.running] if self.pool is not None else []
 
     def describe(self) -> dict[str, Any]:
         """The model's part of `GET /models/{name}`."""
+        if self.pool is not None:
+            self.pool.clear_stale()
         if self.pool is None or self.settings is None:
             numbers = dict.fromkeys(
                 ("batchSize", "maxBatchDelayMillis", "maxIdleSeconds", "queueSize", "requestInQueue"), 0

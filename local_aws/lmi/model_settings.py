@@ -42,7 +42,7 @@ class ModelSettings:
 
     `properties` is what a handler's first call sees: all properties, those of `option.` without that prefix.
     `entry_point` is the handler that the archive names or brings (None: the stock one); `environment` is what
-    `option.env` adds to a worker's environment.
+    `option.env` adds to a worker's environment. `retry_threshold` is None where the model leaves it to the container.
     """
 
     properties: Mapping[str, str]
@@ -59,7 +59,7 @@ class ModelSettings:
     reserved_memory_mb: int
     predict_timeout_s: int
     loading_timeout_s: int
-    retry_threshold: int
+    retry_threshold: int | None
 
 
 def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSettings:
@@ -99,7 +99,7 @@ def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSetting
         reserved_memory_mb=numbers.first(("reserved_memory_mb",), 0),
         predict_timeout_s=numbers.lenient("option.predict_timeout", _DEFAULT_PREDICT_TIMEOUT_S),
         loading_timeout_s=numbers.lenient("option.model_loading_timeout", _DEFAULT_LOADING_TIMEOUT_S),
-        retry_threshold=numbers.first(("retry_threshold",), 0),
+        retry_threshold=numbers.stated(("option.retry_threshold", "retry_threshold")),
     )
 
 
@@ -123,6 +123,10 @@ class _Numbers:
             if name in self._properties:
                 return java_int(self._properties[name])
         return default
+
+    def stated(self, names: tuple[str, ...]) -> int | None:
+        """The first of the numbers that is there; None when none is."""
+        return self.first(names, 0) if any(name in self._properties for name in names) else None
 
     def lenient(self, name: str, default: int) -> int:
         """The real server logs a time-out that it cannot read and goes on with its default."""

@@ -1,8 +1,8 @@
-"""The workers of one model: who runs, who takes which request, who replaces whom.
+"""The workers of one model: how many there are, which request is refused, and when one more is started.
 
-Source: DJL Serving 0.36.0 (WorkLoadManager, WorkerPool, WorkerThread), recorded (tests/data/djl_vectors). One thing
-differs on purpose: a worker that dies or takes longer than `predict_timeout` is replaced at once, where the real server
-gives the model up (or, with `retry_threshold`, answers 503 for about a minute).
+Source: DJL Serving 0.36.0 (WorkLoadManager, WorkerPool, WorkerGroup), recorded (tests/data/djl_vectors,
+tests/data/djl_lifecycle). A worker that has ended keeps its place for a minute, and none is started in its stead: not
+before a request comes after that minute, and never once the model has failed.
 """
 
 from __future__ import annotations
@@ -10,55 +10,61 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
 from typing import TYPE_CHECKING
 
-from local_aws.lmi.faults import CapacityExceeded, EngineFailure, Fault, NotReady, WorkerFailure
+from local_aws.lmi.backend import Failures
+from local_aws.lmi.faults import CapacityExceeded, EngineFailure, Fault, NotReady, NoWorkers
 from local_aws.lmi.job_queue import JobQueue
-from local_aws.lmi.jobs import Answer, AsyncAnswer, Job, fail, join, split, take_part
+from local_aws.lmi.jobs import Answer, Job
 from local_aws.lmi.metrics import ModelMetrics
-from local_aws.lmi.pool_worker import Worker
+from local_aws.lmi.pool_worker import PoolParts, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
-    from local_aws.lmi.frames import Content, Frame
+    from local_aws.lmi.frames import Content
     from local_aws.lmi.model_settings import ModelSettings
+    from local_aws.lmi.server_rules import ServerRules
     from local_aws.lmi.starter import WorkerStarter
-    from local_aws.lmi.worker_link import WorkerLink
 
 logger = logging.getLogger(__name__)
 
-_TIMEOUT = "java.util.concurrent.TimeoutException"
-_SHUTTING_DOWN = "Worker shutting down"
-_STALE_S = 60.0
-_LEAST_RESTARTS = 3
-_RESTART_PAUSE_S = 0.2
-
 
 class WorkerPool:
-    """Keeps between `min_workers` and `max_workers` alive; `failed` once no worker can be started any more."""
+    """Keeps workers between `min_workers` and `max_workers`, as far as the real server does."""
 
-    def __init__(self, name: str, settings: ModelSettings, starter: WorkerStarter) -> None:
+    def __init__(self, name: str, settings: ModelSettings, rules: ServerRules, starter: WorkerStarter) -> None:
         self.min_workers = settings.min_workers
         self.max_workers = settings.max_workers
-        self.failed = False
         self.metrics = ModelMetrics()
+        self.failures = Failures(settings.retry_threshold, rules)
         self._name = name
         self._settings = settings
-        self._starter = starter
+        self._rules = rules
         self._queue = JobQueue()
+        self._parts = PoolParts(
+            name=name,
+            settings=settings,
+            rules=rules,
+            starter=starter,
+            failures=self.failures,
+            queue=self._queue,
+            metrics=self.metrics,
+        )
         self._members: list[Worker] = []
-        self._starting: set[asyncio.Task[tuple[int, WorkerLink]]] = set()
+        self._scaling = asyncio.Lock()
+        self._starting: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._replacing = 0
         self._closed = False
 
     @property
+    def failed(self) -> bool:
+        """Tell whether the model is given up: its workers have failed more often than it may."""
+        return self.failures.final
+
+    @property
     def workers(self) -> Sequence[Worker]:
-        """All members; one that has ended stays for a minute, as in the real server, unless it was replaced."""
-        now = time.monotonic()
-        self._members = [w for w in self._members if w.running or now - w.stopped_at < _STALE_S]
+        """All members, also those that have ended and whose place nobody has cleared yet."""
         return self._members
 
     @property
@@ -66,63 +72,98 @@ class WorkerPool:
         """How many requests wait for a worker."""
         return len(self._queue)
 
+    @property
+    def alive(self) -> bool:
+        """Tell whether a process of this pool is there, or may come: after `close`, one that is leaked."""
+        return any(worker.backend.alive for worker in self._members)
+
+    def clear_stale(self) -> None:
+        """Clear the places of members that have ended over a minute ago."""
+        now = time.monotonic()
+        stale_s = self._rules.stale_s
+        self._members = [worker for worker in self._members if worker.running or now - worker.stopped_at <= stale_s]
+
     async def start(self) -> None:
-        """Starts the least number of workers.
+        """Start the least number of workers, one after another as the real server does.
 
         Raises:
-            Fault: one of them cannot be started; none is left then.
+            Fault: one of them cannot be started.
         """
-        results = await asyncio.gather(
-            *(self._add(permanent=True) for _ in range(self.min_workers)), return_exceptions=True
-        )
-        failures = [result for result in results if isinstance(result, BaseException)]
-        if failures:
-            self.failed = True
-            self.close()
-            raise failures[0]
+        for _ in range(self.min_workers):
+            await self._add(permanent=True)
 
-    async def submit(self, properties: dict[str, str], contents: Sequence[Content]) -> Answer:
-        """Has a request answered.
+    async def submit(
+        self,
+        properties: dict[str, str],
+        contents: Sequence[Content],
+        on_queued: Callable[[Job], None] | None = None,
+    ) -> Answer:
+        """Have a request answered; `on_queued` gets its job, so that it can be told that the caller has left.
 
         Raises:
             NotReady: the model has failed.
-            CapacityExceeded: the queue is full, or no worker is alive (one is then started).
-            WorkerFailure: the worker died, was too slow, or the model is being unloaded.
+            NoWorkers: it has been scaled to none.
+            CapacityExceeded: the queue is full, or no worker runs (one is started where there is a place for it).
+            Fault: the worker that was started then cannot start, or the worker could not answer.
+            Unanswered: the caller left, or waited longer than the server holds its connection.
         """
-        if self.failed or (self._replacing and not self._settings.retry_threshold and not self._running()):
+        if self.failed:
             raise NotReady(self._name)
+        if self.max_workers == 0:
+            raise NoWorkers(self._name)
         if self._refuses():
-            if not self._starting:
-                await self._scale_up()
+            await self._scale_up()
             raise CapacityExceeded(self._name)
         job = Job(properties, contents, asyncio.get_running_loop().create_future())
+        if on_queued is not None:
+            on_queued(job)
         self._queue.offer(job)
         if self._needs_another():
-            self._spawn(self._scale_up())
+            self._spawn(self._scale_up_quietly())
         answer = await job.future
         self.metrics.answered(job.age_s)
         return answer
 
     async def scale(self, min_workers: int, max_workers: int) -> None:
-        """Changes the bounds (a negative number keeps one) and starts or ends permanent workers to fit."""
+        """Change the bounds (a negative number keeps one), and start or end permanent workers to fit.
+
+        Members that have ended count as long as they keep their places, so that scaling to none and back starts none.
+
+        Raises:
+            Fault: a worker cannot be started.
+        """
+        self.clear_stale()
         if min_workers >= 0:
             self.min_workers = min_workers
         if max_workers >= 0:
             self.max_workers = max_workers
-        permanent = [worker for worker in self.workers if worker.permanent and worker.running]
+        permanent = [worker for worker in self._members if worker.permanent]
         for worker in permanent[self.min_workers :]:
-            self._retire(worker)
-        await asyncio.gather(*(self._add(permanent=True) for _ in range(self.min_workers - len(permanent))))
+            await worker.shut_down()
+        for _ in range(self.min_workers - len(permanent)):
+            await self._add(permanent=True)
 
-    def close(self) -> None:
-        """Ends every worker; requests that wait or run are answered with an error."""
+    async def close(self) -> None:
+        """End every worker, since the model is unloaded; requests that wait are never answered.
+
+        It returns once all have ended, which is never after a restart that has locked one.
+        """
+        self._cancel_starts()
+        for worker in self._members:
+            await worker.shut_down()
+
+    def end(self) -> None:
+        """End every worker and process without waiting, since the server itself ends."""
+        self._cancel_starts()
+        for worker in self._members:
+            worker.end()
+        for job in self._queue.drain():
+            job.give_up()
+
+    def _cancel_starts(self) -> None:
         self._closed = True
         for task in (*self._starting, *self._tasks):
             task.cancel()
-        for worker in self._members:
-            if worker.running:
-                self._retire(worker)
-        self._fail_waiting(WorkerFailure(_SHUTTING_DOWN))
 
     def _running(self) -> list[Worker]:
         return [worker for worker in self._members if worker.running]
@@ -133,25 +174,28 @@ class WorkerPool:
         return room < 1 or not running or (room == 1 and all(worker.busy for worker in running))
 
     def _needs_another(self) -> bool:
-        return (
-            len(self._running()) + len(self._starting) < self.max_workers
-            and len(self._queue) > 2 * self._settings.batch_size
-        )
+        self.clear_stale()
+        return len(self._running()) < self.max_workers and len(self._queue) > 2 * self._settings.batch_size
 
     async def _scale_up(self) -> None:
-        if len(self.workers) + len(self._starting) >= self.max_workers:
-            return
+        """Start a temporary worker where there is a place, one at a time."""
+        async with self._scaling:
+            self.clear_stale()
+            if len(self._running()) < self.max_workers and len(self._members) < self.max_workers:
+                await self._add(permanent=False)
+
+    async def _scale_up_quietly(self) -> None:
         try:
-            await self._add(permanent=False)
+            await self._scale_up()
         except Fault as fault:
             logger.warning("%s: no further worker: %s", self._name, fault)
 
     async def _add(self, *, permanent: bool) -> None:
-        worker = Worker(permanent)
-        start = asyncio.create_task(self._starter.start(lambda: self._lost(worker)))
+        worker = Worker(self._parts, permanent=permanent)
+        start = asyncio.create_task(worker.start())
         self._starting.add(start)
         try:
-            worker.pid, worker.link = await start
+            await start
         except asyncio.CancelledError:
             start.cancel()
             if self._closed:
@@ -160,128 +204,7 @@ class WorkerPool:
         finally:
             self._starting.discard(start)
         self._members.append(worker)
-        if worker.running and not self._closed:
-            worker.serving = asyncio.create_task(self._serve(worker, worker.link))
-            worker.serving.add_done_callback(lambda task: self._served(worker, task))
-        else:
-            self._retire(worker)
-
-    async def _serve(self, worker: Worker, link: WorkerLink) -> None:
-        settings = self._settings
-        idle_s = None if worker.permanent else settings.max_idle_s
-        size, delay_s = (1, 0.0) if settings.async_mode else (settings.batch_size, settings.max_batch_delay_ms / 1000)
-        while worker.running:
-            jobs = await self._queue.batch(size, delay_s, idle_s)
-            if not jobs:
-                self._retire(worker)
-                continue
-            try:
-                self.metrics.batch(job.age_s for job in jobs)
-                if settings.async_mode:
-                    self._hand_over(link, jobs[0])
-                else:
-                    await self._run(worker, link, jobs)
-            except Exception:
-                fail(jobs, WorkerFailure(_SHUTTING_DOWN))
-                raise
-
-    async def _run(self, worker: Worker, link: WorkerLink, jobs: Sequence[Job]) -> None:
-        worker.busy = True
-        try:
-            async with asyncio.timeout(self._settings.predict_timeout_s):
-                frame = await link.ask(*join(jobs))
-            answers = split(frame, len(jobs))
-        except TimeoutError:
-            fail(jobs, WorkerFailure(_TIMEOUT))
-            self._starter.kill(worker.pid)
-            self._lost(worker)
-        except Fault as fault:
-            fail(jobs, WorkerFailure(_SHUTTING_DOWN) if self._closed else fault)
-        else:
-            for job, answer in zip(jobs, answers, strict=True):
-                if not job.future.done():
-                    job.future.set_result(answer)
-        finally:
-            worker.busy = False
-
-    def _served(self, worker: Worker, task: asyncio.Task[None]) -> None:
-        """A worker is served no more; through a fault of ours too the model must not be left without one."""
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            logger.error("%s: serving worker %d failed", self._name, worker.number, exc_info=fault)
-            self._starter.kill(worker.pid)
-            self._lost(worker)
-
-    def _hand_over(self, link: WorkerLink, job: Job) -> None:
-        """Gives a request to an asynchronous handler, which answers in its own time."""
-        tracking = {"request_tracking_id": str(uuid.uuid4())}
-        answer = AsyncAnswer(dict(tracking))
-        timer = asyncio.get_running_loop().call_later(
-            self._settings.predict_timeout_s, fail, [job], WorkerFailure(_TIMEOUT)
-        )
-
-        def take(frame: Frame | None) -> bool:
-            try:
-                take_part(job, answer, frame)
-            except Fault as fault:
-                fail([job], WorkerFailure(_SHUTTING_DOWN) if self._closed else fault)
-            if job.future.done():
-                timer.cancel()
-            return job.future.done()
-
-        try:
-            link.call(job.properties | tracking, job.contents, take)
-        except WorkerFailure as failure:
-            fail([job], failure)
-
-    def _lost(self, worker: Worker) -> None:
-        """A worker died or was killed: it is replaced."""
-        if not worker.running:
-            return
-        worker.running = False
-        worker.stopped_at = time.monotonic()
-        logger.warning("%s: worker %d (pid %d) is gone", self._name, worker.number, worker.pid)
-        # One that is busy learns of it by its call; cancelling it there would leave its requests unanswered.
-        if worker.serving is not None and not worker.busy:
-            worker.serving.cancel()
-        if worker in self._members and not self._closed:
-            self._spawn(self._replace(worker))
-
-    async def _replace(self, dead: Worker) -> None:
-        self._replacing += 1
-        try:
-            restarted = await self._restart(permanent=dead.permanent)
-        finally:
-            self._replacing -= 1
-        if restarted:
-            self._members = [worker for worker in self._members if worker is not dead]
-        elif not self._running():
-            self.failed = True
-            self._fail_waiting(NotReady(self._name))
-
-    async def _restart(self, *, permanent: bool) -> bool:
-        attempts = max(_LEAST_RESTARTS, self._settings.retry_threshold)
-        for attempt in range(attempts):
-            try:
-                await self._add(permanent=permanent)
-            except Fault as fault:
-                logger.warning("%s: restart %d of %d failed: %s", self._name, attempt + 1, attempts, fault)
-                await asyncio.sleep(_RESTART_PAUSE_S * 2**attempt)
-            else:
-                return True
-        return False
-
-    def _retire(self, worker: Worker) -> None:
-        """Ends a worker on purpose; the one it was stays listed for a while."""
-        worker.running = False
-        worker.stopped_at = time.monotonic()
-        if worker.serving is not None and not worker.busy and worker.serving is not asyncio.current_task():
-            worker.serving.cancel()
-        if worker.link is not None:
-            worker.link.close()
-        self._starter.kill(worker.pid)
-
-    def _fail_waiting(self, fault: Fault) -> None:
-        fail(self._queue.drain(), fault)
+        worker.serve()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

@@ -6,15 +6,17 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from local_aws.lmi.faults import AlreadyRegistered, ArchiveFailure, Fault, ModelNotFound
-from local_aws.lmi.model import Machine, Model, Status
+from local_aws.lmi.faults import AlreadyRegistered, ArchiveFailure, Fault, ModelNotFound, StillUnloading
+from local_aws.lmi.memory import resident_mb
+from local_aws.lmi.model import Machine, Model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from local_aws.hub import Hub
     from local_aws.lmi.fork_server import ForkServer, WorkerProcess
+    from local_aws.lmi.server_rules import ServerRules
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +25,22 @@ class Registry:
     """Loads, finds and unloads models."""
 
     def __init__(
-        self, *, fork_server: ForkServer, hub: Hub, cache: Path, memory_mb: int | None, multi_model: bool
+        self,
+        *,
+        fork_server: ForkServer,
+        hub: Hub,
+        cache: Path,
+        memory_mb: int | None,
+        multi_model: bool,
+        rules: ServerRules,
+        end_server: Callable[[], None],
     ) -> None:
         self._models: dict[str, Model] = {}
         self._loads: set[asyncio.Task[None]] = set()
+        # Models that are no more in the list, though one is still being ended, or has left a process behind.
+        self._leaving: list[Model] = []
+        self._unloaded: list[Model] = []
+        self._fork_server = fork_server
         self._machine = Machine(
             fork_server=fork_server,
             hub=hub,
@@ -34,6 +48,8 @@ class Registry:
             memory_mb=memory_mb,
             estimates=multi_model,
             used_mb=self._used_mb,
+            rules=rules,
+            end_server=end_server,
         )
 
     @property
@@ -57,6 +73,7 @@ class Registry:
 
         Raises:
             AlreadyRegistered: the name is taken.
+            StillUnloading: a model of that name is being unloaded, for ever where its worker is locked.
             Fault: the model cannot be loaded.
         """
         self._take_name(model)
@@ -64,7 +81,7 @@ class Registry:
             await self._load(model)
         except BaseException:
             if self._models.get(model.name) is model:
-                self.unregister(model.name)
+                await self.unregister(model.name)
             raise
 
     def register_later(self, model: Model) -> None:
@@ -72,14 +89,17 @@ class Registry:
 
         Raises:
             AlreadyRegistered: the name is taken.
+            StillUnloading: a model of that name is being unloaded.
         """
         self._take_name(model)
         task = asyncio.create_task(self._load_quietly(model))
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
 
-    def unregister(self, name: str) -> None:
-        """Takes a model out and ends its workers.
+    async def unregister(self, name: str) -> None:
+        """Take a model out and end its workers; that of an asynchronous model starts again, in no list.
+
+        It returns once they have ended, which is never after a restart that has locked one.
 
         Raises:
             ModelNotFound: there is none of that name.
@@ -87,7 +107,10 @@ class Registry:
         model = self._models.pop(name, None)
         if model is None:
             raise ModelNotFound(f"Model or workflow not found: {name}")
-        model.unload(self._machine)
+        self._leaving.append(model)
+        await model.unload(self._machine)
+        self._leaving.remove(model)
+        self._unloaded = [gone for gone in (*self._unloaded, model) if gone.pool is not None and gone.pool.alive]
 
     def get(self, name: str, *, described: bool = False) -> Model:
         """A model by name.
@@ -100,16 +123,19 @@ class Registry:
             raise ModelNotFound(f"Workflow not found: {name}" if described else f"Model or workflow not found: {name}")
         return model
 
-    def close(self) -> None:
-        """Unloads everything."""
+    def end(self) -> None:
+        """End everything without waiting, since the server itself ends."""
         for task in self._loads:
             task.cancel()
-        for name in list(self._models):
-            self.unregister(name)
+        for model in (*self._models.values(), *self._leaving, *self._unloaded):
+            if model.pool is not None:
+                model.pool.end()
 
     def _take_name(self, model: Model) -> None:
         if model.name in self._models:
             raise AlreadyRegistered(f"Workflow {model.name} is already registered.")
+        if any(leaving.name == model.name for leaving in self._leaving):
+            raise StillUnloading
         self._models[model.name] = model
 
     async def _load(self, model: Model) -> None:
@@ -119,7 +145,7 @@ class Registry:
             raise ArchiveFailure(f"cannot read the model's files: {error}") from error
         if self._models.get(model.name) is not model:
             # It was unregistered while its files were being fetched.
-            model.unload(self._machine)
+            await model.unload(self._machine)
             raise ModelNotFound(f"Model or workflow not found: {model.name}")
 
     async def _load_quietly(self, model: Model) -> None:
@@ -129,4 +155,7 @@ class Registry:
             logger.warning("%s: cannot be loaded: %s", model.name, fault)
 
     def _used_mb(self) -> int:
-        return sum(model.used_mb() for model in self._models.values() if model.status is Status.READY)
+        """What models take, and processes in no list that have loaded one."""
+        models = self._models.values()
+        listed = {pid for model in models for pid in model.pids}
+        return sum(model.used_mb() for model in models) + resident_mb(self._fork_server.loaded - listed)

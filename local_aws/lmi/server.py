@@ -20,8 +20,8 @@ from cohost.callers import Guard, write_private
 from local_aws.hub import Hub
 from local_aws.lmi.app import LmiApp
 from local_aws.lmi.faults import Fault, Forbidden
-from local_aws.lmi.fork_server import ForkServer
-from local_aws.lmi.http_protocol import LmiHttpProtocol
+from local_aws.lmi.fork_server import CONFIG_FILE, ForkServer
+from local_aws.lmi.http_protocol import LmiHttpProtocol, NetworkThreads
 from local_aws.lmi.model_store import startup_models
 from local_aws.lmi.registry import Registry
 from local_aws.lmi.replies import fault_reply, new_request_id
@@ -31,11 +31,15 @@ if TYPE_CHECKING:
 
     from starlette.types import Send
 
+    from local_aws.lmi.server_rules import ServerRules
+
 logger = logging.getLogger(__name__)
 
 _GRACE_S = 2
 _FAREWELL_S = 3
 _KEEP_ALIVE_S = 60
+_FAILED_FAST = 137
+_MANAGEMENT = "management.sock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +48,8 @@ class ServerSettings:
 
     `cache` is the folder for unpacked files (None: one of the container's own); it is removed at the end.
     `token` is what callers on the port have to send (cohost/callers.py).
-    `wait_model_loading` says whether to listen only once the models of the store are loaded.
+    `wait_model_loading` says whether to listen only once the models of the store are loaded. `rules` are what the
+    environment says about failed models and waits.
     """
 
     host: str = "127.0.0.1"
@@ -58,6 +63,7 @@ class ServerSettings:
     watch_parent: bool
     cache: Path | None
     wait_model_loading: bool
+    rules: ServerRules
 
 
 async def serve(settings: ServerSettings) -> int:
@@ -76,21 +82,31 @@ async def serve(settings: ServerSettings) -> int:
         )
         return 1
     cache = settings.cache or Path(tempfile.mkdtemp(prefix="lmi-cache-"))
-    fork_server = ForkServer()
+    management = _management_socket(cache)
+    fork_server = ForkServer(cache)
+    LmiHttpProtocol.threads = NetworkThreads(settings.rules.network_threads)
+
+    def end_server() -> None:
+        logger.error("a model has failed, which ends the server, as SERVING_FAIL_FAST says")
+        shutil.rmtree(cache, ignore_errors=True)
+        os._exit(_FAILED_FAST)
+
     registry = Registry(
         fork_server=fork_server,
         hub=Hub(settings.hub_roots),
         cache=cache,
         memory_mb=settings.memory_mb,
         multi_model=settings.multi_model,
+        rules=settings.rules,
+        end_server=end_server,
     )
 
     async def clean_up() -> None:
-        registry.close()
+        registry.end()
         await fork_server.stop()
         await asyncio.to_thread(shutil.rmtree, cache, ignore_errors=True)
 
-    server = _Server(settings, registry, listener, clean_up)
+    server = _Server(settings, registry, (listener, management), clean_up)
     try:
         await fork_server.start()
         return await server.run()
@@ -98,12 +114,28 @@ async def serve(settings: ServerSettings) -> int:
         await clean_up()
 
 
+def _management_socket(folder: Path) -> socket.socket:
+    """A socket in the container's own folder, and the file by which a handler finds it, as it finds the real server's.
+
+    Whoever may open it is the user who started the container, so nothing is asked of requests on it.
+    """
+    path = folder / _MANAGEMENT
+    (folder / CONFIG_FILE).write_text(f"management_address=unix:{path}\n")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(mask)
+    return listener
+
+
 class _Server(uvicorn.Server):
     def __init__(
         self,
         settings: ServerSettings,
         registry: Registry,
-        listener: socket.socket,
+        listeners: Sequence[socket.socket],
         clean_up: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(
@@ -123,7 +155,7 @@ class _Server(uvicorn.Server):
         )
         self._settings = settings
         self._registry = registry
-        self._listener = listener
+        self._listeners = listeners
         self._clean_up = clean_up
 
     async def run(self) -> int:  # type: ignore[override]
@@ -133,7 +165,7 @@ class _Server(uvicorn.Server):
         if self._settings.wait_model_loading and not await loading:
             return 1
         try:
-            await self.serve(sockets=[self._listener])
+            await self.serve(sockets=list(self._listeners))
         finally:
             loading.cancel()
         return int(loading.done() and not loading.cancelled() and not loading.result())
@@ -154,7 +186,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self._settings.ready_file is not None and self.started:
-            _write_ready(self._settings.ready_file, self._listener.getsockname()[1], self._settings.token)
+            _write_ready(self._settings.ready_file, self._listeners[0].getsockname()[1], self._settings.token)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # uvicorn raises the signal again when it has shut down, so this is the last chance to clean up.

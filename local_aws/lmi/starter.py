@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _FIRST_ERROR = 300
 _OUT_OF_MEMORY = 507
+_STARTUP_S = 120
+_NOT_STARTED = "Python process startup time out."
 
 
 class WorkerStarter:
@@ -35,41 +37,59 @@ class WorkerStarter:
             "environment": dict(settings.environment),
         }
 
-    async def start(self, on_lost: Callable[[], None]) -> tuple[int, WorkerLink]:
-        """A worker that has loaded its model: its pid and the link to it. `on_lost` is called once when it ends.
+    def sock_name(self) -> str:
+        """Give a place for a worker: what its processes, one after another, find in sys.argv as --sock-name."""
+        return self._fork_server.sock_name()
+
+    async def launch(self, sock_name: str, on_lost: Callable[[], None]) -> tuple[int, WorkerLink]:
+        """Start a process that has imported its handler: its pid and the link to it; see WorkerLink for `on_lost`.
 
         Raises:
-            EngineFailure: the handler cannot be imported, fails on its first call, or takes longer than
-                `option.model_loading_timeout`.
-            EngineOutOfMemory: the handler ran out of memory.
+            EngineFailure: the handler cannot be imported, or that takes over two minutes.
         """
         pid, connection, exited = await self._fork_server.fork(str(self._order["model_dir"]))
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: WorkerLink(on_lost), sock=connection)
         try:
-            await self._load(link, exited)
+            await self._wait_for_start(link, sock_name, exited)
         except BaseException:
             link.close()
             self._fork_server.kill(pid)
             raise
         return pid, link
 
-    def kill(self, pid: int) -> None:
-        """Ends a worker at once, whatever it is doing."""
-        self._fork_server.kill(pid)
+    async def _wait_for_start(self, link: WorkerLink, sock_name: str, exited: asyncio.Future[int]) -> None:
+        try:
+            async with asyncio.timeout(_STARTUP_S):
+                link.send_order(self._order | {"sock_name": sock_name})
+                started = await link.started
+        except TimeoutError:
+            raise EngineFailure(_NOT_STARTED) from None
+        except WorkerFailure as failure:
+            raise EngineFailure(f"Failed to initialize model: {failure.message}") from failure
+        if not started:
+            raise EngineFailure(f"Python stream closed unexpectedly, exit code: {await asyncio.shield(exited)}")
 
-    async def _load(self, link: WorkerLink, exited: asyncio.Future[int]) -> None:
+    async def load(self, pid: int, link: WorkerLink) -> None:
+        """Make a process's first call, which loads the model.
+
+        Raises:
+            EngineFailure: the call fails, the process ends, or it takes longer than `option.model_loading_timeout`.
+            EngineOutOfMemory: the handler ran out of memory.
+        """
         try:
             async with asyncio.timeout(self._settings.loading_timeout_s):
-                link.send_order(self._order)
-                if not await link.started:
-                    raise EngineFailure(f"Python stream closed unexpectedly, exit code: {await asyncio.shield(exited)}")
                 _check(await link.ask(dict(self._settings.properties), ()))
         except TimeoutError:
             # The real server's answer carries no message here either.
             raise EngineFailure from None
         except WorkerFailure as failure:
             raise EngineFailure(f"Failed to initialize model: {failure.message}") from failure
+        self._fork_server.loaded.add(pid)
+
+    def kill(self, pid: int) -> None:
+        """End a process at once, whatever it is doing."""
+        self._fork_server.kill(pid)
 
 
 def _check(frame: Frame) -> None:

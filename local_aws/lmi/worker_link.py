@@ -19,7 +19,8 @@ DISCONNECTED = "java.util.concurrent.ExecutionException: java.io.IOException: Py
 class WorkerLink(asyncio.Protocol):
     """Sends requests to a worker and hands each answer to the call that waits for it.
 
-    `on_lost` is called once, when the worker has closed its end or died.
+    `on_lost` is called once, when a worker that had imported its handler has closed its end or died, or `close` was
+    called.
     """
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
@@ -29,6 +30,11 @@ class WorkerLink(asyncio.Protocol):
         self._next_id = 0
         self._transport: asyncio.Transport | None = None
         self.started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    @property
+    def connected(self) -> bool:
+        """Tell whether the worker's end is open."""
+        return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is ready."""
@@ -45,12 +51,14 @@ class WorkerLink(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - any end is a lost worker
         """The worker is gone: every call that waits fails at once."""
-        if not self.started.done():
+        had_started = self.started.done()
+        if not had_started:
             self.started.set_result(False)
         calls, self._calls = self._calls, {}
         for take in calls.values():
             take(None)
-        self._on_lost()
+        if had_started:
+            self._on_lost()
 
     def send_order(self, head: dict[str, Any]) -> None:
         """Sends the first frame, which tells the worker what to load."""
@@ -95,6 +103,6 @@ class WorkerLink(asyncio.Protocol):
             self._calls.pop(number, None)
 
     def _write(self, frame: Frame) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or not self.connected:
             raise WorkerFailure(DISCONNECTED)
         self._transport.write(frame.pack())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.frames import Frame, FrameReader
 from local_aws.lmi.worker.calls import answer_frame, answer_of, failure_of, input_of
+from local_aws.lmi.worker.forward_faults import break_forward_passes
 
 if TYPE_CHECKING:
     import socket
@@ -28,6 +29,9 @@ async def serve_async(connection: socket.socket, handler: Callable[[Input], Awai
     running: set[asyncio.Task[None]] = set()
     while data := await reader.read(_CHUNK):
         for frame in frames.feed(data):
+            if "fault" in frame.head:
+                break_forward_passes(frame.head["fault"])
+                continue
             task = asyncio.create_task(_answer(writer, frame, handler, model_dir))
             running.add(task)
             task.add_done_callback(running.discard)

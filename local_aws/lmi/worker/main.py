@@ -1,8 +1,9 @@
 """A worker's life: load a handler, then answer requests until the container closes the socket.
 
-The first frame from the container is {"model_dir", "entry_point", "function", "async_mode", "environment", "name"};
-the answer {"started": true} means that the handler is imported. Every later frame is a request {"id", "properties"}
-with its contents, answered by {"id", "code", "message", "properties"} with contents.
+The first frame from the container is {"model_dir", "entry_point", "function", "async_mode", "environment", "name",
+"sock_name"}; the answer {"started": true} means that the handler is imported. Every later frame is a request {"id",
+"properties"} with its contents, answered by {"id", "code", "message", "properties"} with contents; or {"fault"}, which
+makes every later forward pass of this process go wrong (worker/forward_faults.py).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from local_aws.lmi.frames import Frame, FrameReader, receive
 from local_aws.lmi.worker.async_loop import serve_async
 from local_aws.lmi.worker.calls import answer_frame, answer_of, failure_of, input_of
+from local_aws.lmi.worker.forward_faults import break_forward_passes
 from local_aws.lmi.worker.service import load_handler
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def run(connection: socket.socket) -> int:
     if order is None:
         return 0
     os.environ.update(order.head["environment"])
+    sys.argv = _arguments(order.head)
     _use_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     model_dir = order.head["model_dir"]
     logging.basicConfig(
@@ -53,6 +56,16 @@ def run(connection: socket.socket) -> int:
     return 0
 
 
+def _arguments(order: dict[str, Any]) -> list[str]:
+    """The real engine's command line, by which a handler can tell its worker's place; no socket lies there here."""
+    return [
+        *("djl_python_engine.py", "--sock-type", "unix", "--sock-name", order["sock_name"]),
+        *("--model-dir", order["model_dir"], "--entry-point", order["entry_point"] or ""),
+        *("--device-id", "-1", "--cluster-size", "1"),
+        "--async-mode" if order["async_mode"] else "--no-async-mode",
+    ]
+
+
 def _use_threads(count: int) -> None:
     """OMP_NUM_THREADS is read when torch is imported, which was before this process was forked."""
     if torch := sys.modules.get("torch"):
@@ -61,6 +74,9 @@ def _use_threads(count: int) -> None:
 
 def _serve(connection: socket.socket, frames: Iterator[Frame], handler: Callable[[Input], Any], model_dir: str) -> None:
     for frame in frames:
+        if "fault" in frame.head:
+            break_forward_passes(frame.head["fault"])
+            continue
         try:
             output = answer_of(handler(input_of(frame, model_dir)))
         except Exception as error:

@@ -14,7 +14,7 @@ from local_aws.lmi.metrics import ModelMetrics
 
 def _get(path: str, query: str = "") -> tuple[int, bytes]:
     pool = SimpleNamespace(metrics=ModelMetrics(), waiting=0, workers=[])
-    registry: Any = SimpleNamespace(models={"m": SimpleNamespace(pool=pool)})
+    registry: Any = SimpleNamespace(models={"m": SimpleNamespace(pool=pool, pids=[])})
     sent: list[Any] = []
     scope: Any = {
         "type": "http",

@@ -13,7 +13,7 @@ SAMPLE = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\{Model="(?:[^"\\]|\\.)*"(?:,[a-z]+=
 
 def _text(name: str, metrics: ModelMetrics) -> str:
     pool: Any = SimpleNamespace(metrics=metrics, waiting=4, workers=[])
-    model: Any = SimpleNamespace(pool=pool)
+    model: Any = SimpleNamespace(pool=pool, pids=[])
     return exposition({name: model, "not-there-yet": SimpleNamespace(pool=None)})  # type: ignore[dict-item]
 
 

@@ -25,7 +25,7 @@ def test_defaults_are_the_real_servers(tmp_path: Path) -> None:
     numbers = (settings.batch_size, settings.max_batch_delay_ms, settings.max_idle_s, settings.queue_size)
     assert numbers == (1, 100, 60, 1000)
     assert (settings.min_workers, settings.max_workers) == (1, os.cpu_count())
-    assert (settings.predict_timeout_s, settings.loading_timeout_s, settings.retry_threshold) == (120, 240, 0)
+    assert (settings.predict_timeout_s, settings.loading_timeout_s, settings.retry_threshold) == (120, 240, None)
 
 
 def test_gpu_keys_change_nothing_on_a_cpu(tmp_path: Path) -> None:

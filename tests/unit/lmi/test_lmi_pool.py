@@ -1,4 +1,4 @@
-"""Workers are started, used, replaced and ended; no request is left without an answer."""
+"""A pool's workers are started, used, scaled and ended as the real server's; what dies is not replaced for nothing."""
 
 from __future__ import annotations
 
@@ -7,96 +7,76 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fake_workers import FakeStarter
 
-from local_aws.lmi.faults import CapacityExceeded, EngineFailure, NotReady, WorkerFailure
-from local_aws.lmi.frames import Frame
+from local_aws.lmi import backend
+from local_aws.lmi.faults import (
+    BackendStopped,
+    CapacityExceeded,
+    EngineFailure,
+    NotReady,
+    NoWorkers,
+    WorkerFailure,
+)
+from local_aws.lmi.jobs import Unanswered
 from local_aws.lmi.model_settings import ModelSettings, read_settings
 from local_aws.lmi.pool import WorkerPool
+from local_aws.lmi.server_rules import ServerRules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from local_aws.lmi.frames import Content
+    from local_aws.lmi.jobs import Answer, Job
+
+    Scenario = Callable[[WorkerPool, FakeStarter], Coroutine[Any, Any, Any]]
+
+# The minute for which an ended worker keeps its place takes 0.06 s, and nothing else in these tests waits by the clock.
+QUICK = ServerRules(speed=1000)
+ENGINE_FAILURE = (
+    b'{"code":500,"message":"Inference Engine Failure","properties":{},"content":{"keys":[],"values":[]},'
+    b'"cancelled":false}'
+)
 
 
-class FakeLink:
-    """A worker that answers "ok", or not at all while it is told to hang."""
-
-    def __init__(self, starter: FakeStarter, on_lost: Callable[[], None]) -> None:
-        self._starter = starter
-        self._on_lost = on_lost
-        self._asked: list[asyncio.Future[Frame]] = []
-
-    async def ask(self, properties: dict[str, str], contents: Sequence[Content]) -> Frame:
-        """Takes a request; answers it unless told to hang."""
-        self._starter.batches.append(int(properties.get("batch_size", "1")))
-        future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        self._asked.append(future)
-        if not self._starter.hanging:
-            keys = [key for key, _ in contents]
-            answers = [(key, b"ok") for key in keys]
-            future.set_result(Frame({"id": 1, "code": 200, "message": "OK", "properties": {}}, answers))
-        return await future
-
-    def die(self) -> None:
-        """Ends as a killed process does: calls fail, then the pool hears of it."""
-        for future in self._asked:
-            if not future.done():
-                future.set_exception(WorkerFailure("Python worker disconnected."))
-        self._on_lost()
-
-    def close(self) -> None:
-        """The pool's own way to end a worker."""
-        self.die()
-
-
-class FakeStarter:
-    """Starts fake workers; fails the next `failures` starts."""
-
-    def __init__(self) -> None:
-        self.links: list[FakeLink] = []
-        self.batches: list[int] = []
-        self.failures = 0
-        self.hanging = False
-
-    async def start(self, on_lost: Callable[[], None]) -> tuple[int, FakeLink]:
-        """A new worker, or the failure asked for."""
-        await asyncio.sleep(0)
-        if self.failures:
-            self.failures -= 1
-            raise EngineFailure("Failed to initialize model: no")
-        self.links.append(FakeLink(self, on_lost))
-        return 1000 + len(self.links), self.links[-1]
-
-    def kill(self, pid: int) -> None:
-        """Kills by pid."""
-        self.links[pid - 1001].die()
+@pytest.fixture(autouse=True)
+def _python_comes_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_INTERPRETER_S", 0)
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> ModelSettings:
-    """One worker, no batching."""
+    """One synchronous worker, no batching."""
     (tmp_path / "serving.properties").write_text("option.model_id=a/b\ncpu.minWorkers=1\ncpu.maxWorkers=1\n")
-    return read_settings(tmp_path, {})
+    return replace(read_settings(tmp_path, {}), predict_timeout_s=10**6)
 
 
-def _run(settings: ModelSettings, scenario: Callable[[WorkerPool, FakeStarter], Coroutine[Any, Any, Any]]) -> Any:
+@pytest.fixture
+def asynchronous(settings: ModelSettings) -> ModelSettings:
+    """One asynchronous worker."""
+    return replace(settings, async_mode=True)
+
+
+def _run(settings: ModelSettings, scenario: Scenario, rules: ServerRules | None = None) -> Any:
     async def run() -> Any:
         starter = FakeStarter()
-        pool = WorkerPool("m", settings, starter)  # type: ignore[arg-type]
+        pool = WorkerPool("m", settings, rules or ServerRules(), starter)  # type: ignore[arg-type]
         async with asyncio.timeout(60):
             try:
                 return await scenario(pool, starter)
             finally:
-                pool.close()
+                pool.end()
                 await asyncio.sleep(0.01)
 
     return asyncio.run(run())
 
 
+async def _ask(pool: WorkerPool) -> Answer:
+    return await pool.submit({}, [("data", b"x")])
+
+
 def _submit(pool: WorkerPool) -> asyncio.Task[Any]:
-    return asyncio.create_task(pool.submit({}, [("data", b"x")]))
+    return asyncio.create_task(_ask(pool))
 
 
 async def _settled() -> None:
@@ -111,9 +91,25 @@ async def _until(condition: Callable[[], Any]) -> None:
         await asyncio.sleep(0.001)
 
 
-def _replaced(pool: WorkerPool) -> bool:
-    """Whether no worker is gone or on its way."""
-    return [worker.running for worker in pool.workers] == [True] and not pool._tasks
+async def _outcomes(pool: WorkerPool, count: int) -> list[str]:
+    """What so many requests, one after another, come to: the answer, or the name of the fault."""
+    outcomes = []
+    for _ in range(count):
+        try:
+            outcomes.append((await _ask(pool)).body.decode())
+        except (BackendStopped, CapacityExceeded, NotReady, NoWorkers) as fault:
+            outcomes.append(type(fault).__name__)
+    return outcomes
+
+
+async def _hang(pool: WorkerPool, starter: FakeStarter, count: int) -> list[asyncio.Task[Any]]:
+    """Send requests that no process answers, and wait until the workers have taken what they take."""
+    starter.hanging = True
+    requests = [_submit(pool) for _ in range(count)]
+    await _until(lambda: starter.batches)
+    await _settled()
+    starter.hanging = False
+    return requests
 
 
 def test_a_request_is_answered(settings: ModelSettings) -> None:
@@ -121,97 +117,338 @@ def test_a_request_is_answered(settings: ModelSettings) -> None:
 
     async def scenario(pool: WorkerPool, _: FakeStarter) -> bytes:
         await pool.start()
-        return (await pool.submit({}, [("data", b"x")])).body
+        return (await _ask(pool)).body
 
     assert _run(settings, scenario) == b"ok"
 
 
-def test_a_dead_worker_is_replaced_and_its_request_fails_at_once(settings: ModelSettings) -> None:
-    """The caller is told, the next one is served by a new worker."""
+# Synchronous workers
 
-    async def scenario(pool: WorkerPool, starter: FakeStarter) -> tuple[bytes, int]:
+
+@pytest.mark.parametrize("threshold", [0, 3])
+def test_a_process_that_dies_idle_is_missed_by_nobody_but_its_callers(settings: ModelSettings, threshold: int) -> None:
+    """Recorded (24): READY, the worker listed, every call 400, and no process is started, whatever retry_threshold."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
-        starter.hanging = True
-        doomed = _submit(pool)
-        await _until(lambda: starter.batches)
-        starter.hanging = False
         starter.links[0].die()
-        with pytest.raises(WorkerFailure, match="disconnected"):
+        outcomes = await _outcomes(pool, 3)
+        return outcomes, pool.failed, [worker.running for worker in pool.workers], len(starter.links)
+
+    found = _run(replace(settings, retry_threshold=threshold), scenario)
+    assert found == (["BackendStopped"] * 3, False, [True], 1)
+
+
+def test_with_one_of_two_processes_dead_every_second_call_is_refused(settings: ModelSettings) -> None:
+    """Recorded (24, d_sync_2w): the worker without a process takes its turn like the other."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[str]:
+        await pool.start()
+        await _settled()
+        starter.links[0].die()
+        return await _outcomes(pool, 4)
+
+    two = replace(settings, min_workers=2, max_workers=2)
+    assert _run(two, scenario) == ["BackendStopped", "ok", "BackendStopped", "ok"]
+
+
+def test_a_process_that_dies_in_a_call_fails_the_model_for_good(settings: ModelSettings) -> None:
+    """Recorded (25, 26): that call 503, those behind it never answered, later ones "not ready", and no process left."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        doomed, *queued = await _hang(pool, starter, 3)
+        starter.links[0].die()
+        with pytest.raises(WorkerFailure, match="Python worker disconnected"):
             await doomed
-        await _until(lambda: _replaced(pool))
-        return (await pool.submit({}, [("data", b"x")])).body, len(pool.workers)
+        await _settled()
+        states = [worker.running for worker in pool.workers]
+        return pool.failed, states, pool.waiting, [task.done() for task in queued], await _outcomes(pool, 1)
 
-    assert _run(settings, scenario) == (b"ok", 1)
+    assert _run(settings, scenario) == (True, [False], 2, [False, False], ["NotReady"])
 
 
-def test_a_worker_that_dies_idle_is_replaced(settings: ModelSettings) -> None:
-    """A worker killed between two requests costs none of them."""
+def test_the_caller_of_a_dead_process_waits_while_another_loads_in_vain(settings: ModelSettings) -> None:
+    """Recorded (25 at +0.05 s, and the 0.12 s of each such answer): a process loads the model, then is ended."""
 
-    async def scenario(pool: WorkerPool, starter: FakeStarter) -> bytes:
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
+        (doomed,) = await _hang(pool, starter, 1)
+        starter.loading.clear()
         starter.links[0].die()
-        await _until(lambda: _replaced(pool))
-        return (await pool.submit({}, [("data", b"x")])).body
+        await _until(lambda: len(starter.links) == 2)
+        await _settled()
+        while_loading = pool.failed, doomed.done(), starter.alive
+        starter.loading.set()
+        await _until(doomed.done)
+        await _settled()
+        return while_loading, starter.alive, isinstance(doomed.exception(), WorkerFailure)
 
-    assert _run(settings, scenario) == b"ok"
-
-
-def test_requests_that_wait_are_served_by_the_replacement(settings: ModelSettings) -> None:
-    """Only the request that the worker had is lost with it."""
-
-    async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[Any]:
-        await pool.start()
-        starter.hanging = True
-        requests = [_submit(pool) for _ in range(4)]
-        await _until(lambda: starter.batches)
-        starter.hanging = False
-        starter.links[0].die()
-        return await asyncio.gather(*requests, return_exceptions=True)
-
-    results = _run(settings, scenario)
-    assert [isinstance(result, WorkerFailure) for result in results].count(True) == 1
+    assert _run(settings, scenario) == ((True, False, [1002]), [], True)
 
 
-def test_a_slow_worker_is_killed_and_replaced(settings: ModelSettings) -> None:
-    """Longer than predict_timeout answers 503 with Java's exception name, as recorded (06)."""
+def test_a_call_over_predict_timeout_fails_the_model(settings: ModelSettings) -> None:
+    """Recorded (06, 26): 503 with Java's exception name, the process is killed, the model is given up."""
 
-    async def scenario(pool: WorkerPool, starter: FakeStarter) -> bytes:
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
         starter.hanging = True
         with pytest.raises(WorkerFailure, match=r"java\.util\.concurrent\.TimeoutException"):
-            await pool.submit({}, [("data", b"x")])
-        starter.hanging = False
-        await _until(lambda: _replaced(pool))
-        return (await pool.submit({}, [("data", b"x")])).body
+            await _ask(pool)
+        await _settled()
+        return pool.failed, starter.alive
 
-    assert _run(replace(settings, predict_timeout_s=0), scenario) == b"ok"
+    assert _run(replace(settings, predict_timeout_s=0), scenario) == (True, [])
 
 
-def test_a_model_whose_workers_cannot_be_restarted_has_failed(settings: ModelSettings) -> None:
-    """After a few tries the pool gives up and says so."""
+def test_within_retry_threshold_the_first_call_after_a_minute_starts_a_worker(settings: ModelSettings) -> None:
+    """Recorded (25, 26): 503 until then, that call too, then answers, also to those that waited; later it is final."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        doomed, queued = await _hang(pool, starter, 2)
+        starter.links[0].die()
+        await _until(doomed.done)
+        at_once = pool.failed, await _outcomes(pool, 2), starter.alive
+        await asyncio.sleep(2 * QUICK.stale_s)
+        back = await _outcomes(pool, 2), (await queued).body
+        (doomed,) = await _hang(pool, starter, 1)
+        starter.links[-1].die()
+        await _until(doomed.done)
+        return at_once, back, pool.failed
+
+    found = _run(replace(settings, retry_threshold=1), scenario, QUICK)
+    refused = ["CapacityExceeded"]
+    assert found == ((False, refused * 2, []), ([*refused, "ok"], b"ok"), True)
+
+
+def test_the_other_worker_of_a_failed_model_finishes_what_was_queued(settings: ModelSettings) -> None:
+    """Recorded (25, d_sync_2w): it answers its own call and those that wait, while new ones are refused."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        await _settled()
+        doomed = (await _hang(pool, starter, 1))[0]
+        queued = [_submit(pool) for _ in range(2)]
+        starter.links[0].die()
+        await _until(doomed.done)
+        return [(await task).body for task in queued], await _outcomes(pool, 1)
+
+    two = replace(settings, min_workers=2, max_workers=2)
+    assert _run(two, scenario) == ([b"ok", b"ok"], ["NotReady"])
+
+
+# What the container says about failures
+
+
+@pytest.mark.parametrize(
+    ("own", "rules", "failed"),
+    [
+        (None, ServerRules(), True),
+        (None, ServerRules(retry_threshold=1), False),
+        (0, ServerRules(retry_threshold=1), True),
+        (1, ServerRules(), False),
+        (None, ServerRules(health_check_override=True), False),
+    ],
+)
+def test_the_models_threshold_goes_before_the_containers(
+    settings: ModelSettings, own: int | None, rules: ServerRules, *, failed: bool
+) -> None:
+    """SERVING_RETRY_THRESHOLD is for models that say nothing; SERVING_HEALTH_CHECK_OVERRIDE denies every failure."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> bool:
         await pool.start()
-        starter.failures = 99
+        (doomed,) = await _hang(pool, starter, 1)
         starter.links[0].die()
-        await _until(lambda: pool.failed)
-        with pytest.raises(NotReady, match="Model is not ready: m"):
-            await pool.submit({}, [("data", b"x")])
+        await _until(doomed.done)
         return pool.failed
 
-    assert _run(settings, scenario)
+    assert _run(replace(settings, retry_threshold=own), scenario, rules) is failed
+
+
+def test_under_fail_fast_a_failed_model_ends_the_server(settings: ModelSettings) -> None:
+    """Recorded (26, 27): whoever looks at it next; before the failure, nothing."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[bool]:
+        await pool.start()
+        before = pool.failures.ends_server
+        (doomed,) = await _hang(pool, starter, 1)
+        starter.links[0].die()
+        await _until(doomed.done)
+        return [before, pool.failures.ends_server]
+
+    assert _run(settings, scenario, ServerRules(fail_fast=True)) == [False, True]
+
+
+# Asynchronous workers
+
+
+def test_an_asynchronous_process_that_dies_fails_the_model(asynchronous: ModelSettings) -> None:
+    """Recorded (27): calls in flight 500 with 117 bytes, later ones "not ready", a process is started all the same."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        doomed = await _hang(pool, starter, 2)
+        starter.links[0].die()
+        answers = [await task for task in doomed]
+        await _settled()
+        texts = {(answer.code, answer.message, answer.body, *answer.properties) for answer in answers}
+        return texts, pool.failed, await _outcomes(pool, 1), starter.alive, [worker.running for worker in pool.workers]
+
+    found = _run(asynchronous, scenario)
+    assert len(ENGINE_FAILURE) == 117
+    assert found == ({(500, "OK", ENGINE_FAILURE)}, True, ["NotReady"], [1002], [True])
+
+
+def test_within_retry_threshold_calls_are_refused_only_while_the_process_loads(asynchronous: ModelSettings) -> None:
+    """Recorded (27): 400 until it has loaded, then answers; the death after the last that is allowed is final."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        rounds = []
+        for _ in range(2):
+            starter.loading.clear()
+            starter.links[-1].die()
+            await _settled()
+            meanwhile = await _outcomes(pool, 2)
+            starter.loading.set()
+            await _settled()
+            rounds.append((meanwhile, await _outcomes(pool, 1)))
+        starter.links[-1].die()
+        await _settled()
+        return rounds, pool.failed, len(starter.alive)
+
+    found = _run(replace(asynchronous, retry_threshold=2), scenario)
+    assert found == ([(["BackendStopped"] * 2, ["ok"])] * 2, True, 1)
+
+
+def test_unloading_an_asynchronous_model_leaves_a_process_behind(asynchronous: ModelSettings) -> None:
+    """Recorded (28): each worker's process is ended, and another takes its place in no list."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        await pool.close()
+        await _settled()
+        left = starter.alive, pool.alive
+        pool.end()
+        return left, pool.alive
+
+    two = replace(asynchronous, min_workers=2, max_workers=2)
+    assert _run(two, scenario) == (([1003, 1004], True), False)
+
+
+def test_unloading_a_synchronous_model_leaves_nothing_behind(settings: ModelSettings) -> None:
+    """Recorded (28), also after a process that died idle."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        starter.links[1].die()
+        await pool.close()
+        await _settled()
+        return starter.alive, len(starter.links)
+
+    assert _run(replace(settings, min_workers=2, max_workers=2), scenario) == ([], 2)
+
+
+def test_scaling_an_asynchronous_model_down_leaks_a_process_and_fails_the_model(asynchronous: ModelSettings) -> None:
+    """Recorded (28): PUT from two workers to one; unloading then leaves two behind."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        await pool.scale(1, 1)
+        await _settled()
+        scaled = starter.alive, pool.failed, [worker.running for worker in pool.workers]
+        await pool.close()
+        await _settled()
+        return scaled, starter.alive
+
+    two = replace(asynchronous, min_workers=2, max_workers=2)
+    assert _run(two, scenario) == (([1001, 1003], True, [True, False]), [1004, 1005])
+
+
+def test_a_temporary_asynchronous_worker_that_idles_out_fails_the_model(asynchronous: ModelSettings) -> None:
+    """Recorded (28, d_async_02): its process is started again, in no list, and the model has failed."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        first = await _outcomes(pool, 1)
+        await _until(lambda: pool.failed)
+        await _settled()
+        return first, [worker.running for worker in pool.workers], len(starter.alive)
+
+    none = replace(asynchronous, min_workers=0, max_workers=2, max_idle_s=0)
+    assert _run(none, scenario) == (["CapacityExceeded"], [False], 1)
+
+
+def test_a_restart_that_cannot_import_is_the_last(asynchronous: ModelSettings) -> None:
+    """Recorded (31, d_once_import_rt3): READY and 400 for ever; unloading works and leaves nothing."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        starter.broken_imports = 1
+        starter.links[0].die()
+        await _settled()
+        outcomes = await _outcomes(pool, 2)
+        await pool.close()
+        await _settled()
+        return outcomes, pool.failed, len(starter.links), pool.alive
+
+    found = _run(replace(asynchronous, retry_threshold=3), scenario)
+    assert found == (["BackendStopped"] * 2, False, 1, False)
+
+
+@pytest.mark.parametrize("exits", [True, False])
+def test_a_restart_that_fails_in_its_first_call_locks_the_worker(asynchronous: ModelSettings, *, exits: bool) -> None:
+    """Recorded (31, d_once_exit_rt3 and d_once_init_rt3): unloading it is never answered.
+
+    After an exit every call is 400; after an error of the handler one call is never answered and ends the worker.
+    """
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        starter.broken_loads, starter.exits = 1, exits
+        starter.links[0].die()
+        await _settled()
+        first = _submit(pool)
+        await asyncio.sleep(0.05)
+        outcome = type(first.exception()).__name__ if first.done() else "no answer"
+        running = [worker.running for worker in pool.workers]
+        unloading = asyncio.create_task(pool.close())
+        await _settled()
+        return outcome, running, starter.alive, unloading.done(), first.done()
+
+    found = _run(replace(asynchronous, retry_threshold=3), scenario)
+    assert found == (("BackendStopped", [True], [], False, True) if exits else ("no answer", [False], [], False, False))
+
+
+def test_a_call_that_hangs_is_given_up_without_an_answer(asynchronous: ModelSettings) -> None:
+    """Recorded (27): after 120 s the connection is closed; predict_timeout does nothing, and the worker stays READY."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        (hanging,) = await _hang(pool, starter, 1)
+        with pytest.raises(Unanswered):
+            await hanging
+        return pool.failed, await _outcomes(pool, 1)
+
+    rules = ServerRules(speed=1000, chunked_read_timeout_s=120)
+    assert _run(replace(asynchronous, predict_timeout_s=0), scenario, rules) == (False, ["ok"])
+
+
+# Starts, queues and scaling
 
 
 def test_a_worker_that_cannot_start_fails_the_load(settings: ModelSettings) -> None:
-    """The load's error is the worker's, and nothing is left running."""
+    """The load's error is the worker's, and those after it are not started."""
 
-    async def scenario(pool: WorkerPool, starter: FakeStarter) -> bool:
-        starter.failures = 1
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        starter.broken_loads = 1
         with pytest.raises(EngineFailure, match="Failed to initialize model"):
             await pool.start()
-        return pool.failed and not any(worker.running for worker in pool.workers)
+        await _settled()
+        return pool.failed, len(starter.links), starter.alive
 
-    assert _run(replace(settings, min_workers=2, max_workers=2), scenario)
+    assert _run(replace(settings, min_workers=2, max_workers=2), scenario) == (True, 1, [])
 
 
 @pytest.mark.parametrize(("queue_size", "accepted"), [(1, 1), (2, 2), (5, 5)])
@@ -226,7 +463,7 @@ def test_the_queue_takes_what_the_real_one_takes(settings: ModelSettings, queue_
             requests.append(_submit(pool))
             await _settled()
         refused = [task for task in requests if task.done() and isinstance(task.exception(), CapacityExceeded)]
-        pool.close()
+        pool.end()
         await asyncio.gather(*requests, return_exceptions=True)
         return len(requests) - len(refused)
 
@@ -244,47 +481,101 @@ def test_requests_at_once_become_one_batch(settings: ModelSettings) -> None:
     assert _run(replace(settings, batch_size=4, max_batch_delay_ms=50), scenario) == [4, 4]
 
 
+def test_a_batch_without_a_process_is_refused_whole(settings: ModelSettings) -> None:
+    """Each of its requests gets the 400."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[str]:
+        await pool.start()
+        starter.links[0].die()
+        found = await asyncio.gather(*(_submit(pool) for _ in range(4)), return_exceptions=True)
+        return [type(each).__name__ for each in found]
+
+    batched = replace(settings, batch_size=4, max_batch_delay_ms=50)
+    assert _run(batched, scenario) == ["BackendStopped"] * 4
+
+
 def test_without_workers_the_first_request_starts_one_and_is_refused(settings: ModelSettings) -> None:
     """Recorded (09, min0): 503 first, then answers."""
 
-    async def scenario(pool: WorkerPool, _: FakeStarter) -> tuple[bytes, list[bool]]:
+    async def scenario(pool: WorkerPool, _: FakeStarter) -> Any:
         await pool.start()
-        with pytest.raises(CapacityExceeded):
-            await pool.submit({}, [("data", b"x")])
-        body = (await pool.submit({}, [("data", b"x")])).body
-        await _settled()
-        return body, [worker.running for worker in pool.workers]
+        return await _outcomes(pool, 2), [worker.running for worker in pool.workers]
 
     none = replace(settings, min_workers=0, max_workers=2, max_idle_s=60)
-    assert _run(none, scenario) == (b"ok", [True])
+    assert _run(none, scenario) == (["CapacityExceeded", "ok"], [True])
 
 
-def test_a_worker_without_requests_ends_after_its_idle_time_and_stays_listed(settings: ModelSettings) -> None:
-    """Recorded (09, min0)."""
+def test_requests_that_come_together_start_one_worker(settings: ModelSettings) -> None:
+    """Those that find none wait for the one start and are refused; only a busy queue starts a second."""
 
-    async def scenario(pool: WorkerPool, _: FakeStarter) -> list[bool]:
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
-        with pytest.raises(CapacityExceeded):
-            await pool.submit({}, [("data", b"x")])
+        found = await asyncio.gather(*(_submit(pool) for _ in range(3)), return_exceptions=True)
+        return [type(each).__name__ for each in found], len(starter.links)
+
+    none = replace(settings, min_workers=0, max_workers=1)
+    assert _run(none, scenario) == (["CapacityExceeded"] * 3, 1)
+
+
+def test_a_worker_without_requests_ends_after_its_idle_time_and_keeps_its_place(settings: ModelSettings) -> None:
+    """Recorded (09, 10, min0): for a minute no other is started in the place of those that have ended."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        first = await _outcomes(pool, 1)
         await _until(lambda: not any(worker.running for worker in pool.workers))
-        return [worker.running for worker in pool.workers]
+        return first, await _outcomes(pool, 2), len(starter.links), starter.alive
 
-    assert _run(replace(settings, min_workers=0, max_workers=2, max_idle_s=0), scenario) == [False]
+    one = replace(settings, min_workers=0, max_workers=1, max_idle_s=0)
+    assert _run(one, scenario) == (["CapacityExceeded"], ["CapacityExceeded"] * 2, 1, [])
 
 
-def test_closing_answers_every_request(settings: ModelSettings) -> None:
-    """Unloading a model under load leaves nobody waiting."""
+def test_closing_answers_the_call_at_work_and_no_other(settings: ModelSettings) -> None:
+    """Recorded (25): those that wait when a model is unloaded never hear of it."""
 
-    async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[Any]:
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
-        starter.hanging = True
-        requests = [_submit(pool) for _ in range(3)]
-        await _until(lambda: starter.batches)
-        pool.close()
-        return await asyncio.gather(*requests, return_exceptions=True)
+        at_work, *queued = await _hang(pool, starter, 3)
+        await pool.close()
+        await _settled()
+        return str(at_work.exception()), [task.done() for task in queued]
 
-    results = _run(settings, scenario)
-    assert [str(result) for result in results] == ["Worker shutting down"] * 3
+    assert _run(settings, scenario) == ("Worker shutting down", [False, False])
+
+
+def test_the_servers_end_leaves_no_call_waiting(settings: ModelSettings) -> None:
+    """What would never be answered is given up, so that the server can end."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[str]:
+        await pool.start()
+        requests = await _hang(pool, starter, 3)
+        pool.end()
+        found = await asyncio.gather(*requests, return_exceptions=True)
+        return [type(each).__name__ for each in found]
+
+    assert _run(settings, scenario) == ["WorkerFailure", "Unanswered", "Unanswered"]
+
+
+def test_a_caller_that_has_left_costs_no_call(settings: ModelSettings) -> None:
+    """DJL Serving skips what it has not begun, though it stays in the queue until a worker comes to it."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        jobs: list[Job] = []
+        (at_work,) = await _hang(pool, starter, 1)
+        leaving = asyncio.create_task(pool.submit({}, [("data", b"x")], jobs.append))
+        staying = _submit(pool)
+        await _settled()
+        jobs[0].leave()
+        with pytest.raises(Unanswered):
+            await leaving
+        waiting = pool.waiting
+        starter.links[0]._asked[0].set_exception(EngineFailure("done"))
+        await asyncio.gather(at_work, return_exceptions=True)
+        return waiting, staying.done(), starter.batches
+
+    waiting, _, batches = _run(settings, scenario)
+    assert (waiting, batches) == (2, [1])
 
 
 def test_scaling_starts_and_ends_workers(settings: ModelSettings) -> None:
@@ -300,29 +591,46 @@ def test_scaling_starts_and_ends_workers(settings: ModelSettings) -> None:
     assert _run(settings, scenario) == (3, 1)
 
 
-def test_a_fault_of_ours_does_not_leave_a_model_without_a_worker(
-    settings: ModelSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Should serving a worker end by an exception, the worker is replaced and the next request answered."""
+def test_a_dead_process_cannot_be_scaled_away(settings: ModelSettings) -> None:
+    """Recorded (24): to 2 adds one, to 1 ends that one, to 0 refuses otherwise, and back to 1 starts none at first."""
 
-    async def scenario(pool: WorkerPool, starter: FakeStarter) -> tuple[bytes, int]:
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[tuple[list[str], list[bool]]]:
         await pool.start()
         await _settled()
-        monkeypatch.setattr(pool.metrics, "batch", _raise_once(monkeypatch, pool))
-        with pytest.raises(WorkerFailure):
-            await pool.submit({}, [("data", b"x")])
-        await _until(lambda: len(starter.links) == 2 and _replaced(pool))
-        return (await pool.submit({}, [("data", b"x")])).body, len(starter.links)
+        starter.links[0].die()
+        found = []
+        for bounds in ((2, 2), (1, 1), (0, 0), (1, 1)):
+            await pool.scale(*bounds)
+            await _settled()
+            found.append((await _outcomes(pool, 2), [worker.running for worker in pool.workers]))
+        return found
 
-    assert _run(settings, scenario) == (b"ok", 2)
+    assert _run(settings, scenario) == [
+        (["BackendStopped", "ok"], [True, True]),
+        (["BackendStopped"] * 2, [True, False]),
+        (["NoWorkers"] * 2, [False, False]),
+        (["CapacityExceeded"] * 2, [False, False]),
+    ]
+
+
+def test_a_fault_of_ours_ends_the_worker_and_its_call(
+    settings: ModelSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Should serving a worker end by an exception, its caller is told, and the log says what it was."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        await _settled()
+        monkeypatch.setattr(pool.metrics, "batch", _raise)
+        with pytest.raises(WorkerFailure):
+            await _ask(pool)
+        await _settled()
+        return [worker.running for worker in pool.workers], starter.alive
+
+    assert _run(settings, scenario) == ([False], [])
     assert "serving worker" in caplog.text
 
 
-def _raise_once(monkeypatch: pytest.MonkeyPatch, pool: WorkerPool) -> Callable[..., None]:
-    def fail(_: Any) -> None:
-        monkeypatch.undo()
-        msg = "a fault of ours"
-        raise RuntimeError(msg)
-
-    assert pool.workers
-    return fail
+def _raise(_: Any) -> None:
+    msg = "a fault of ours"
+    raise RuntimeError(msg)
