@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,11 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
     command += ["--catalog", str(catalog.resolve())]
     command += [part for root in hub for part in ("--hub", str(root.resolve()))]
     return _wait_until_up(_spawn(command, log), state, log)
+
+
+def is_local(url: str) -> bool:
+    """Tell whether a service answers on this machine."""
+    return urllib.parse.urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
 
 
 def find(state: Path) -> LocalServer | None:

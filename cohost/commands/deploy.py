@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -16,9 +17,11 @@ from cohost import console
 from cohost.catalog import Catalog
 from cohost.cdk_command import cdk_command
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, StackOption, load_with_warnings
-from cohost.deploying import Progress
+from cohost.deploying import LOCAL_POLL_S, POLL_S, Progress
 from cohost.deploying import deploy as run_deploy
 from cohost.deployment import DEFAULT_REGION, DEFAULT_STACK
+from cohost.load_failures import LogWatch
+from cohost.local import is_local
 from cohost.preflight.finding import Finding
 from cohost.preflight.run import run_checks
 from cohost.pricing import load_prices
@@ -58,14 +61,22 @@ def deploy(
 
     Example: cohost deploy --catalog model_configs/encoders.yaml --skip quota
     """
-    findings = _check(load_with_warnings(catalog), shown=True)
+    loaded = load_with_warnings(catalog)
+    findings = _check(loaded, shown=True)
     if any(one.outcome == "fail" and one.check not in (skip or ()) for one in findings):
         raise typer.Exit(_EXIT_FAILED)
     command = cdk_command("deploy", stack, "--require-approval", "never", "--ci", catalog=catalog)
     cloudformation = boto3.client("cloudformation", region_name=_region())
+    watch = LogWatch(boto3.client("logs", region_name=_region()), loaded.models, int(time.time() * 1000))
     with Live(Text("cdk is at its synth and at publishing assets"), console=console.err) as live:
         run_deploy(
-            command, stack, cloudformation, log=_LOG, show=lambda progress: live.update(progress_table(progress))
+            command,
+            stack,
+            cloudformation,
+            log=_LOG,
+            show=lambda progress: live.update(progress_table(progress)),
+            watch=watch,
+            poll_s=LOCAL_POLL_S if is_local(cloudformation.meta.endpoint_url) else POLL_S,
         )
     console.out.print(Text(f"{stack} is deployed; the log is {_LOG}"), soft_wrap=True)
 

@@ -6,6 +6,7 @@ Needs `option.async_mode=true` and `option.entryPoint=model.py` (DJL Serving 0.3
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from pathlib import Path
@@ -41,8 +42,25 @@ def _let_threads_sleep() -> None:
 _let_threads_sleep()
 _declare_package()
 _service = importlib.import_module(f"{_PACKAGE}.cohost_service").Service(Output)
+_why_not_loaded = importlib.import_module(f"{_PACKAGE}.cohost_errors").why_not_loaded
+_logger = logging.getLogger(__name__)
+
+
+def _is_too_little_memory(error: Exception) -> bool:
+    """Whether the server answers 507 for an error, by which SageMaker unloads other models and tries again."""
+    return type(error).__name__ in {"OutOfMemoryError", "MemoryError"} or "CUDA error: out of memory" in str(error)
 
 
 async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist inside the server only
-    """Answers one request; the first call, which has no content, loads the model."""
-    return await _service.handle(inputs)
+    """Answers one request; the first call, which has no content, loads the model.
+
+    DJL Serving 0.36.0 answers `POST /models` with the message of a refused load, but of one that raised only with
+    "invoke handler failure" (PyProcess; recorded: 07_load_failures_custom). Of too little memory it wants the error.
+    """
+    try:
+        return await _service.handle(inputs)
+    except Exception as error:
+        if not inputs.is_empty() or _is_too_little_memory(error):
+            raise
+        _logger.exception("the model is not served")
+        return Output(code=500, message=_why_not_loaded(inputs.get_properties().get("model_id", "the model"), error))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Send
 
+    from local_aws.lmi.model import Model
     from local_aws.lmi.server_rules import ServerRules
 
 logger = logging.getLogger(__name__)
@@ -157,6 +158,7 @@ class _Server(uvicorn.Server):
         self._registry = registry
         self._listeners = listeners
         self._clean_up = clean_up
+        self._store_failed = False
 
     async def run(self) -> int:  # type: ignore[override]
         if self._settings.watch_parent:
@@ -173,15 +175,27 @@ class _Server(uvicorn.Server):
     async def _load_store(self) -> bool:
         """Loads the models of the store; False when one cannot be loaded, which ends the server."""
         try:
-            await asyncio.gather(*map(self._registry.register, startup_models(self._settings.model_store)))
-        except Fault as fault:
-            logger.error("a model of %s cannot be loaded: %s", self._settings.model_store, fault)  # noqa: TRY400
+            await asyncio.gather(*map(self._register, startup_models(self._settings.model_store)))
+        except Fault:
             if not self._settings.wait_model_loading:
                 # As the real server: whoever pings it gets a chance to see the model that fails.
                 await asyncio.sleep(_FAREWELL_S)
                 self.should_exit = True
             return False
         return True
+
+    async def _register(self, model: Model) -> None:
+        """Load a model of the store; the log says of one that fails what the real server's says (ModelServer.java)."""
+        try:
+            await self._registry.register(model)
+        except Fault as fault:
+            if self._store_failed:
+                # Its load was given up for the other's failure.
+                raise
+            self._store_failed = True
+            logger.error("Failed register workflow\nai.djl.engine.%s: %s", fault.kind, fault)  # noqa: TRY400
+            logger.info("ModelLoadingError.Count:1|#Model:%s", model.name)
+            raise
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

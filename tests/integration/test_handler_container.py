@@ -187,3 +187,32 @@ async def counters(client: httpx.AsyncClient) -> dict[str, Any]:
     answer = await client.post("/models/minilm/invoke", content=b"{}", headers={"cohost-counters": "true"})
     sums: dict[str, Any] = json.loads(answer.text)
     return sums
+
+
+SHORT_OF_MEMORY = """
+import sys
+from model import handle
+
+def load(options):
+    raise MemoryError("no room for the weights")
+
+sys.modules["cohost_handler.cohost_service"].load = load
+"""
+
+
+def test_the_answer_to_a_refused_load_says_why(url: str, tmp_path: Path) -> None:
+    """Which model and what is wrong with it, in the server's own answer; too little memory stays a 507."""
+    (write_model(tmp_path / "short", entryPoint="entry.py") / "entry.py").write_text(SHORT_OF_MEMORY)
+
+    async def load(client: httpx.AsyncClient, folder: Path) -> tuple[int, str]:
+        answer = await client.post("/models", json={"model_name": folder.name, "url": str(folder)})
+        return answer.status_code, answer.json()["message"]
+
+    async def scenario(client: httpx.AsyncClient) -> None:
+        status, message = await load(client, write_model(tmp_path / "wrong", dtype="fp8"))
+        assert status == 500
+        assert message.startswith("Failed to initialize model: ")
+        assert "tiny-minilm-nli: dtype: 'fp8' is not allowed; write one of" in message
+        assert await load(client, tmp_path / "short") == (507, "OOM")
+
+    call(url, scenario)

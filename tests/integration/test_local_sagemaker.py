@@ -84,7 +84,7 @@ class Aws:
 @pytest.fixture
 def aws(tmp_path: Path) -> Iterator[Aws]:
     """An emulation with an empty bucket; after the test none of its processes is left."""
-    make = functools.partial(SageMaker, settings=Settings(publish_interval_s=0.2))
+    make = functools.partial(SageMaker, settings=Settings(publish_interval_s=0.2, replacement_delay_s=0))
     with leaving_no_process(), running(tmp_path, make, hub_roots=(HUB,)) as door:
         yield Aws(door)
 

@@ -40,9 +40,9 @@ def run(connection: socket.socket) -> int:
     sys.argv = _arguments(order.head)
     _use_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     model_dir = order.head["model_dir"]
-    logging.basicConfig(
-        stream=sys.stdout, format=f"{order.head['name']} %(levelname)s %(message)s", level="INFO", force=True
-    )
+    lines = logging.StreamHandler(sys.stdout)
+    lines.setFormatter(_WorkerLines(order.head["name"]))
+    logging.basicConfig(handlers=[lines], level="INFO", force=True)
     try:
         handler = load_handler(Path(model_dir), order.head["entry_point"], order.head["function"])
     except Exception:
@@ -64,6 +64,21 @@ def _arguments(order: dict[str, Any]) -> list[str]:
         *("--device-id", "-1", "--cluster-size", "1"),
         "--async-mode" if order["async_mode"] else "--no-async-mode",
     ]
+
+
+class _WorkerLines(logging.Formatter):
+    """Formats what a worker logs as the real server's log has it: each line says of which process and model it is.
+
+    Source: DJL Serving 0.36.0 (PyProcess), whose names of models are cut to 15 characters.
+    """
+
+    def __init__(self, model: str) -> None:
+        super().__init__("%(levelname)s::%(message)s")
+        self._start = f"W-{os.getpid()}-{model[:15]}-stdout: "
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Put the start before each line of a record, a traceback's too."""
+        return "\n".join(self._start + line for line in super().format(record).splitlines())
 
 
 def _use_threads(count: int) -> None:

@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from cohost import deploying
 from cohost.errors import StackError
+from cohost.load_failures import LogWatch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,17 +52,12 @@ def event(name: str, status: str, reason: str | None = None, *, age: timedelta =
     }
 
 
-def run(stacks: Stacks, log: Path, code: str) -> list[deploying.Progress]:
+def run(stacks: Stacks, log: Path, code: str, watch: LogWatch | None = None) -> list[deploying.Progress]:
     """Deploy with a program in cdk's place; the progress as it was shown."""
     shown: list[deploying.Progress] = []
     client: Any = stacks
-    deploying.deploy([sys.executable, "-c", code], "s", client, log=log, show=shown.append)
+    deploying.deploy([sys.executable, "-c", code], "s", client, log=log, show=shown.append, watch=watch, poll_s=0.01)
     return shown
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploying, "POLL_S", 0.01)
 
 
 def test_each_resource_is_shown_with_its_last_status(tmp_path: Path) -> None:
@@ -108,3 +104,82 @@ def test_a_failure_before_cloudformation_ends_with_what_cdk_said(tmp_path: Path)
         run(Stacks(), tmp_path / "deploy.log", "import sys; sys.exit('catalog.yaml:3: bad key')")
     assert "catalog.yaml:3: bad key" in str(caught.value)
     assert str(tmp_path / "deploy.log") in str(caught.value)
+
+
+ENDPOINT_GROUP, COMPONENT_GROUP = "/aws/sagemaker/Endpoints/e", "/aws/sagemaker/InferenceComponents/e-models"
+UNHEALTHY = "The container of inference component c did not pass the ping health check. Please check CloudWatch logs."
+
+
+class Watched:
+    """Logs by group, and a reader of them."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, list[str]] = {}
+        client: Any = self
+        self.watch = LogWatch(client, ["x-l"], 0)
+
+    def filter_log_events(self, **asked: Any) -> dict[str, Any]:
+        """All lines of a group at once."""
+        lines = self.lines.get(asked["logGroupName"], [])
+        return {"events": [{"eventId": f"{number}", "message": line} for number, line in enumerate(lines)]}
+
+
+def group(physical_id: str) -> dict[str, Any]:
+    """An event of a log group that was made."""
+    kind = {"ResourceType": "AWS::Logs::LogGroup", "PhysicalResourceId": physical_id}
+    return {**event(physical_id, "CREATE_COMPLETE"), **kind}
+
+
+class Keeping(Stacks):
+    """A stack whose log groups an update leaves as they are, so that no event tells of them."""
+
+    def get_paginator(self, _: str) -> Any:
+        """All resources on one page."""
+        return self
+
+    def paginate(self, **_: object) -> list[dict[str, Any]]:
+        """As above."""
+        kept = {"ResourceType": "AWS::Logs::LogGroup", "PhysicalResourceId": ENDPOINT_GROUP}
+        other = {"ResourceType": "AWS::Logs::LogGroup", "PhysicalResourceId": "function"}
+        return [{"StackResourceSummaries": [kept, other, {"ResourceType": "AWS::IAM::Role"}]}]
+
+
+def test_a_failed_deploy_names_the_model_that_the_container_did_not_load(tmp_path: Path) -> None:
+    """Read while it goes on: when cdk ends, a rollback has deleted the log group; the service's own text stays."""
+    logs = Watched()
+    logs.lines[COMPONENT_GROUP] = [
+        "ai.djl.engine.EngineException: Failed to initialize model: org/x: labels do not fit",
+        "ModelLoadingError.Count:1|#Model:x_l",
+    ]
+    stacks = Keeping(group(COMPONENT_GROUP), event("Component", "CREATE_FAILED", UNHEALTHY))
+    gone = tmp_path / "gone"
+
+    def shown(_: deploying.Progress) -> None:
+        if logs.watch.reader.failures:
+            logs.lines.clear()
+            gone.touch()
+
+    client: Any = stacks
+    code = f"import os, time\nwhile not os.path.exists({str(gone)!r}): time.sleep(0.01)\nraise SystemExit(1)"
+    command = [sys.executable, "-c", code]
+    with pytest.raises(StackError) as caught:
+        deploying.deploy(command, "s", client, tmp_path / "log", shown, watch=logs.watch, poll_s=0.01)
+    lines = str(caught.value).splitlines()
+    assert lines[1:] == [
+        f"Component (AWS::SageMaker::Endpoint): {UNHEALTHY}",
+        "model x-l was not loaded: EngineException: Failed to initialize model: org/x: labels do not fit",
+    ]
+
+
+def test_a_failed_update_reads_the_log_group_that_it_left_alone(tmp_path: Path) -> None:
+    """Where the log names no model its last lines are shown, if a container's health is to blame."""
+    logs = Watched()
+    logs.lines[ENDPOINT_GROUP] = ["no engine", "good bye"]
+    unhealthy = Keeping(event("Endpoint", "UPDATE_FAILED", UNHEALTHY))
+    with pytest.raises(StackError) as caught:
+        run(unhealthy, tmp_path / "deploy.log", "raise SystemExit(1)", logs.watch)
+    assert str(caught.value).splitlines()[2:] == ["the container's log: no engine", "the container's log: good bye"]
+    refused = Keeping(event("Endpoint", "UPDATE_FAILED", "no machine to be had"))
+    with pytest.raises(StackError) as caught:
+        run(refused, tmp_path / "deploy.log", "raise SystemExit(1)", logs.watch)
+    assert "the container's log" not in str(caught.value)
