@@ -44,6 +44,7 @@ from cohost.commands.simulate import simulate
 from cohost.commands.weights import weights_app
 from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.errors import CohostError, InvocationError
+from cohost.load_failures import told_by_the_log
 from cohost.scaling.waking import WAKE_TIMEOUT_S
 from cohost.status import read_status
 
@@ -140,7 +141,11 @@ def invoke(
     given = _parameters(parameters, labels)
     client = CohostClient.from_stack(stack)
     calling, waking = f"Calling {model} (a first call loads the model)", f"Waking {client.deployment.endpoint_name}"
-    with console.waiting(calling, waking) as notice:
+    logs = boto3.client("logs", region_name=client.deployment.region)
+    with (
+        console.waiting(calling, waking) as notice,
+        told_by_the_log(logs, client.deployment.endpoint_name, model),
+    ):
         answer = client.invoke(
             model,
             inputs,

@@ -92,6 +92,9 @@ def print_status(status: Status) -> None:
     digests = {name: digest.rpartition("-")[2][:12] for name, digest in status.archives.items()}
     rows = [(n, d, "push" if n in status.not_in_outputs else "deploy") for n, d in digests.items()]
     print_table("Archives in the live generation", ("archive", "content", "published by"), rows)
+    if status.load_failures:
+        failures = [(failure.model, failure.reason) for failure in status.load_failures]
+        print_table("Not loaded in the last hour", ("model", "reason"), failures)
 
 
 def _loaded(status: Status) -> object:

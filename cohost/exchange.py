@@ -88,7 +88,7 @@ def refused(model: str, error: ClientError) -> InvocationError:
     status = response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"]
     message = response.get("OriginalMessage") or response["Error"].get("Message", str(error))
     where = "the model" if "OriginalStatusCode" in response else "the service"
-    text = f"model {model!r}: {where} answered {status} {code}: {' '.join(str(message).split()).rstrip('.')}"
+    text = f"model {model!r}: {where} answered {status} {code}: {_said(str(message)).rstrip('.')}"
     if is_no_capacity(code, str(message)):
         fix = (
             "; fix: wait for it, with `cohost invoke --wake` or `client.invoke(…, wake=True)`, or wake it beforehand "
@@ -99,3 +99,13 @@ def refused(model: str, error: ClientError) -> InvocationError:
         return WorkerStoppedError(text, status=int(status), code=code)
     kind = ModelNotReadyError if code == NOT_READY else InvocationError
     return kind(text, status=int(status), code=code)
+
+
+def _said(message: str) -> str:
+    """What a container's answer says, in one line: the words of its JSON, in the forms that DJL Serving gives it."""
+    try:
+        content = json.loads(message)
+    except ValueError:
+        content = None
+    words = [content.get(key) for key in ("type", "message", "error")] if isinstance(content, dict) else []
+    return " ".join((": ".join(str(word) for word in words if word) or message).split())

@@ -8,16 +8,20 @@ model of the model store that fails) and, on the AWS of this machine, what its S
 from __future__ import annotations
 
 import re
+import time
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cohost.errors import InvocationError
 from cohost.routing import ARCHIVE_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from mypy_boto3_logs import CloudWatchLogsClient
 
@@ -26,6 +30,9 @@ COMPONENT_LOGS: Final = "/aws/sagemaker/InferenceComponents/"
 
 _TAIL_LINES: Final = 10
 _MOST_PAGES: Final = 20
+_MOST_BYTES: Final = 1 << 20
+# A line takes some seconds to be found in CloudWatch.
+_LOG_PAUSES_S: Final = (0.5, 1.5, 3.0, 5.0)
 # The server cuts a model's name in the names of its workers' threads.
 _THREAD_NAME: Final = 15
 
@@ -69,7 +76,7 @@ class LogReader:
     """Reads a log line by line, and knows which models are not loaded as far as the last line tells.
 
     `names` are the catalog's models: a name of the container's own is given as the catalog has it. `tail` holds the
-    last lines, for a container that ends without saying why.
+    last lines, for a container that ends without saying why, and `last_raised` the last error of any worker.
     """
 
     names: Iterable[str] = ()
@@ -78,7 +85,7 @@ class LogReader:
     # By the name of a worker's thread: whether a traceback is under way, and what the last one came to.
     _tracing: set[str] = field(default_factory=set)
     _raised: dict[str, str] = field(default_factory=dict)
-    _last_raised: str = ""
+    last_raised: str = ""
     _last_exception: str = ""
 
     @property
@@ -114,7 +121,7 @@ class LogReader:
             self._tracing.add(thread)
         elif thread in self._tracing and text and not text[0].isspace():
             self._tracing.discard(thread)
-            self._raised[thread] = self._last_raised = text.strip()
+            self._raised[thread] = self.last_raised = text.strip()
 
     def _server_line(self, line: str) -> None:
         if (taken := _STORE_NAME_TAKEN.search(line)) is not None:
@@ -126,15 +133,62 @@ class LogReader:
 
     def _fail(self, model: str, reason: str) -> None:
         # On a multi-model endpoint a worker's thread bears SageMaker's name of the model, not the caller's.
-        raised = self.reason(model) or self._last_raised
+        raised = self.reason(model) or self.last_raised
         self._failures[model] = f"{reason} ({raised})" if raised and says_nothing(reason) else reason
-        self._last_raised = ""
 
     @staticmethod
     def _told(answer: str) -> str:
         """The message of a container's answer, which is JSON."""
         found = _OF_JSON.search(answer)
         return answer if found is None else found["text"]
+
+
+def read_log(path: Path, names: Iterable[str] = ()) -> LogReader:
+    """Read a container's log from a file of this machine, or its end where it is long; none is an empty one."""
+    reader = LogReader(names=names)
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _MOST_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return reader
+    for line in text.splitlines():
+        reader.feed(line)
+    return reader
+
+
+def log_groups(endpoint: str, component: str | None) -> list[str]:
+    """Name the log groups that an endpoint's containers write to."""
+    return [ENDPOINT_LOGS + endpoint, *([] if component is None else [COMPONENT_LOGS + component])]
+
+
+@contextmanager
+def told_by_the_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> Iterator[None]:
+    """Add what the endpoint's log says to the error of a call whose model was not loaded, if the answer does not say.
+
+    Raises:
+        InvocationError: the error of the block, with the reason where the log gives one within some seconds.
+    """
+    begun_ms = int(time.time() * 1000)
+    try:
+        yield
+    except InvocationError as error:
+        if not says_nothing(str(error)):
+            raise
+        watch = LogWatch(logs, [model], begun_ms)
+        if (reason := _first_reason(watch, endpoint, model)) is None:
+            raise
+        raise type(error)(f"{error}; the log says: {reason}", status=error.status, code=error.code) from error
+
+
+def _first_reason(watch: LogWatch, endpoint: str, model: str) -> str | None:
+    for pause_s in _LOG_PAUSES_S:
+        time.sleep(pause_s)
+        watch.look([ENDPOINT_LOGS + endpoint])
+        told = [failure.reason for failure in watch.reader.failures if failure.model == model]
+        if reason := next(iter(told), watch.reader.last_raised):
+            return reason
+    return None
 
 
 class LogWatch:

@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from cohost.artifacts.store import ModelStore
 from cohost.errors import StackError
+from cohost.load_failures import LoadFailure, LogWatch, log_groups
 from cohost.routing import ARCHIVE_SUFFIX, CPU_ONNX
 from cohost.scaling.copies import Bounds, Component
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 METRIC_PERIOD_S = 60
 METRIC_WINDOW = timedelta(minutes=15)
+LOG_WINDOW = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,8 @@ class Status:
     `archives` maps each archive in the live generation to its content digest: one a model, or one of all models where
     an inference component serves them. `loaded_models` is SageMaker's count over all instances, at most some minutes
     old; None when it has reported none yet, or on a scale-to-zero endpoint, of which it counts none. SageMaker does not
-    tell which models those are. `component` is None on a multi-model endpoint.
+    tell which models those are. `component` is None on a multi-model endpoint. `load_failures` are the models that
+    containers have not loaded in the last hour, as far as their logs tell.
     """
 
     stack_name: str
@@ -62,6 +65,7 @@ class Status:
     not_in_outputs: tuple[str, ...]
     loaded_models: int | None
     component: ComponentStatus | None
+    load_failures: tuple[LoadFailure, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The status as JSON data."""
@@ -104,7 +108,17 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
         if component
         else _loaded_models(session, deployment, config["ProductionVariants"][0]["VariantName"]),
         component=component,
+        load_failures=_load_failures(deployment, session),
     )
+
+
+def _load_failures(deployment: Deployment, session: boto3.Session) -> tuple[LoadFailure, ...]:
+    """The models that the log groups of the containers tell not to have been loaded; none without a right to read."""
+    since = datetime.now(UTC) - LOG_WINDOW
+    logs = session.client("logs", region_name=deployment.region)
+    watch = LogWatch(logs, deployment.models, int(since.timestamp() * 1000))
+    watch.look(log_groups(deployment.endpoint_name, deployment.inference_component_name))
+    return watch.reader.failures
 
 
 def _archives(deployment: Deployment, session: boto3.Session) -> dict[str, str]:

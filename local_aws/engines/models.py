@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from cohost.artifacts.archive import model_files
 from cohost.images import parse_image
+from cohost.load_failures import read_log, says_nothing
 from cohost.render import code_of, properties_of, requirements_for
 from local_aws.hub import Hub, HubError
 
@@ -68,6 +69,19 @@ def load_models(server: Server, models: Mapping[str, str]) -> list[Loaded]:
     """Have a server load models (name → folder as the server sees it), one after another, as an endpoint does."""
     with httpx.Client(base_url=server.url, headers=server.headers, timeout=_LOAD_TIMEOUT_S, trust_env=False) as client:
         return [_load(client, name, folder) for name, folder in models.items()]
+
+
+def explained(loads: Sequence[Loaded], log: Path) -> list[Loaded]:
+    """Add the last error of a model's worker in a server's log to a fault that only says that there was a failure."""
+    told = [load for load in loads if load.fault is not None and says_nothing(load.fault)]
+    if not told:
+        return list(loads)
+    reader = read_log(log)
+    reasons = {load.name: reader.reason(load.name) for load in told}
+    return [
+        replace(load, fault=f"{load.fault} ({reasons[load.name]})") if reasons.get(load.name) else load
+        for load in loads
+    ]
 
 
 def _load(client: httpx.Client, name: str, folder: str) -> Loaded:

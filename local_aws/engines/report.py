@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from cohost.callers import TOKEN_HEADER
 from cohost.instances import INSTANCES
+from cohost.load_failures import read_log
 from local_aws.engines.engine import EngineError
 from local_aws.engines.gpu import Gpu, gpus, memory_by_process
 from local_aws.engines.processes import Process, processes_below, processes_of_container, worker_models
@@ -24,8 +26,9 @@ _PAGE = 100
 class Server:
     """A server to report on: its address, and the process (or Docker container) that it is.
 
-    `token` is what it wants of its callers (cohost/callers.py); no report shows it. `instance_type` is what the models
-    are going to run on, None where nobody has said.
+    `token` is what it wants of its callers (cohost/callers.py); no report shows it.
+    `instance_type` is what the models are going to run on, None where nobody has said. `names` are the catalog's names
+    of models that the server knows by others, `log` is the file of its output, None where that is not on this machine.
     """
 
     name: str
@@ -34,6 +37,8 @@ class Server:
     token: str = field(repr=False)
     container: str | None = None
     instance_type: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    log: str | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -92,13 +97,15 @@ def report_on(server: Server) -> Report:
         EngineError: the server does not answer.
     """
     models, counters = _ask(server)
+    models = [replace(model, name=server.names.get(model.name, model.name)) for model in models]
     gpu_memory = memory_by_process()
     if server.container is None:
-        processes = processes_below(server.pid, worker_models(counters), gpu_memory)
+        workers = {pid: server.names.get(name, name) for pid, name in worker_models(counters).items()}
+        processes = processes_below(server.pid, workers, gpu_memory)
     else:
         processes = processes_of_container(server.container, gpu_memory)
     report = Report(server=server, models=models, processes=processes, gpus=gpus(), faults=_not_ready(models))
-    return replace(report, faults=[*report.faults, *_over(report)])
+    return replace(report, faults=[*report.faults, *_not_loaded(server), *_over(report)])
 
 
 def _ask(server: Server) -> tuple[list[ModelState], str]:
@@ -141,6 +148,12 @@ def _state(client: httpx.Client, listed: Mapping[str, Any]) -> ModelState:
 
 def _not_ready(models: Sequence[ModelState]) -> list[str]:
     return [f"{model.name} is {model.status}" for model in models if model.status not in {"Healthy", "READY"}]
+
+
+def _not_loaded(server: Server) -> list[str]:
+    if server.log is None:
+        return []
+    return [failure.line() for failure in read_log(Path(server.log)).failures]
 
 
 def _over(report: Report) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from cohost import local
+from cohost.routing import ARCHIVE_SUFFIX
 from local_aws.engines.engine import EngineError
 from local_aws.engines.report import Server
 from local_aws.engines.serving import recorded_server
@@ -14,7 +15,7 @@ from local_aws.lmi import address_of
 from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -51,4 +52,11 @@ def _instances(snapshot: Mapping[str, Any]) -> Iterator[Server]:
                             token=token,
                             pid=container["pid"],
                             instance_type=variant["instance_type"],
+                            names=_names(container.get("models", [])),
+                            log=container["log_file"],
                         )
+
+
+def _names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The catalog's names of a container's models by the names that SageMaker has given them there."""
+    return {model["model_id"]: model["target"].removesuffix(ARCHIVE_SUFFIX) for model in models}

@@ -18,7 +18,7 @@ from cohost.callers import new_token, write_private
 from cohost.images import image_uri
 from cohost.local import check_port
 from local_aws.engines.engine import EngineError, Setup
-from local_aws.engines.models import Loaded, load_models, local_weights, write_models
+from local_aws.engines.models import Loaded, explained, load_models, local_weights, write_models
 from local_aws.engines.proxy import checked
 from local_aws.engines.report import Report, Server, report_on
 
@@ -110,10 +110,12 @@ def running(
             token=setup.token,
             container=engine.container,
             instance_type=catalog.endpoint.instance_type,
+            log=str(log),
         )
         _wait_until_up(process, server, log, start_timeout_s)
         write_private(state_file, json.dumps(asdict(server)))
         loads = load_models(server, {name: engine.model_url(setup, name) for name in catalog.models})
+        loads = explained(loads, log)
         yield Served(server=server, loads=loads, report=report_on(server))
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from cohost.load_failures import LoadFailure, LogReader, LogWatch, container_name
+from cohost import console, load_failures, status
+from cohost.deployment import Deployment
+from cohost.errors import InvocationError
+from cohost.load_failures import LoadFailure, LogReader, LogWatch, container_name, read_log, told_by_the_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TRACEBACK = """\
 INFO  PyProcess W-98-{model}-stdout: ERROR::Failed invoke service.invoke_handler()
@@ -136,3 +142,120 @@ def test_a_watch_reads_each_event_once_and_leaves_out_what_it_cannot_read() -> N
     assert list(watch.reader.tail) == ["a", "x sagemaker mini.tar.gz was not loaded: no memory", "last"]
     assert [one.model for one in watch.reader.failures] == ["mini"]
     assert {asked["startTime"] for asked in logs.asked} == {7}
+
+
+def test_a_file_is_read_from_its_end_and_none_is_an_empty_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of days costs no more than its last part."""
+    file = tmp_path / "container.log"
+    file.write_text(
+        "x sagemaker old.tar.gz was not loaded: no memory\n" + 100 * "-" + "\nx sagemaker new was not loaded: b\n"
+    )
+    assert [one.model for one in read_log(file).failures] == ["old", "new"]
+    monkeypatch.setattr(load_failures, "_MOST_BYTES", 100)
+    assert [one.model for one in read_log(file).failures] == ["new"]
+    assert read_log(tmp_path / "none").failures == ()
+
+
+def call(logs: Logs, error: InvocationError) -> InvocationError:
+    """The error of a call of model `mini` after the log was asked."""
+    group: Any = logs
+    with pytest.raises(InvocationError) as caught, told_by_the_log(group, "e", "mini"):
+        raise error
+    return caught.value
+
+
+@pytest.fixture
+def endpoint_logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
+    """The log group of endpoint `e`, whose lines come at once."""
+    monkeypatch.setattr(load_failures, "_LOG_PAUSES_S", (0, 0))
+    monkeypatch.setattr(load_failures, "ENDPOINT_LOGS", "")
+    logs = Logs()
+    ask = logs.filter_log_events
+    monkeypatch.setattr(logs, "filter_log_events", lambda **asked: ask(**{**asked, "logGroupName": "there"}))
+    return logs
+
+
+def test_an_error_that_says_nothing_is_told_with_the_logs_reason(endpoint_logs: Logs) -> None:
+    """Status and code stay; the reason is the model's own where the log names models, else a worker's last error."""
+    endpoint_logs.messages = TRACEBACK.format(model="0123", reason="no weights").splitlines()
+    told = call(endpoint_logs, InvocationError(f"model 'mini': {NOTHING}", status=500, code="ModelError"))
+    assert str(told) == f"model 'mini': {NOTHING}; the log says: ValueError: no weights"
+    assert (told.status, told.code) == (500, "ModelError")
+    endpoint_logs.messages += [
+        "x sagemaker mini.tar.gz was not loaded: no memory",
+        "x sagemaker nli.tar.gz was not loaded: of another",
+    ]
+    assert "the log says: no memory" in str(call(endpoint_logs, InvocationError(NOTHING)))
+
+
+def test_an_error_that_says_why_is_left_alone(endpoint_logs: Logs) -> None:
+    """No log is read for it; nor is anything added where the log knows no more."""
+    said = InvocationError("model 'mini': EngineException: Failed to initialize model: org/mini: dtype")
+    assert call(endpoint_logs, said) is said
+    assert endpoint_logs.asked == []
+    unsaid = InvocationError(NOTHING)
+    assert call(endpoint_logs, unsaid) is unsaid
+    assert len(endpoint_logs.asked) == 2
+
+
+class Session:
+    """A session whose clients are all one fake."""
+
+    def __init__(self, logs: Logs) -> None:
+        self.logs = logs
+
+    def client(self, service: str, region_name: str) -> Logs:
+        """The logs of a region."""
+        assert (service, region_name) == ("logs", "eu-west-1")
+        return self.logs
+
+
+def test_the_status_names_models_that_were_not_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    """From the log groups of endpoint and component, of the last hour, with the catalog's names."""
+    deployment = Deployment(
+        stack_name="s",
+        endpoint_name="e",
+        bucket="b",
+        prefix="p/",
+        generation="g",
+        model_data_url="s3://b/p/g/",
+        region="eu-west-1",
+        topology="scale-to-zero",
+        models={"x-l": "x_l"},
+        inference_component_name="e-models",
+    )
+    logs = Logs("ai.djl.engine.EngineException: no memory", "ModelLoadingError.Count:1|#Model:x_l")
+    asked: list[str] = []
+    read = logs.filter_log_events
+
+    def recorded(**wanted: Any) -> dict[str, Any]:
+        asked.append(wanted["logGroupName"])
+        return read(**{**wanted, "logGroupName": "there"})
+
+    logs.filter_log_events = recorded  # type: ignore[method-assign]
+    session: Any = Session(logs)
+    failures = status._load_failures(deployment, session)
+    assert failures == (LoadFailure(model="x-l", reason="EngineException: no memory"),)
+    assert set(asked) == {"/aws/sagemaker/Endpoints/e", "/aws/sagemaker/InferenceComponents/e-models"}
+    console.print_status(
+        status.Status(
+            stack_name="s",
+            topology="scale-to-zero",
+            endpoint_name="e",
+            endpoint_status="InService",
+            failure_reason=None,
+            instance_type="ml.g5.xlarge",
+            instance_count=1,
+            generation="g",
+            model_data_url="s3://b/p/g/",
+            archives={},
+            not_in_outputs=(),
+            loaded_models=None,
+            component=None,
+            load_failures=failures,
+        )
+    )
+    printed = capsys.readouterr().out
+    assert "Not loaded in the last hour" in printed
+    assert "x-l" in printed
+    assert "no memory" in printed

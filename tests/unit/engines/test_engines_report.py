@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local_aws.engines import EngineError
+from local_aws.engines import EngineError, servers
 from local_aws.engines.gpu import Gpu, gpus, memory_by_process
+from local_aws.engines.models import Loaded, explained
 from local_aws.engines.processes import Process, processes_below, processes_of_container, worker_models
 from local_aws.engines.report import Server, report_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from fake_programs import Programs
 
@@ -108,18 +111,18 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def serve() -> Iterator[Callable[[dict[str, tuple[int, str]]], str]]:
     """A server with these answers, and its address."""
-    servers = []
+    started = []
 
     def start(answers: dict[str, tuple[int, str]]) -> str:
         server = FakeServer(("127.0.0.1", 0), Handler)
         server.answers = answers
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        servers.append((server, thread))
+        started.append((server, thread))
         return f"http://127.0.0.1:{server.server_port}"
 
     yield start
-    for server, thread in servers:
+    for server, thread in started:
         server.shutdown()
         thread.join()
         server.server_close()
@@ -147,6 +150,59 @@ def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[
     content = report.content()
     assert (content["fits"], content["gpu_mb"], content["models"][1]["status"]) == (False, None, "FAILED")
     assert content["resident_mb"] == sum(process["resident_mb"] for process in content["processes"])
+
+
+def test_models_have_the_catalogs_names_and_those_not_loaded_their_reasons(
+    programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str], tmp_path: Path
+) -> None:
+    """SageMaker names models in its containers by sums that nobody knows; its log says what did not load, and why."""
+    assert programs.calls == []
+    counters = f'cohost_worker_resident_bytes{{Model="0a1b",pid="{os.getpid()}"}} 5\n'
+    answers = {
+        "/_cohost/metrics": (200, counters),
+        "/models?limit=100": (200, '{"models":[{"modelName":"0a1b","status":"READY"}]}'),
+        "/models/0a1b": _model("Healthy"),
+    }
+    log = tmp_path / "container.log"
+    log.write_text("t sagemaker nli.tar.gz was not loaded: labels do not fit the head\n")
+    report = report_on(
+        Server(name="x", url=serve(answers), pid=os.getpid(), names={"0a1b": "minilm"}, log=str(log)),
+    )
+    assert [model.name for model in report.models] == ["minilm"]
+    assert {process.role for process in report.processes if process.pid == os.getpid()} == {"worker of minilm"}
+    assert report.faults == ["model nli was not loaded: labels do not fit the head"]
+
+
+def test_instances_tell_names_and_logs() -> None:
+    """From the introspection of an endpoint: what TargetModel is to the container, without its ending."""
+    container = {"id": "i", "ready": True, "pid": os.getpid(), "log_file": "/logs/i.log"}
+    models = [{"model_id": "0a1b", "target": "minilm.tar.gz"}]
+    variant = {"name": "v", "instance_type": "ml.g5.xlarge", "instances": [{**container, "models": models}]}
+    with socket.create_server(("127.0.0.1", 0)):
+        (server,) = servers._instances({"endpoints": [{"name": "e", "variants": [variant]}]})
+    assert (server.names, server.log) == ({"0a1b": "minilm"}, "/logs/i.log")
+
+
+def test_a_refused_load_that_says_nothing_is_told_with_the_logs_reason(tmp_path: Path) -> None:
+    """The last error of that model's worker; an answer that says why, and a model that was loaded, stay as they are."""
+    log = tmp_path / "engine.log"
+    log.write_text(
+        "W-1-nli-stdout: Traceback (most recent call last):\nW-1-nli-stdout:   File x\n"
+        "W-1-nli-stdout: OSError: no file named model.safetensors\n"
+    )
+    fault = "500 Failed to initialize model: invoke handler failure"
+    loads = [
+        Loaded(name="nli", seconds=1, fault=fault),
+        Loaded(name="other", seconds=1, fault=fault),
+        Loaded(name="big", seconds=1, fault="507 No enough memory to load the model."),
+        Loaded(name="good", seconds=1, fault=None),
+    ]
+    assert [load.fault for load in explained(loads, log)] == [
+        f"{fault} (OSError: no file named model.safetensors)",
+        fault,
+        "507 No enough memory to load the model.",
+        None,
+    ]
 
 
 def test_more_than_the_instance_has_is_a_fault(
