@@ -22,7 +22,7 @@ from cohost.sections.deployment import Guardrails, deployment_faults
 from cohost.sections.designs import Designs, design_faults
 from cohost.sections.expiry import ALLOWED_EXPIRES, Expires, expiry_faults
 from cohost.sections.faults import Fault, PlacedFaultsError, faults_of
-from cohost.sections.handlers import BatchedSettings
+from cohost.sections.handlers import BatchedSettings, worker_faults
 from cohost.sections.keys import KMS_KEY, KmsKey
 from cohost.sections.monitoring import DEFAULT_MONITORING, DataCapture, Monitoring
 from cohost.sections.network import Network
@@ -195,6 +195,7 @@ class Catalog(WeightsSettings):
             *design_faults(self.designs, self.models),
             *expiry_faults(self),
             *deployment_faults(self),
+            *worker_faults(self.models),
             *package_faults(
                 {name: entry.packages for name, entry in self.models.items()},
                 bundled=self.endpoint.topology == SCALE_TO_ZERO,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cohost.artifacts.archive import bundle_files, in_file_order, model_files
-from cohost.artifacts.handlers import BATCHED, ENTRY_POINT, handler_files
+from cohost.artifacts.handlers import BATCHED, ENTRY_POINT, RETRY_THRESHOLD, handler_files
 from cohost.artifacts.layout import BUNDLE_NAME
 from cohost.artifacts.packed import with_part
 from cohost.artifacts.weights import Revision, with_bucket
@@ -50,8 +50,7 @@ def properties_of(entry: ModelEntry) -> dict[str, str]:
         "gpu.minWorkers": entry.gpu.min_workers,
         "gpu.maxWorkers": entry.gpu.max_workers,
         "gpu.required_memory_mb": entry.gpu.required_memory_mb,
-        "cpu.minWorkers": None if entry.cpu is None else entry.cpu.min_workers,
-        "cpu.maxWorkers": None if entry.cpu is None else entry.cpu.max_workers,
+        **_cpu_workers(entry),
         "required_memory_mb": entry.required_memory_mb,
         "reserved_memory_mb": entry.reserved_memory_mb,
         "batch_size": entry.batch_size,
@@ -129,14 +128,23 @@ def _model_id(entry: ModelEntry) -> str | None:
     return None if entry.weights == "archive" else revision.location
 
 
+def _cpu_workers(entry: ModelEntry) -> dict[str, int]:
+    """The workers on a CPU. Where the catalog does not say, the server starts up to one a core, and ends idle ones."""
+    if entry.cpu is not None:
+        return {"cpu.minWorkers": entry.cpu.min_workers, "cpu.maxWorkers": entry.cpu.max_workers}
+    # The server leaks the process of an asynchronous worker that it ends, so it gets none to end.
+    return {"cpu.minWorkers": 1, "cpu.maxWorkers": 1} if entry.handler == BATCHED else {}
+
+
 def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]:
-    """What makes the server call our handler, asynchronously, and what the handler reads."""
+    """What makes the server call our handler, asynchronously, and start it again, and what the handler reads."""
     if entry.handler != BATCHED:
         return {}
     given = {} if entry.batched is None else entry.batched.model_dump()
     return {
         "option.async_mode": True,
         "option.entryPoint": ENTRY_POINT,
+        "retry_threshold": RETRY_THRESHOLD,
         **{f"option.{name}": value for name, value in given.items()},
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cohost.artifacts.handlers import BATCHED
 from cohost.instances import INSTANCES
 from cohost.plan.capacity import first_change
 from cohost.plan.errors import PlanError
@@ -128,7 +129,8 @@ def _worker_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
     instance = INSTANCES.get(catalog.endpoint.instance_type)
     if instance is None or (instance.gpus and image.accelerator == "gpu"):
         return
-    unbound = [name for name, entry in catalog.models.items() if entry.cpu is None]
+    # An archive with the batching handler always states its workers.
+    unbound = [name for name, entry in catalog.models.items() if entry.cpu is None and entry.handler != BATCHED]
     if unbound:
         yield warning(
             "cpu-workers-unbound",

@@ -139,6 +139,7 @@ BATCHED_KEYS = frozenset(
         "normalize",
         "packing",
         "pass_cost_tokens",
+        "pass_timeout_s",
         "pooling",
         "threads",
         "truncation",

@@ -58,6 +58,7 @@ def check_properties(properties: Mapping[str, str], files: Collection[str]) -> I
     for scope in ("", "gpu.", "cpu."):
         yield from _check_workers(properties, scope)
     yield from _check_devices(properties)
+    yield from _check_restarts(properties)
     yield from _check_model_id(properties.get("option.model_id"), files)
     yield from _check_entry_point(properties.get("option.entryPoint"), files)
 
@@ -183,6 +184,30 @@ def _check_devices(properties: Mapping[str, str]) -> Iterator[Fault]:
             "no-tensor-parallel-degree",
             "option.tensor_parallel_degree is not written, so one worker takes all GPUs of the machine",
             "write option.tensor_parallel_degree=1",
+            "warning",
+        )
+
+
+def _check_restarts(properties: Mapping[str, str]) -> Iterator[Fault]:
+    """What the server does with an asynchronous model's processes (recorded: `djl_lifecycle`, 27 and 28)."""
+    if properties.get("option.async_mode", "").lower() != "true":
+        return
+    for scope in ("", "gpu.", "cpu."):
+        low, high = f"{scope}minWorkers", f"{scope}maxWorkers"
+        if low in properties and high in properties and _more(properties[high], properties[low]):
+            yield Fault(
+                "async-workers-differ",
+                f"{low}={properties[low]} is under {high}={properties[high]} with option.async_mode=true: a worker "
+                "that the server ends for being idle leaves its process and memory behind, or fails the model",
+                f"write the same number for {low} and {high}",
+            )
+    threshold = properties.get("retry_threshold", properties.get("option.retry_threshold", "0"))
+    if is_integer(threshold) and int(threshold) < 1:
+        yield Fault(
+            "async-no-retry",
+            "retry_threshold is not written or 0 with option.async_mode=true: the first death of the model's process "
+            "fails the model, and /ping of the whole server with it",
+            "write retry_threshold=10, unless the server has SERVING_RETRY_THRESHOLD",
             "warning",
         )
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from .cohost_memory import NoDeviceError
+
 if TYPE_CHECKING:
     from .cohost_options import Options
 
@@ -19,12 +21,12 @@ def device_of(options: Options) -> torch.device:
     """The device that the options name; "auto" is the GPU that the server gave this worker, else the CPU.
 
     Raises:
-        ValueError: a GPU is asked for and there is none.
+        NoDeviceError: a GPU is asked for and there is none.
     """
     if options.device == "cpu" or (options.device == "auto" and options.device_id is None):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ValueError(f"device: {options.device} needs a GPU, and torch finds none here; write cpu, or auto")
+        raise NoDeviceError(f"device: {options.device} needs a GPU, and torch finds none here; write cpu, or auto")
     # The server may show each worker its own GPU only, which is number 0 then.
     number = options.device_id or 0
     return torch.device("cuda", number if number < torch.cuda.device_count() else 0)

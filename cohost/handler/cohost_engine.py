@@ -19,6 +19,7 @@ from .cohost_counters import BatchLog, Counters
 from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, one_line
 from .cohost_memory import TokenBudget, is_lost_device, is_out_of_memory, return_free_memory
 from .cohost_queue import FairQueue, Ticket
+from .cohost_watchdog import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,11 +32,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CANDIDATES = 4
+# A compiler takes seconds to minutes for a shape; an hour would be a hang.
+_FIRST_OF_A_SHAPE_S = 900.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineSettings:
-    """`max_batch_tokens` counts padding; `floor_tokens` is the model's limit; `pass_cost` is in tokens."""
+    """`max_batch_tokens` counts padding; `floor_tokens` is the model's limit; `pass_cost` is in tokens.
+
+    With `compiles`, the first pass of each shape may take minutes, unless its shape is in `compiled`, which holds (more
+    than one sequence, tokens of each).
+    """
 
     max_batch_tokens: int
     max_batch_sequences: int
@@ -44,6 +51,9 @@ class EngineSettings:
     max_queued_sequences: int
     max_queue_time_s: float
     log_interval_s: float = 60.0
+    pass_timeout_s: float = 20.0
+    compiles: bool = False
+    compiled: frozenset[tuple[bool, int]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -94,7 +104,9 @@ class Engine:
         self._budget = TokenBudget(settings.max_batch_tokens, settings.floor_tokens)
         self._queue: FairQueue[TokenSequence] = FairQueue(settings.max_queued_sequences)
         self._changed = threading.Condition()
-        self._stopped = False
+        self._refusal: BusyError | None = None
+        self.watched: Watched | None = None
+        self._compiled = set(settings.compiled)
         self._members: Sequence[Member] = ()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="cohost-engine", daemon=True)
@@ -104,14 +116,14 @@ class Engine:
         """Queues the sequences of one request and waits for all of them. Cancelled, it takes them out again.
 
         Raises:
-            BusyError: the queue is full, the request waited too long, or the worker is being replaced.
+            BusyError: the queue is full, the request waited too long, or the process ends.
             MemoryExhaustedError: memory ran out for one of the sequences alone.
             ModelError: the model failed on one of them, or gave no finite number.
         """
         request = _Request(results=[None] * len(sequences), missing=len(sequences))
         with self._changed:
-            if self._stopped:
-                raise BusyError("the worker is being replaced; send the request again")
+            if self._refusal is not None:
+                raise self._refusal
             self._queue.add(request, sequences, time.monotonic())
             self._changed.notify()
         try:
@@ -123,8 +135,20 @@ class Engine:
 
     def stop(self) -> None:
         """Ends the thread after the batch it is at; requests that wait are refused."""
-        self._give_up(BusyError("the worker is shutting down; send the request again"))
+        self._give_up(BusyError("the model's process is shutting down; send the request again in some seconds"))
         self._thread.join()
+
+    def expire(self) -> None:
+        """Refuses those that have waited too long; from any thread, since its own looks between passes only."""
+        with self._changed:
+            late = self._queue.expire(time.monotonic() - self._settings.max_queue_time_s)
+        if late:
+            self._call(self._refuse, late, self._waited_too_long())
+
+    def abandon(self, refusal: BusyError) -> None:
+        """Refuses everybody, those in the pass that runs too, and takes no more; from another thread than its own."""
+        self._call(self._refuse, [ticket for ticket, _ in self._members], refusal)
+        self._give_up(refusal)
 
     def _run(self) -> None:
         try:
@@ -132,19 +156,17 @@ class Engine:
         except Exception:
             # Without this thread everybody would wait for ever.
             logger.exception("the thread that runs the model has failed")
-            self._replace("the worker failed and is being replaced; send the request again", self._members)
+            self._end("the thread that runs the model failed")
 
     def _serve_all(self) -> None:
         while True:
             with self._changed:
-                while not len(self._queue) and not self._stopped:
+                while not len(self._queue) and self._refusal is None:
                     self._changed.wait()
-                if self._stopped:
+                if self._refusal is not None:
                     return
-                late = self._queue.expire(time.monotonic() - self._settings.max_queue_time_s)
+                self.expire()
                 self._members = members = self._take() if len(self._queue) else []
-            if late:
-                self._call(self._refuse, late, self._waited_too_long())
             if members:
                 self._serve(members)
                 if self._log.tick(time.monotonic()):
@@ -172,19 +194,20 @@ class Engine:
             self._budget.passed()
             self._deliver_later(_Pass(members, results, size, started, time.monotonic() - started))
         elif is_lost_device(results):
-            self._lose_device(members, results)
+            logger.critical("the device is lost: %s", results)
+            self._end("the GPU failed")
         elif len(members) == 1:
             self._deliver_later(_Pass(members, [_fault_of(results)], size, started, time.monotonic() - started))
         else:
             middle = len(members) // 2
             self._serve(members[:middle])
-            if not self._stopped:
+            if self._refusal is None:
                 self._serve(members[middle:])
 
     def _attempt(self, sequences: Sequence[TokenSequence], size: tuple[int, int]) -> list[Floats] | Exception:
         """The outputs, or what the model raised."""
         try:
-            return self._forward(sequences)
+            return self._watched_pass(sequences, size)
         except Exception as error:
             # A model may raise anything, and its callers must be answered.
             if is_out_of_memory(error):
@@ -198,20 +221,27 @@ class Engine:
         self._forward.free_memory()
         return failure
 
-    def _lose_device(self, members: Sequence[Member], error: Exception) -> None:
-        """Answers everybody, then has the process replaced: after such an error each further call would fail too."""
-        logger.critical("the device is lost: %s", error)
-        self._replace("the GPU failed and the worker is being replaced; send the request again", members)
+    def _watched_pass(self, sequences: Sequence[TokenSequence], size: tuple[int, int]) -> list[Floats]:
+        """One pass, for the watchdog to see: each with a limit of its own, longer where the compiler may be at work."""
+        shape = (size[0] > 1, size[1] // size[0])
+        first = self._settings.compiles and shape not in self._compiled
+        limit_s = self._settings.pass_timeout_s
+        self.watched = Watched(max(limit_s, _FIRST_OF_A_SHAPE_S) if first else limit_s)
+        try:
+            return self._forward(sequences)
+        finally:
+            self.watched = None
+            self._compiled.add(shape)
 
-    def _replace(self, reason: str, members: Sequence[Member]) -> None:
-        refusal = BusyError(reason)
-        self._call(self._refuse, [ticket for ticket, _ in members], refusal)
-        self._give_up(refusal)
+    def _end(self, fault: str) -> None:
+        """Answers everybody, then has the process ended: after such a fault each further call would fail too."""
+        self.abandon(BusyError(f"{fault}, so the model's process ends; send the request again in some seconds"))
         self._call(self._on_lost_device)
 
     def _give_up(self, refusal: BusyError) -> None:
         with self._changed:
-            self._stopped = True
+            # The first to say why is the one that is told.
+            self._refusal = self._refusal or refusal
             tickets = self._queue.drain()
             self._changed.notify()
         self._call(self._refuse, tickets, refusal)

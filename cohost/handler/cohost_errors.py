@@ -3,7 +3,7 @@
 HandlerError
 ├── BadInputError 400       the request is wrong
 ├── TooLargeError 413       the request asks for more than the catalog allows
-├── BusyError 503           the queue is full, or the request waited too long, or the worker is being replaced
+├── BusyError 503           the queue is full, or the request waited too long, or the model's process ends or loads
 ├── MemoryExhaustedError 507    one sequence alone does not fit into memory
 └── ModelError 500          the model failed, or gave what is no number
 """
@@ -11,10 +11,23 @@ HandlerError
 from __future__ import annotations
 
 import re
+from typing import Any, Protocol, TypeVar
 
 _LONGEST = 500
 _SHOWN = 60
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+class Output(Protocol):
+    """What this handler uses of `djl_python.Output`."""
+
+    def add_property(self, key: str, val: Any) -> Any: ...  # noqa: ANN401, D102 - as the server's
+    def add(self, value: Any) -> Any: ...  # noqa: ANN401, D102
+    @staticmethod
+    def binary_encode(data: Any) -> bytearray: ...  # noqa: ANN401, D102
+
+
+Answer = TypeVar("Answer", bound=Output)
 
 
 class HandlerError(Exception):
@@ -77,3 +90,12 @@ def one_line(text: str) -> str:
     """
     ascii_text = text.encode("ascii", "backslashreplace").decode("ascii")
     return _UNPRINTABLE.sub(" ", ascii_text).strip()[:_LONGEST]
+
+
+def refusal_of(output: type[Answer], error: HandlerError) -> Answer:
+    """An error as the answer that DJL Serving 0.36.0 wants of an asynchronous handler: it becomes status and reason."""
+    answer = output()
+    answer.add_property("Content-Type", "application/json")
+    parts = {"data": "", "last": True, "code": error.status, "error": one_line(str(error))}
+    answer.add(output.binary_encode(parts))
+    return answer

@@ -10,6 +10,10 @@ _LOST_DEVICE_TEXTS = ("cuda error", "device-side assert", "cublas_status", "cudn
 _GROW_AFTER = 200
 
 
+class NoDeviceError(ValueError):
+    """A GPU is asked for and there is none."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether a smaller batch could succeed. torch says so by type on a GPU and by text on a CPU."""
     text = str(error).lower()
@@ -18,6 +22,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_lost_device(error: BaseException) -> bool:
     """Whether the GPU's state in this process is gone for good, so that every later call would fail as well."""
+    if isinstance(error, NoDeviceError):
+        return True
     text = str(error).lower()
     return not is_out_of_memory(error) and any(part in text for part in _LOST_DEVICE_TEXTS)
 

@@ -19,6 +19,9 @@ POOLINGS = ("none", "mean", "cls")
 
 Value = TypeVar("Value")
 
+PASS_TIMEOUT_S = (1, 3600, 20)
+"""Least, most and default of `pass_timeout_s`; the catalog has them from here."""
+
 _AUTO = "auto"
 _TRUE_FALSE = {"true": True, "false": False}
 _NO_GPU = "-1"
@@ -57,6 +60,7 @@ class Options:
     max_characters_per_text: int
     max_queued_sequences: int
     max_queue_time_ms: int
+    pass_timeout_s: int
     warm_up: bool
     log_interval_s: int
 
@@ -95,6 +99,7 @@ def read_options(properties: Mapping[str, Any]) -> Options:
         max_characters_per_text=reader.number("max_characters_per_text", 1, 10_000_000, 1_000_000),
         max_queued_sequences=reader.number("max_queued_sequences", 1, 10_000_000, 16_384),
         max_queue_time_ms=reader.number("max_queue_time_ms", 1, 3_600_000, 55_000),
+        pass_timeout_s=reader.number("pass_timeout_s", *PASS_TIMEOUT_S),
         warm_up=reader.flag("warm_up", default=True),
         log_interval_s=reader.number("log_interval_s", 1, 86_400, 60),
     )

@@ -9,28 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .cohost_counters import Counters
 from .cohost_engine import Engine, EngineSettings
-from .cohost_errors import HandlerError, one_line
+from .cohost_errors import HandlerError, Output, refusal_of
 from .cohost_forward import TokenSequence
 from .cohost_json import text_of
 from .cohost_loading import load
 from .cohost_options import read_options
 from .cohost_request import read_call
-from .cohost_tasks import Want
-from .cohost_warm_up import bucket_shapes, measure_pass_cost, run_shape
+from .cohost_warm_up import warm_up
+from .cohost_watchdog import LOST_DEVICE_CODE, Ending, Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Mapping
 
     from .cohost_engine import Outcome
     from .cohost_loading import Loaded
-    from .cohost_options import Options
     from .cohost_request import Input
     from .cohost_tasks import Plan
     from .cohost_tokenizer import Encoded
@@ -47,18 +45,14 @@ _MOST_BATCHES_SHOWN = 20
 # for.
 _CPU_BATCH_TOKENS = 5120
 _GPU_BATCH_TOKENS = 16_384
-_LEAST_PASS_COST = 64
-_FLUSH_S = 0.5
-_LOST_DEVICE_EXIT_CODE = 3
 
 
-class Output(Protocol):
-    """What this handler uses of `djl_python.Output`."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model that is loaded and warm, and how to serve it."""
 
-    def add_property(self, key: str, val: Any) -> Any: ...  # noqa: ANN401, D102 - as the server's
-    def add(self, value: Any) -> Any: ...  # noqa: ANN401, D102
-    @staticmethod
-    def binary_encode(data: Any) -> bytearray: ...  # noqa: ANN401, D102
+    loaded: Loaded
+    settings: EngineSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +62,24 @@ class _Reply:
 
 
 class Service:
-    """Serves one model; `output` is the server's class of answers."""
+    """Serves one model.
 
-    def __init__(self, output: type[Output], exit_process: Callable[[int], None] = os._exit) -> None:
+    `output` is the server's class of answers; `last_resort` as in `Watchdog`.
+    """
+
+    def __init__(
+        self, output: type[Output], end_process: Callable[[int], None] = os._exit, *, last_resort: bool = False
+    ) -> None:
         self._output = output
-        self._exit_process = exit_process
+        self._last_resort = last_resort
         self._counters = Counters()
         # One thread, since a tokenizer is not made for more; it works while the model does.
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="cohost-tokenizer")
         self._engine: Engine | None = None
         self._loaded: Loaded | None = None
+        self._watchdog: Watchdog | None = None
+        self._waiting = 0
+        self._ending = Ending(lambda: self._waiting, end_process)
 
     async def handle(self, inputs: Input) -> Output:
         """Answers one call.
@@ -86,42 +88,74 @@ class Service:
             ValueError: on the first call, when the options or the model are not fit to serve.
         """
         if self._engine is None or self._loaded is None:
-            self._start(read_options(inputs.get_properties()))
+            self.begin(self.prepare(inputs.get_properties()))
         if inputs.is_empty():
             return self._output()
         self._counters.requests += 1
+        self._waiting += 1
         try:
             return self._answer(await self._reply(inputs))
         except HandlerError as error:
             self._counters.refused += 1
-            return self._refusal(error)
+            return refusal_of(self._output, error)
         except asyncio.CancelledError:
             self._counters.cancelled += 1
             raise
+        finally:
+            self._waiting -= 1
 
-    def close(self) -> None:
-        """Ends the threads; requests that wait are refused."""
-        if self._engine is not None:
-            self._engine.stop()
-        self._helper.shutdown()
+    def prepare(self, properties: Mapping[str, Any]) -> Prepared:
+        """Loads the model and warms it up, in whatever thread calls.
 
-    def _start(self, options: Options) -> None:
+        Raises:
+            ValueError: the options or the model are not fit to serve.
+            Exception: whatever transformers and torch raise on weights, memory or a device.
+        """
+        options = read_options(properties)
         loaded = load(options)
         tokens = options.max_batch_tokens
         if tokens is None:
             tokens = _GPU_BATCH_TOKENS if loaded.device.type == "cuda" else _CPU_BATCH_TOKENS
+        measured = warm_up(loaded, options, tokens)
         settings = EngineSettings(
             max_batch_tokens=tokens,
             max_batch_sequences=options.max_batch_sequences,
             floor_tokens=loaded.limit,
-            pass_cost=_pass_cost(loaded, options, tokens),
+            pass_cost=measured.pass_cost,
             max_queued_sequences=options.max_queued_sequences,
             max_queue_time_s=options.max_queue_time_ms / 1000,
             log_interval_s=options.log_interval_s,
+            pass_timeout_s=measured.pass_timeout_s,
+            compiles=options.compile,
+            compiled=measured.compiled,
         )
         logger.info("%s", settings)
-        self._loaded = loaded
-        self._engine = Engine(loaded.forward, settings, self._counters, self._replace_process)
+        return Prepared(loaded, settings)
+
+    def begin(self, prepared: Prepared) -> None:
+        """Starts to serve what was prepared; in the event loop."""
+        self._loaded = prepared.loaded
+        self._engine = Engine(
+            prepared.loaded.forward,
+            prepared.settings,
+            self._counters,
+            lambda: self._ending.begin(LOST_DEVICE_CODE),
+        )
+        self._watchdog = Watchdog(
+            self._engine,
+            asyncio.get_running_loop(),
+            self._ending,
+            prepared.settings.pass_timeout_s,
+            last_resort=self._last_resort,
+        )
+
+    def close(self) -> None:
+        """Ends the threads; requests that wait are refused."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        if self._engine is not None:
+            self._engine.stop()
+        self._helper.shutdown()
 
     async def _reply(self, inputs: Input) -> _Reply:
         assert self._engine is not None  # noqa: S101 - `handle` has started it
@@ -147,41 +181,6 @@ class Service:
             output.add_property(name, value)
         output.add(self._output.binary_encode({"data": reply.text, "last": True}))
         return output
-
-    def _refusal(self, error: HandlerError) -> Output:
-        output = self._output()
-        output.add_property("Content-Type", "application/json")
-        parts = {"data": "", "last": True, "code": error.status, "error": one_line(str(error))}
-        output.add(self._output.binary_encode(parts))
-        return output
-
-    def _replace_process(self) -> None:
-        """Ends the process, for the server to start another, once the answers that wait to be sent have left."""
-        timer = threading.Timer(_FLUSH_S, self._exit_process, (_LOST_DEVICE_EXIT_CODE,))
-        timer.daemon = True
-        timer.start()
-
-
-def _pass_cost(loaded: Loaded, options: Options, max_tokens: int) -> int:
-    """Warms the model up, and measures what a pass costs unless the options say it."""
-    want = Want.MEAN if options.task == "feature-extraction" else Want.LOGITS
-    sample = loaded.samples[-1]
-    if options.warm_up:
-        for shape in _shapes_to_run(loaded, options, max_tokens):
-            run_shape(loaded.forward, sample, shape, want)
-    if options.pass_cost_tokens is not None:
-        return options.pass_cost_tokens
-    return max(_LEAST_PASS_COST, measure_pass_cost(loaded.forward, sample, loaded.limit, want))
-
-
-def _shapes_to_run(loaded: Loaded, options: Options, max_tokens: int) -> Iterator[tuple[int, int]]:
-    # A CPU has no memory to reserve and no clock to raise: one pass is enough, and batches would take seconds.
-    most = (max_tokens, options.max_batch_sequences) if loaded.device.type == "cuda" else (1, 1)
-    yield from bucket_shapes(loaded.limit, *most)
-    if options.compile:
-        # The compiler makes a program for one sequence of each length, and another for more.
-        for _, length in bucket_shapes(loaded.limit, 1, 1):
-            yield from ((1, length), (2, length))
 
 
 def _sequences(encoded: list[Encoded], plan: Plan) -> list[TokenSequence]:

@@ -1,24 +1,92 @@
-"""The passes before READY: they reserve memory, wake the device up, and tell what a pass costs."""
+"""The passes before READY: they reserve memory, wake the device, and tell what a pass costs and how long one takes."""
 
 from __future__ import annotations
 
+import logging
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .cohost_forward import TokenSequence
 from .cohost_length import lengths_up_to
+from .cohost_tasks import Want
 from .cohost_tokenizer import Encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .cohost_forward import Forward
-    from .cohost_tasks import Want
+    from .cohost_loading import Loaded
+    from .cohost_options import Options
 
+logger = logging.getLogger(__name__)
+
+_LEAST_PASS_COST = 64
+# A pass of the largest size may take so much longer under load than alone, before it counts as one that hangs.
+_TIMES_THE_LARGEST = 3
 _SHORT = 8
 _LONG = 64
 _MANY = 8
 _REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the passes before READY told.
+
+    `pass_cost` is in tokens; `pass_timeout_s` is how long a pass may take; `compiled` are the shapes (more than one
+    sequence, tokens of each) that the compiler has made programs for.
+    """
+
+    pass_cost: int
+    pass_timeout_s: float
+    compiled: frozenset[tuple[bool, int]]
+
+
+def warm_up(loaded: Loaded, options: Options, max_tokens: int) -> Measured:
+    """Warms a model up, and measures what a pass costs and how long the largest one takes.
+
+    Args:
+        loaded: the model.
+        options: how it is served; without `warm_up` only the passes that measure run.
+        max_tokens: tokens of the largest pass, padding counted.
+    """
+    want = Want.MEAN if options.task == "feature-extraction" else Want.LOGITS
+    sample = loaded.samples[-1]
+    shapes = list(_shapes_to_run(loaded, options, max_tokens)) if options.warm_up else []
+    for shape in shapes:
+        run_shape(loaded.forward, sample, shape, want)
+    # Once more, as the first pass of a shape does what later ones need not: reserve memory, choose kernels, compile.
+    largest = shapes[0] if shapes else (1, loaded.limit)
+    seconds = run_shape(loaded.forward, sample, largest, want)
+    # On a CPU the largest batch is not run, since that would take seconds; its time is in proportion.
+    seconds *= max(1.0, max_tokens / (largest[0] * largest[1]))
+    cost = options.pass_cost_tokens
+    if cost is None:
+        cost = max(_LEAST_PASS_COST, measure_pass_cost(loaded.forward, sample, loaded.limit, want))
+    compiled = frozenset((sequences > 1, length) for sequences, length in [*shapes, largest])
+    return Measured(cost, pass_timeout(options.pass_timeout_s, seconds), compiled)
+
+
+def pass_timeout(wanted_s: float, largest_s: float) -> float:
+    """How long a pass may take before the process ends: what is wanted, and three times the largest pass at least."""
+    least_s = _TIMES_THE_LARGEST * largest_s
+    if least_s <= wanted_s:
+        return wanted_s
+    logger.warning(
+        "pass_timeout_s: %g is raised to %.1f, three times the largest pass of this model here", wanted_s, least_s
+    )
+    return least_s
+
+
+def _shapes_to_run(loaded: Loaded, options: Options, max_tokens: int) -> Iterator[tuple[int, int]]:
+    # A CPU has no memory to reserve and no clock to raise: one pass is enough, and batches would take seconds.
+    most = (max_tokens, options.max_batch_sequences) if loaded.device.type == "cuda" else (1, 1)
+    yield from bucket_shapes(loaded.limit, *most)
+    if options.compile:
+        # The compiler makes a program for one sequence of each length, and another for more.
+        for _, length in bucket_shapes(loaded.limit, 1, 1):
+            yield from ((1, length), (2, length))
 
 
 def bucket_shapes(limit: int, max_tokens: int, max_sequences: int) -> Iterator[tuple[int, int]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from djl_python import Output  # type: ignore[import-not-found] # there is one inside the server only
 
+_FOLDER = Path(__file__).parent
 _PACKAGE = "cohost_handler"
 
 
@@ -25,7 +26,7 @@ def _declare_package() -> None:
     folders that could be a package.
     """
     package = ModuleType(_PACKAGE)
-    package.__path__ = [str(Path(__file__).parent)]
+    package.__path__ = [str(_FOLDER)]
     sys.modules[_PACKAGE] = package
 
 
@@ -39,9 +40,16 @@ def _let_threads_sleep() -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+def _service() -> Any:  # noqa: ANN401 - imported under a name that this file declares
+    """Makes the service, or ends the process before torch is imported: in a restart of a model that is unloaded."""
+    restarted = importlib.import_module(f"{_PACKAGE}.cohost_restart").begin(_FOLDER)
+    reload = importlib.import_module(f"{_PACKAGE}.cohost_reload")
+    return reload.service_of(f"{_PACKAGE}.cohost_service", "Service", Output, restarted=restarted, last_resort=True)
+
+
 _let_threads_sleep()
 _declare_package()
-_service = importlib.import_module(f"{_PACKAGE}.cohost_service").Service(Output)
+_served = _service()
 _why_not_loaded = importlib.import_module(f"{_PACKAGE}.cohost_errors").why_not_loaded
 _logger = logging.getLogger(__name__)
 
@@ -58,7 +66,7 @@ async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist i
     "invoke handler failure" (PyProcess; recorded: 07_load_failures_custom). Of too little memory it wants the error.
     """
     try:
-        return await _service.handle(inputs)
+        return await _served.handle(inputs)
     except Exception as error:
         if not inputs.is_empty() or _is_too_little_memory(error):
             raise

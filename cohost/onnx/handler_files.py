@@ -12,18 +12,22 @@ if TYPE_CHECKING:
 _OWN: Final = Path(__file__).parent / "handler"
 _SHARED_FOLDER: Final = Path(__file__).parent.parent / "handler"
 
-# What reads requests and writes answers, none of which needs torch or transformers.
+# What starts a process, reads requests and writes answers, none of which needs torch or transformers.
 _SHARED: Final = (
     "cohost_classification",
     "cohost_errors",
     "cohost_features",
     "cohost_json",
+    "cohost_memory",
     "cohost_options",
     "cohost_parameters",
+    "cohost_reload",
     "cohost_request",
+    "cohost_restart",
     "cohost_tasks",
     "cohost_texts",
     "cohost_tokenizer",
+    "cohost_watchdog",
     "cohost_zero_shot",
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cohost.artifacts.archive import in_file_order
+from cohost.artifacts.handlers import RETRY_THRESHOLD
 from cohost.onnx.recipe import HANDLER
 
 if TYPE_CHECKING:
@@ -62,4 +63,5 @@ def _of_handler(task: str, limit: int) -> dict[str, str]:
         "option.rolling_batch": "disable",
         "option.task": task,
         "option.max_length": str(limit),
+        "retry_threshold": str(RETRY_THRESHOLD),
     }

@@ -91,11 +91,13 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
 
 def _settings(entry: ModelEntry, serving: Serving) -> dict[str, str]:
     """Workers are threads over one session for the engine and processes for the handler, so one is the default."""
-    cpu = entry.cpu
+    most = 1 if entry.cpu is None else entry.cpu.max_workers
+    # The handler is asynchronous, and the server leaks the process of an asynchronous worker that it ends.
+    least = most if entry.cpu is None or serving == HANDLER else entry.cpu.min_workers
     given: dict[str, str | int | None] = {
-        "cpu.minWorkers": 1 if cpu is None else cpu.min_workers,
-        "cpu.maxWorkers": 1 if cpu is None else cpu.max_workers,
-        "max_idle_time": entry.max_idle_time,
+        "cpu.minWorkers": least,
+        "cpu.maxWorkers": most,
+        "max_idle_time": None if serving == HANDLER else entry.max_idle_time,
         "job_queue_size": entry.job_queue_size,
         **(_handler_settings(entry) if serving == HANDLER else _translator_settings(entry)),
     }

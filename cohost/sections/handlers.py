@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from cohost.handler.cohost_options import PASS_TIMEOUT_S
 from cohost.sections.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cohost.catalog import ModelEntry
+    from cohost.yaml_source import Location
 
 Auto = Literal["auto"]
 
@@ -54,6 +61,12 @@ class BatchedSettings(Settings):
     max_queue_time_ms: int | None = Field(
         default=None, ge=1, le=3_600_000, description="1 to 3600000 milliseconds in the queue before 503"
     )
+    pass_timeout_s: int | None = Field(
+        default=None,
+        ge=PASS_TIMEOUT_S[0],
+        le=PASS_TIMEOUT_S[1],
+        description="1 to 3600 seconds that a forward pass may take before the process ends",
+    )
     warm_up: bool | None = Field(default=None, description="true (READY means fast) or false (load sooner)")
     log_interval_s: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")
 
@@ -75,3 +88,29 @@ class BatchedSettings(Settings):
                 "max_sequences_per_request"
             )
         return self
+
+
+def worker_faults(models: Mapping[str, ModelEntry]) -> Iterator[tuple[Location, str]]:
+    """Yield the settings by which the server would end workers of a batched model, with the path of each.
+
+    DJL Serving 0.36.0 starts the process of an asynchronous worker again when it ends one above the minimum: the
+    process stays with its weights and serves nobody, or the model fails (recorded: `djl_lifecycle`, 28).
+    """
+    for name, entry in models.items():
+        if entry.handler != "batched":
+            continue
+        for scope, workers in (("gpu", entry.gpu), ("cpu", entry.cpu)):
+            if workers is not None and workers.min_workers != workers.max_workers:
+                text = (
+                    f"minWorkers {workers.min_workers} under maxWorkers {workers.max_workers} with handler batched is "
+                    "not allowed; allowed: the same number for both, because a worker that the server ends for being "
+                    "idle leaves its process and memory behind, or fails the model; "
+                    f"fix: minWorkers: {workers.max_workers}, or fewer for both"
+                )
+                yield ("models", name, scope, "minWorkers"), text
+        if entry.max_idle_time is not None:
+            text = (
+                f"{entry.max_idle_time} with handler batched is not allowed; allowed: handler stock only, because it "
+                "ends workers above the minimum and batched models have none; fix: take it out"
+            )
+            yield ("models", name, "max_idle_time"), text

@@ -116,12 +116,13 @@ def test_too_small_a_requirement_is_told() -> None:
     ("models", "names"),
     [
         ({"a": MINILM}, {"cpu-workers-unbound"}),
+        ({"a": MINILM | {"handler": "batched"}}, set()),
         ({"a": MINILM | {"cpu": workers(1)}}, set()),
         ({f"m{n}": MINILM | {"cpu": workers(1)} for n in range(5)}, {"cpu-workers"}),
     ],
 )
 def test_workers_on_a_cpu(models: dict[str, Any], names: set[str]) -> None:
-    """On a CPU the number of workers has to be stated, and should not pass that of vCPUs."""
+    """On a CPU the number of workers has to be stated (a batched model's always is), and not pass that of vCPUs."""
     assert set(found(models=models, endpoint=CPU)) - {"host-memory", "memory-tight"} == names
 
 

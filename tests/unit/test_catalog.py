@@ -274,6 +274,25 @@ def test_worker_bounds_must_be_in_order(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
+    ("setting", "field", "fix"),
+    [
+        ("gpu: {minWorkers: 1, maxWorkers: 3}", "gpu.minWorkers", "fix: minWorkers: 3, or fewer for both"),
+        ("cpu: {maxWorkers: 2}", "cpu.minWorkers", "fix: minWorkers: 2, or fewer for both"),
+        ("max_idle_time: 60", "max_idle_time", "fix: take it out"),
+    ],
+)
+def test_a_batched_model_has_no_worker_that_the_server_could_end(
+    write: Write, setting: str, field: str, fix: str
+) -> None:
+    """The server leaks the process of an asynchronous worker that it ends; a stock model may have such workers."""
+    fault = only_fault(write, model=f"    handler: batched\n    {setting}\n")
+
+    assert f"10: models.nli.{field}: " in fault
+    assert fault.endswith(fix)
+    assert load_catalog(write(f"{ENDPOINT}models:\n{MODEL}    {setting}\n"))
+
+
+@pytest.mark.parametrize(
     ("environment", "part"),
     [
         ("{HF_TOKEN: hf_x}", "no secrets"),

@@ -125,6 +125,22 @@ def test_batched_handler_travels_with_its_model() -> None:
     assert "option.pooling" not in properties
 
 
+def test_a_batched_model_is_started_again_and_no_worker_of_it_is_ended() -> None:
+    """The server makes good ten deaths, unless the catalog says another number, and has no worker to end."""
+    properties = properties_of(entry(handler="batched", gpu={"minWorkers": 2, "maxWorkers": 2}))
+
+    assert {key: value for key, value in properties.items() if "Workers" in key} == {
+        "gpu.minWorkers": "2",
+        "gpu.maxWorkers": "2",
+        "cpu.minWorkers": "1",
+        "cpu.maxWorkers": "1",
+    }
+    assert properties["retry_threshold"] == "10"
+    stated = properties_of(entry(handler="batched", properties={"retry_threshold": "3"}))
+    assert stated["retry_threshold"] == "3"
+    assert "retry_threshold" not in properties_of(entry())
+
+
 def test_batched_settings_are_the_ones_the_handler_reads() -> None:
     """A setting has one name and one range, in the catalog and in the handler."""
     everything = {
@@ -145,6 +161,7 @@ def test_batched_settings_are_the_ones_the_handler_reads() -> None:
         "max_characters_per_text": 10_000_000,
         "max_queued_sequences": 10_000_000,
         "max_queue_time_ms": 3_600_000,
+        "pass_timeout_s": 3600,
         "warm_up": False,
         "log_interval_s": 86_400,
     }

@@ -13,6 +13,7 @@ from typing import Any
 
 from djl_python import Output  # type: ignore[import-not-found] # there is one inside the server only
 
+_FOLDER = Path(__file__).parent
 _PACKAGES = ("cohost", "cohost.handler", "cohost.onnx", "cohost.onnx.handler")
 
 
@@ -23,14 +24,21 @@ def _declare_packages() -> None:
     """
     for name in _PACKAGES:
         package = ModuleType(name)
-        package.__path__ = [str(Path(__file__).parent)]
+        package.__path__ = [str(_FOLDER)]
         sys.modules[name] = package
 
 
+def _service() -> Any:  # noqa: ANN401 - imported under a name that this file declares
+    """Makes the service, or ends the process: in a restart of a model that is unloaded."""
+    restarted = importlib.import_module("cohost.handler.cohost_restart").begin(_FOLDER)
+    reload = importlib.import_module("cohost.handler.cohost_reload")
+    return reload.service_of("cohost.onnx.handler.onnx_service", "OnnxService", Output, restarted=restarted)
+
+
 _declare_packages()
-_service = importlib.import_module("cohost.onnx.handler.onnx_service").OnnxService(Output)
+_served = _service()
 
 
 async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist inside the server only
     """Answers one request; the first call, which has no content, loads the model."""
-    return await _service.handle(inputs)
+    return await _served.handle(inputs)

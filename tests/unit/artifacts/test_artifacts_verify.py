@@ -160,6 +160,15 @@ def test_all_faults_of_an_archive_come_together(codes: Callable[..., set[str]]) 
         ({"option.entryPoint": "model.py"}, {"entry-point-missing"}),
         ({"option.entryPoint": "djl_python.huggingface"}, set()),
         ({"option.max_length": "128"}, {"unknown-key"}),
+        ({"option.async_mode": "true"}, {"async-no-retry"}),
+        ({"option.async_mode": "TRUE", "retry_threshold": "0"}, {"async-no-retry"}),
+        ({"option.async_mode": "true", "retry_threshold": "3"}, set()),
+        ({"option.async_mode": "false", "gpu.maxWorkers": "2"}, set()),
+        ({"option.async_mode": "true", "retry_threshold": "3", "gpu.maxWorkers": "2"}, {"async-workers-differ"}),
+        (
+            {"option.async_mode": "true", "retry_threshold": "3", "minWorkers": "1", "maxWorkers": "3"},
+            {"async-workers-differ"},
+        ),
     ],
 )
 def test_fault_of_properties(
@@ -410,6 +419,7 @@ def test_archive_with_our_handler_has_no_fault(tmp_path: Path) -> None:
         "option.tensor_parallel_degree": "1",
         "gpu.minWorkers": "1",
         "gpu.maxWorkers": "1",
+        "retry_threshold": "10",
         **own,
     }
     path = tmp_path / "nli.tar.gz"

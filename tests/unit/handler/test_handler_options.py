@@ -14,6 +14,7 @@ def test_defaults_hold_where_nothing_is_said() -> None:
     options = read_options({"model_dir": "/m", "device_id": "-1"})
     assert (options.model, options.task, options.dtype) == ("/m", "text-classification", "fp32")
     assert (options.truncation, options.max_length, options.device_id) == (True, None, None)
+    assert options.pass_timeout_s == 20
 
 
 def test_values_are_read_as_the_server_hands_them_over() -> None:

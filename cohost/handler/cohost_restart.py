@@ -1,0 +1,354 @@
+"""The start of a process under DJL Serving: a first one, a restart, or one that nobody needs any more.
+
+DJL Serving 0.36.0 starts the process of an asynchronous model again whenever it has ended, also when the server itself
+ended it because the model was unloaded. Such a process would load the weights, belong to no model, and stay until the
+server ends. So a restart asks the server, while model.py is imported, whether its folder is still loaded, and ends when
+it is not. It must not end later: a restart that ends or fails in its first call leaves a thread of the server waiting
+for ever, and unloading the model then gets no answer (recorded: `djl_lifecycle`, 28 and 31).
+
+Where the answer is not certain, the process goes on: one process too many costs memory, one too few costs the model.
+Standard library only, since nothing else shall be imported before the answer is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import socket
+import stat
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+logger = logging.getLogger(__name__)
+
+_MARKER_SUFFIX: Final = ".cohost"
+_MARKER_BYTES: Final = 8192
+_ANSWER_BYTES: Final = 16 << 20
+# A connection may belong to a thread of the server that is busy with this very restart; the next one goes to another.
+_ATTEMPT_S: Final = 2.0
+_LIMIT_S: Final = 10.0
+_PAUSE_S: Final = 0.2
+_ENVIRONMENT_ADDRESS: Final = "SERVING_MANAGEMENT_ADDRESS"
+_FAILED: Final = "FAILED"
+_PROPERTY: Final = re.compile(r"\s*([^\s=:#!][^\s=:]*)\s*[=:\s]\s*(.*?)\s*$")
+_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what a server listens on, not this
+
+_begun: dict[str, bool] = {}
+
+
+class UncertainError(Exception):
+    """The server could not be asked, or its answer does not say which models it has."""
+
+
+def begin(
+    folder: Path, *, arguments: Sequence[str] | None = None, end_process: Callable[[int], None] = os._exit
+) -> bool:
+    """Note the start of this process, and end the process where it is a restart of a model that is unloaded.
+
+    The server gives each worker a socket of its own, which its restarts share; a marker beside it tells who was there
+    before. Called again in the same process, as the server imports model.py more than once, this answers as before.
+
+    Args:
+        folder: the model's folder, in which model.py lies.
+        arguments: the command line of the server's Python engine; that of this process when left out.
+        end_process: called with 0 where the model is unloaded.
+
+    Returns:
+        True for a restart, False for a first start and where no server started this process.
+    """
+    own = os.path.realpath(folder)
+    if own not in _begun:
+        try:
+            _begun[own] = _begin(own, sys.argv if arguments is None else arguments, end_process)
+        except Exception:
+            # Whatever is odd about this machine, a model that is served is worth more than one that is not leaked.
+            logger.exception("this process cannot tell whether it is a restart, so it loads the model")
+            _begun[own] = False
+    return _begun[own]
+
+
+def _begin(folder: str, arguments: Sequence[str], end_process: Callable[[int], None]) -> bool:
+    name = _option(arguments, "--sock-name")
+    marker = _Marker.of_this_process(folder)
+    if name is None or marker is None:
+        return False
+    path = Path(name + _MARKER_SUFFIX)
+    earlier = _read(path)
+    restarted = earlier is not None and earlier.is_before(marker)
+    if restarted and not _is_loaded(marker.server, folder):
+        logger.warning("%s is unloaded, so this process, which the server started again, ends", folder)
+        with contextlib.suppress(OSError):
+            path.unlink()
+        end_process(0)
+        return True
+    if not restarted:
+        _sweep(path.parent)
+    _write(path, marker)
+    return restarted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Marker:
+    """Who started last on a socket: server and process with the times of their starts, in clock ticks since the boot.
+
+    A process id is given again after its process has ended; with the time of its start it is one process's own.
+    """
+
+    server: int
+    server_started: int
+    process: int
+    process_started: int
+    folder: str
+
+    @classmethod
+    def of_this_process(cls, folder: str) -> _Marker | None:
+        """The marker of this process; None on systems without /proc."""
+        server, process = os.getppid(), os.getpid()
+        server_started, process_started = started_at(server), started_at(process)
+        if server_started is None or process_started is None:
+            return None
+        return cls(
+            server=server,
+            server_started=server_started,
+            process=process,
+            process_started=process_started,
+            folder=folder,
+        )
+
+    def is_before(self, later: _Marker) -> bool:
+        """Whether another process of the same model was on the socket before, under the same server."""
+        same = (self.server, self.server_started, self.folder) == (later.server, later.server_started, later.folder)
+        return same and (self.process, self.process_started) != (later.process, later.process_started)
+
+
+def started_at(process: int) -> int | None:
+    """When a process was started, in clock ticks since the boot (man 5 proc_pid_stat, field 22); None if unknown."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        # The second field is the program's name in parentheses, which may hold blanks and parentheses itself.
+        return int(text.rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _read(path: Path) -> _Marker | None:
+    """A marker that this user wrote; None for anything else, since the folder may be everybody's."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(file, "rb") as stream:  # noqa: PTH123 - a descriptor, so that what is checked is what is read
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
+            return None
+        try:
+            return _Marker(**json.loads(stream.read(_MARKER_BYTES)))
+        except (OSError, ValueError, TypeError):
+            return None
+
+
+def _write(path: Path, marker: _Marker) -> None:
+    """Put a marker in place in one step, readable by its owner only; without it, a restart passes for a first start."""
+    temporary = path.with_name(f"{path.name}.{marker.process}")
+    try:
+        temporary.unlink(missing_ok=True)
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(file, "w", encoding="ascii") as stream:  # noqa: PTH123 - a descriptor
+            json.dump(asdict(marker), stream)
+        temporary.replace(path)
+    except OSError as error:
+        logger.warning("%s: cannot be written, so a restart of this process is not known as one: %s", path, error)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the markers of servers that have ended."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f"*{_MARKER_SUFFIX}"):
+            marker = _read(path)
+            if marker is not None and started_at(marker.server) != marker.server_started:
+                path.unlink(missing_ok=True)
+
+
+def _option(arguments: Sequence[str], *names: str) -> str | None:
+    """The value of a command line's option, written with a blank or with =; None where it is not there."""
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name in names and equals:
+            return value
+        if argument in names and index + 1 < len(arguments):
+            return arguments[index + 1]
+    return None
+
+
+# --- What the server has loaded ---------------------------------------------------------------------------------------
+
+
+def _is_loaded(server: int, folder: str) -> bool:
+    """Whether the server may still have a model of this folder that it calls."""
+    try:
+        address = management_address(server)
+        return any(may_be(url, folder) for url in loaded_urls(address))
+    except UncertainError as error:
+        logger.warning(
+            "the server cannot be asked whether %s is still loaded, so it is loaded again: %s", folder, error
+        )
+        return True
+
+
+def management_address(server: int, proc: Path = Path("/proc")) -> str:
+    """The address of a server's management API, as DJL Serving finds it: environment first, then its config file.
+
+    Args:
+        server: the server's process id.
+        proc: where the system shows its processes.
+
+    Raises:
+        UncertainError: the server's command line, its config file, or the address in it cannot be read.
+    """
+    home = proc / str(server)
+    try:
+        arguments = _words(home / "cmdline")
+        environment = _environment(home)
+        if _ENVIRONMENT_ADDRESS in environment:
+            return environment[_ENVIRONMENT_ADDRESS]
+        config = _config_file(arguments, environment, home / "cwd")
+        lines = config.read_text(encoding="latin-1").splitlines()
+    except OSError as error:
+        raise UncertainError(str(error)) from error
+    values = {found[1]: found[2] for found in map(_PROPERTY.match, lines) if found}
+    if "management_address" not in values:
+        raise UncertainError(f"{config}: has no management_address")
+    # Java's own way of writing properties puts a backslash before each colon.
+    return values["management_address"].replace("\\", "")
+
+
+def _environment(home: Path) -> Mapping[str, str]:
+    """The server's environment; that of this process, which has it from the server, where the system hides it."""
+    try:
+        return dict(word.partition("=")[::2] for word in _words(home / "environ"))
+    except OSError:
+        return os.environ
+
+
+def _words(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\0").split("\0")
+
+
+def _config_file(arguments: Sequence[str], environment: Mapping[str, str], current: Path) -> Path:
+    """The config file that DJL Serving reads (0.36.0: Arguments.java): the one it is told, else that of its home."""
+    told = _option(arguments, "-f", "--config-file") or _option(arguments, "-Dai.djl.conf")
+    if told is not None:
+        return current / told
+    home = current / environment.get("MODEL_SERVER_HOME", "")
+    nested = home / "conf" / "config.properties"
+    return nested if nested.is_file() else home / "config.properties"
+
+
+def loaded_urls(address: str) -> Iterator[str]:
+    """The URLs of the models that a server has and calls, page by page.
+
+    A model that the server has given up (FAILED) is left out: it gets no call any more, and only unloading it ends
+    that state (recorded: `djl_lifecycle`, 27).
+
+    Raises:
+        UncertainError: no answer in time, or none that lists models.
+    """
+    limit = time.monotonic() + _LIMIT_S
+    path = "/models"
+    while path:
+        page = _page(address, path, limit)
+        try:
+            yield from [str(model["modelUrl"]) for model in page["models"] if model.get("status") != _FAILED]
+            token = page.get("nextPageToken")
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UncertainError(f"{address}{path}: answers {page!a:.200}") from error
+        path = "" if token is None else f"/models?next_page_token={quote(str(token), safe='')}"
+
+
+def _page(address: str, path: str, limit: float) -> Any:  # noqa: ANN401 - what the server answers
+    """One answer, asked for again until the limit, since a server that is busy may not take the first connection."""
+    failure = ""
+    while (now := time.monotonic()) < limit:
+        try:
+            return json.loads(_get(address, path, now + _ATTEMPT_S))
+        except (ConnectionRefusedError, FileNotFoundError) as error:
+            raise UncertainError(f"{address}: nobody listens there") from error
+        except (OSError, ValueError, RecursionError) as error:
+            failure = f"{type(error).__name__}: {error}"
+        time.sleep(_PAUSE_S)
+    raise UncertainError(f"{address}{path}: no answer that lists models in {_LIMIT_S:g} s; {failure}")
+
+
+def _get(address: str, path: str, deadline: float) -> bytes:
+    """The body of an answer with status 200.
+
+    Raises:
+        OSError: no connection, or no whole answer until the deadline.
+        ValueError: another status, or no HTTP.
+    """
+    # A first start has no use for it, and it takes as long to import as all else here.
+    from http.client import HTTPException, HTTPResponse  # noqa: PLC0415
+
+    with _connect(address) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode("ascii"))
+        answer = HTTPResponse(connection, method="GET")
+        try:
+            answer.begin()
+            body = b""
+            while chunk := answer.read1(65_536):
+                body += chunk
+                if time.monotonic() > deadline or len(body) > _ANSWER_BYTES:
+                    raise TimeoutError("the answer takes too long")
+        except HTTPException as error:
+            raise ValueError(f"no HTTP: {error!r}") from error
+        if answer.status != 200:  # noqa: PLR2004 - the one that lists models
+            raise ValueError(f"status {answer.status}")
+        return body
+
+
+def _connect(address: str) -> socket.socket:
+    if address.lower().startswith("unix:"):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(_ATTEMPT_S)
+        try:
+            connection.connect(address[len("unix:") :])
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+    parts = urlsplit(address)
+    if parts.scheme != "http" or parts.hostname is None:
+        raise UncertainError(f"{address}: is neither http:// nor unix:")
+    host = _ANY_ADDRESS.get(parts.hostname, parts.hostname)
+    return socket.create_connection((host, parts.port or 80), timeout=_ATTEMPT_S)
+
+
+def may_be(url: str, folder: str) -> bool:
+    """Whether a listed model may be the one of this folder.
+
+    It is another one for certain only where its URL names another folder that is there. An archive's URL does not tell
+    the folder that the server unpacked it to. The forms are recorded: /path, file:/path/, file:///path (`djl_vectors`).
+
+    Args:
+        url: the modelUrl of the server's list.
+        folder: this model's own folder, symbolic links resolved.
+    """
+    text = url
+    if url.lower().startswith("file:"):
+        text = url[len("file:") :]
+        if text.startswith("//"):
+            text = "/" + text[2:].partition("/")[2]
+    if not text.startswith("/"):
+        return True
+    paths = {text, unquote(text)}
+    return any(os.path.realpath(path) == folder for path in paths) or not any(map(os.path.isdir, paths))

@@ -1,0 +1,168 @@
+"""Ends a process that can serve no more: a pass that runs too long, an event loop that is blocked, a lost device.
+
+Nothing else would notice. DJL Serving 0.36.0 has no limit for a call of an asynchronous model: the caller's connection
+is closed after 120 s without an answer, and the model counts as healthy all the time (recorded: `djl_lifecycle`, 27).
+A process that ends is noticed at once: the server starts it again `retry_threshold` times.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from .cohost_errors import BusyError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from .cohost_engine import Engine
+
+logger = logging.getLogger(__name__)
+
+LOST_DEVICE_CODE: Final = 3
+"""Exit codes, which the server's log shows: the GPU failed, or the thread that runs the model did."""
+LONG_PASS_CODE: Final = 4
+"""A pass ran over its limit."""
+BLOCKED_LOOP_CODE: Final = 5
+"""The event loop was blocked, so that no answer could leave."""
+
+_FLUSH_S: Final = 0.5
+_GRACE_S: Final = 5.0
+_LONGEST_TICK_S: Final = 1.0
+_TICKS_A_LIMIT: Final = 20
+# Beyond all that the watchdog does itself, which it cannot do while native code holds Python's lock.
+_LAST_RESORT_S: Final = 60.0
+_RENEW_LAST_RESORT_S: Final = 10.0
+
+
+class Ending:
+    """Ends the process once its callers are answered; whoever comes first says with which code.
+
+    `waiting` says how many calls have no answer yet. What is answered has `flush_s` to leave the process, and calls
+    that are not answered within `grace_s` are not waited for: the event loop may be blocked.
+    """
+
+    def __init__(
+        self,
+        waiting: Callable[[], int],
+        end_process: Callable[[int], None] = os._exit,
+        *,
+        flush_s: float = _FLUSH_S,
+        grace_s: float = _GRACE_S,
+    ) -> None:
+        self._waiting = waiting
+        self._end_process = end_process
+        self._flush_s = flush_s
+        self._grace_s = grace_s
+        self._begun = threading.Lock()
+
+    def begin(self, code: int) -> None:
+        """End the process soon, with an exit code. Returns at once, from any thread."""
+        if self._begun.acquire(blocking=False):
+            threading.Thread(target=self._run, args=(code,), name="cohost-ending", daemon=True).start()
+
+    def _run(self, code: int) -> None:
+        limit = time.monotonic() + self._grace_s
+        while self._waiting() and time.monotonic() < limit:
+            time.sleep(self._flush_s / 10)
+        time.sleep(self._flush_s)
+        logger.critical("the process ends with code %d, %d calls unanswered", code, self._waiting())
+        self._end_process(code)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Watched:
+    """A pass that runs now, and the seconds that it may take. Each pass has an object of its own."""
+
+    limit_s: float
+
+
+class Watchdog:
+    """Watches an engine's passes and its event loop from a thread of its own.
+
+    Time is counted in turns of that thread, each of which takes at least its share of `limit_s`: a process that was
+    stopped, or got no processor, is not taken for one that hangs.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        ending: Ending,
+        limit_s: float,
+        *,
+        last_resort: bool = False,
+    ) -> None:
+        """Args:
+        engine: whose passes are watched; each says its own limit.
+        loop: the event loop that answers leave by.
+        ending: how the process ends.
+        limit_s: seconds that the loop may be blocked.
+        last_resort: have the interpreter end the process, too, when this thread gets no turn any more. There can be
+            one such timer in a process.
+        """
+        self._engine = engine
+        self._loop = loop
+        self._ending = ending
+        self._limit_s = limit_s
+        self._last_resort = last_resort
+        self._tick_s = min(_LONGEST_TICK_S, limit_s / _TICKS_A_LIMIT)
+        self._seen: Watched | None = None
+        self._pass_s = 0.0
+        self._silent_s = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cohost-watchdog", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and watch no more."""
+        self._stopped.set()
+        self._thread.join()
+        if self._last_resort:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _run(self) -> None:
+        renewed = 0.0
+        while not self._stopped.wait(self._tick_s):
+            if self._last_resort and time.monotonic() - renewed > _RENEW_LAST_RESORT_S:
+                renewed = time.monotonic()
+                faulthandler.dump_traceback_later(self._limit_s + _LAST_RESORT_S, exit=True)
+            self._engine.expire()
+            if self._is_loop_blocked() or self._is_pass_too_long():
+                return
+
+    def _is_pass_too_long(self) -> bool:
+        watched = self._engine.watched
+        self._pass_s = self._pass_s + self._tick_s if watched is not None and watched is self._seen else 0.0
+        self._seen = watched
+        if watched is None or self._pass_s < watched.limit_s:
+            return False
+        reason = f"the model's process ends because a pass ran over {watched.limit_s:g} s"
+        logger.critical("%s", reason)
+        # Whoever reads the log wants to know where it hangs.
+        faulthandler.dump_traceback()
+        self._engine.abandon(BusyError(f"{reason}; send the request again in some seconds"))
+        self._ending.begin(LONG_PASS_CODE)
+        return True
+
+    def _is_loop_blocked(self) -> bool:
+        self._silent_s += self._tick_s
+        try:
+            self._loop.call_soon_threadsafe(self._hear)
+        except RuntimeError:
+            return True  # it is closed, and the process ends
+        if self._silent_s < self._limit_s:
+            return False
+        logger.critical("the event loop was blocked for %g s, so no answer can leave; the process ends", self._limit_s)
+        faulthandler.dump_traceback()
+        self._ending.begin(BLOCKED_LOOP_CODE)
+        return True
+
+    def _hear(self) -> None:
+        self._silent_s = 0.0

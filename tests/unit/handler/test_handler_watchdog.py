@@ -1,0 +1,257 @@
+"""The end of a process that can serve no more: a pass that hangs, a blocked event loop, callers that are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from handler_calls import MINILM, HeldForward, properties, served
+from test_handler_engine import FakeForward, busy, outputs, sequences
+
+import cohost.handler
+from cohost.handler.cohost_counters import Counters
+from cohost.handler.cohost_engine import Engine, EngineSettings
+from cohost.handler.cohost_errors import BusyError
+from cohost.handler.cohost_warm_up import pass_timeout
+from cohost.handler.cohost_watchdog import Ending, Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from handler_calls import Caller, Reply
+
+ROOT = Path(cohost.handler.__file__).parents[2]
+HUNG = "the model's process ends because a pass ran over 0.4 s; send the request again in some seconds"
+
+# Native code that keeps Python's lock, so that no thread of Python gets a turn: a regular expression without an end.
+HOLD = """
+import asyncio, re, sys, threading
+sys.path.insert(0, {root!r})
+from types import SimpleNamespace
+from cohost.handler import cohost_watchdog
+
+cohost_watchdog._LAST_RESORT_S = 0.5
+ending = cohost_watchdog.Ending(lambda: 0)
+engine = SimpleNamespace(watched=None, expire=lambda: None)
+
+async def main():
+    cohost_watchdog.Watchdog(engine, asyncio.get_running_loop(), ending, 0.5, last_resort=True)
+    await asyncio.sleep(0.2)
+    sys.setswitchinterval(1000)
+    re.match("(a+)+$", "a" * 64 + "b")
+
+asyncio.run(main())
+"""
+
+
+def watched(
+    forward: FakeForward,
+    scenario: Callable[[Engine], Awaitable[Any]],
+    exits: list[int],
+    limit_s: float = 0.4,
+    **given: Any,
+) -> None:
+    """Lets a scenario use an engine that is watched; the process's end is noted instead."""
+    settings: dict[str, Any] = {
+        "max_batch_tokens": 4096,
+        "max_batch_sequences": 64,
+        "floor_tokens": 512,
+        "pass_cost": 64,
+        "max_queued_sequences": 1000,
+        "max_queue_time_s": 600.0,
+        "pass_timeout_s": limit_s,
+    }
+
+    async def main() -> None:
+        ending = Ending(lambda: 0, exits.append, flush_s=0.01, grace_s=1)
+        engine = Engine(forward, EngineSettings(**settings | given), Counters(), lambda: None)  # type: ignore[arg-type] # a stand-in
+        watchdog = Watchdog(engine, asyncio.get_running_loop(), ending, limit_s)
+        try:
+            await asyncio.wait_for(scenario(engine), 60)
+        finally:
+            watchdog.stop()
+            forward.gate.set()
+            engine.stop()
+
+    asyncio.run(main())
+
+
+async def noted(exits: list[int]) -> None:
+    """Waits until the process would have ended."""
+    while not exits:  # noqa: ASYNC110 - a thread appends to it
+        await asyncio.sleep(0.01)
+
+
+def test_a_pass_that_hangs_answers_everybody_and_ends_the_process() -> None:
+    """Those in the pass, those in the queue, and those who come later hear why; the hung thread is not waited for."""
+    exits: list[int] = []
+
+    async def scenario(engine: Engine) -> None:
+        in_pass = await busy(engine, forward)
+        waiting = [asyncio.create_task(engine.run(sequences(n))) for n in (1, 2)]
+        results = await asyncio.gather(in_pass, *waiting, return_exceptions=True)
+        assert [str(result) for result in results] == [HUNG] * 3
+        with pytest.raises(BusyError, match="ran over"):
+            await engine.run(sequences(3))
+        await noted(exits)
+
+    forward = FakeForward()
+    watched(forward, scenario, exits)
+    assert exits == [4]
+    assert forward.batches == [[0]]
+
+
+def test_passes_within_their_limit_are_left_alone() -> None:
+    """However many follow one another, each has the whole limit."""
+    exits: list[int] = []
+
+    async def scenario(engine: Engine) -> None:
+        until = time.monotonic() + 1.2
+        while time.monotonic() < until:
+            assert outputs(await engine.run(sequences(1))) == [1]
+
+    watched(FakeForward(), scenario, exits)
+    assert exits == []
+
+
+def test_a_pass_that_compiles_may_take_longer_than_one_that_does_not() -> None:
+    """The first of a shape that the compiler has not seen; the second of that shape has the limit of all others."""
+    exits: list[int] = []
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        await asyncio.sleep(1.0)
+        forward.gate.set()
+        assert outputs(await first) == [0]
+        with pytest.raises(BusyError, match="ran over"):
+            await (await busy(engine, forward))
+        await noted(exits)
+
+    forward = FakeForward()
+    watched(forward, scenario, exits, compiles=True)
+    assert exits == [4]
+
+
+def test_a_shape_that_was_compiled_on_load_has_the_usual_limit() -> None:
+    """One sequence of ten tokens is known here, so that a pass of it does not compile."""
+    exits: list[int] = []
+
+    async def scenario(engine: Engine) -> None:
+        with pytest.raises(BusyError, match="ran over"):
+            await (await busy(engine, forward))
+        await noted(exits)
+
+    forward = FakeForward()
+    watched(forward, scenario, exits, compiles=True, compiled=frozenset({(False, 10)}))
+    assert exits == [4]
+
+
+def test_a_blocked_event_loop_ends_the_process_though_no_answer_can_leave() -> None:
+    """A call that nobody can answer is not waited for longer than the grace."""
+    exits: list[int] = []
+    ended = threading.Event()
+
+    def end(code: int) -> None:
+        exits.append(code)
+        ended.set()
+
+    async def scenario(_: Engine) -> None:
+        assert ended.wait(30)  # blocks the loop
+
+    async def main() -> None:
+        ending = Ending(lambda: 1, end, flush_s=0.01, grace_s=0.2)
+        engine = Engine(FakeForward(), EngineSettings(**_SETTINGS), Counters(), lambda: None)  # type: ignore[arg-type] # a stand-in
+        watchdog = Watchdog(engine, asyncio.get_running_loop(), ending, 0.4)
+        await scenario(engine)
+        watchdog.stop()
+        engine.stop()
+
+    asyncio.run(main())
+    assert exits == [5]
+
+
+_SETTINGS: dict[str, Any] = {
+    "max_batch_tokens": 4096,
+    "max_batch_sequences": 64,
+    "floor_tokens": 512,
+    "pass_cost": 64,
+    "max_queued_sequences": 1000,
+    "max_queue_time_s": 600.0,
+}
+
+
+def test_a_request_that_waits_behind_a_long_pass_is_told_in_time() -> None:
+    """The queue's limit holds while the thread that runs the model is in a pass that is allowed to take longer."""
+    exits: list[int] = []
+
+    async def scenario(engine: Engine) -> None:
+        in_pass = await busy(engine, forward)
+        with pytest.raises(BusyError, match=r"waited longer than 0\.2 s"):
+            await engine.run(sequences(1))
+        forward.gate.set()
+        assert outputs(await in_pass) == [0]
+
+    forward = FakeForward()
+    watched(forward, scenario, exits, limit_s=30.0, max_queue_time_s=0.2)
+    assert exits == []
+
+
+def test_the_process_ends_when_its_callers_are_answered_and_only_once() -> None:
+    """The first code counts, and a call that still waits has time to be answered."""
+    waiting, exits, ended = [1], [], threading.Event()
+
+    def end(code: int) -> None:
+        exits.append((code, tuple(waiting)))
+        ended.set()
+
+    ending = Ending(lambda: waiting[0], end, flush_s=0.01, grace_s=30)
+    ending.begin(3)
+    ending.begin(4)
+    assert not ended.wait(0.1)
+    waiting[0] = 0
+    assert ended.wait(30)
+    assert exits == [(3, (0,))]
+
+
+def test_a_served_model_that_hangs_answers_503_and_ends() -> None:
+    """Through the handler, with the setting of the catalog; counters say that the call was refused."""
+    exits: list[int] = []
+
+    async def scenario(call: Caller) -> tuple[Reply, int]:
+        engine = call.service._engine
+        assert engine is not None
+        engine._forward = held = HeldForward(engine._forward)  # type: ignore[assignment] # a wrapper
+        answer = await call({"inputs": "a"})
+        await noted(exits)
+        held.gate.set()
+        return answer, (await call.counters())["refused"]
+
+    answer, refused = served(properties(MINILM, pass_timeout_s=1), scenario, end_process=exits.append)
+    assert (answer.status, refused, exits) == (503, 1, [4])
+    assert answer.body["error"].startswith("the model's process ends because a pass ran over 1 s; send the request")
+
+
+def test_the_limit_is_never_under_three_times_the_largest_pass(caplog: pytest.LogCaptureFixture) -> None:
+    """A slow machine is not taken for one that hangs, and the log says what became of the setting."""
+    assert pass_timeout(20, 6) == 20
+    assert not caplog.records
+    assert pass_timeout(20, 10) == 30
+    assert "pass_timeout_s: 20 is raised to 30.0" in caplog.text
+
+
+def test_native_code_that_keeps_pythons_lock_ends_the_process() -> None:
+    """No thread of Python gets a turn then; the interpreter's own timer says where it hangs, and ends it."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        code = HOLD.format(root=str(ROOT))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        assert "Timeout" in done.stderr
+        return
+    pytest.fail("it hangs")
