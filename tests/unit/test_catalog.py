@@ -289,7 +289,8 @@ def test_a_batched_model_has_no_worker_that_the_server_could_end(
 
     assert f"10: models.nli.{field}: " in fault
     assert fault.endswith(fix)
-    assert load_catalog(write(f"{ENDPOINT}models:\n{MODEL}    {setting}\n"))
+    stock = f"  nli:\n    model_id: org/nli\n    task: text-classification\n    {setting}\n"
+    assert load_catalog(write(f"{ENDPOINT}models:\n{stock}"))
 
 
 @pytest.mark.parametrize(
