@@ -46,7 +46,7 @@ from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.errors import CohostError, InvocationError
 from cohost.load_failures import told_by_the_log
 from cohost.scaling.waking import WAKE_TIMEOUT_S
-from cohost.status import read_status
+from cohost.status import read_status, with_probes
 
 EXIT_FAULT = 1
 
@@ -162,17 +162,29 @@ def invoke(
 
 
 @app.command()
-def status(stack: StackOption = DEFAULT_STACK, as_json: JsonOption = False) -> None:
-    """Show endpoint, generation, archives and how many models are loaded.
+def status(
+    stack: StackOption = DEFAULT_STACK,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Call each model once, which may load it; exit 1 if one gives no answer."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show endpoint, generation, archives and how many models are loaded; with --probe, which models answer.
 
-    Example: cohost status --json
+    Example: cohost status --probe
     """
     session = boto3.Session()
-    found = read_status(read_deployment(session.client("cloudformation"), stack), session)
+    deployment = read_deployment(session.client("cloudformation"), stack)
+    found = read_status(deployment, session)
+    if probe:
+        found = with_probes(found, deployment, session)
     if as_json:
         console.print_json(asdict(found))
     else:
         console.print_status(found)
+    if not all(one.well for one in found.probes or ()):
+        raise typer.Exit(EXIT_FAULT)
 
 
 def _row(item: tuple[str, ModelEntry]) -> tuple[object, ...]:

@@ -137,10 +137,11 @@ class CohostClient:
 
     @classmethod
     def from_deployment(
-        cls, deployment: Deployment, session: boto3.Session, *, max_connections: int = 10
+        cls, deployment: Deployment, session: boto3.Session, *, max_connections: int = 10, retries: int | None = None
     ) -> CohostClient:
-        """A client for a stack whose outputs are known."""
-        config = Config(read_timeout=READ_TIMEOUT_S, max_pool_connections=max_connections)
+        """A client for a stack whose outputs are known; `retries` None leaves what boto3 repeats by itself to boto3."""
+        again: Any = {} if retries is None else {"retries": {"total_max_attempts": retries + 1}}
+        config = Config(read_timeout=READ_TIMEOUT_S, max_pool_connections=max_connections, **again)
         region = deployment.region
         return cls(
             deployment,

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+def tiny_call(task: str | None) -> tuple[str, dict[str, object]]:
+    """A short text, and the parameters that a model of this task cannot do without (None: no task is known)."""
+    parameters: dict[str, object] = {}
+    if task == "zero-shot-classification":
+        parameters["candidate_labels"] = ["shipping", "billing"]
+    return "The delivery came two days early.", parameters
+
+
 def call_of(
     model: str,
     task: str,
@@ -33,9 +41,8 @@ def call_of(
         known=known,
         inference_component_name=inference_component_name,
     )
-    body: dict[str, object] = {"inputs": "The delivery came two days early."}
-    if task == "zero-shot-classification":
-        body["parameters"] = {"candidate_labels": ["shipping", "billing"]}
+    text, parameters = tiny_call(task)
+    body = {"inputs": text, **({"parameters": parameters} if parameters else {})}
     return shlex.join(
         [
             *("aws", "sagemaker-runtime", "invoke-endpoint", "--region", region),

@@ -68,7 +68,19 @@ def _alarm(scope: Construct, watch: _Watch, endpoint_name: str) -> cloudwatch.Al
 
 
 def _calls(endpoint: EndpointMetrics, alarms: Alarms) -> Iterator[_Watch]:
-    # Both errors count 1 for a call that failed and 0 for one that did not, so their average is the share.
+    # Errors count 1 for a call that failed and 0 for one that did not, so their average is the share.
+    if alarms.client_errors_percent:
+        # A stock model whose process has ended answers 400 for ever while pings stay 200, so SageMaker sees nothing.
+        yield _Watch(
+            key="client_errors_percent",
+            construct_id="ClientErrors",
+            metric=endpoint.metric_invocation_errors(server=False, statistic="Average", period=_FIVE_MINUTES),
+            threshold=alarms.client_errors_percent / 100,
+            of=3,
+            datapoints=3,
+            text=f"more than {alarms.client_errors_percent:g} % of the calls end with 4xx, three times five minutes on "
+            "end: callers send what the models refuse, or a model's process has ended (`cohost status --probe`)",
+        )
     if alarms.server_errors_percent:
         yield _Watch(
             key="server_errors_percent",

@@ -1,7 +1,8 @@
 """What the catalog says about watching the endpoint: whom to tell, which alarms, the dashboard, captured data.
 
-Without the section there is one alarm, of an endpoint that bills and that nobody calls. With it, everything is on at
-the thresholds below, and each can be changed or switched off with `false`.
+Without the section there are two alarms: of an endpoint that bills and that nobody calls, and of calls that end
+with 4xx for minutes on end. With it, everything is on at the thresholds below, and each can be changed or switched
+off with `false`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Alarms(Settings):
 
     Attributes:
         idle_hours: hours in which an instance was there and no call came in.
+        client_errors_percent: share of calls that the container answered with 4xx, in three times five minutes on end.
         server_errors_percent: share of calls that ended with 5xx, in two of three minutes.
         model_errors_percent: share of calls that the container did not answer with success, in two of three minutes.
         model_latency_p99_ms: the container's own time that 1 % of the calls exceed, in three of five minutes.
@@ -50,6 +52,7 @@ class Alarms(Settings):
     idle_hours: Annotated[int, Field(ge=1, le=168)] | Off = Field(
         default=IDLE_HOURS, description=f"1 to 168 hours; {OFF}"
     )
+    client_errors_percent: Percent | Off = Field(default=10.0, description=_PERCENT)
     server_errors_percent: Percent | Off = Field(default=1.0, description=_PERCENT)
     model_errors_percent: Percent | Off = Field(default=5.0, description=_PERCENT)
     model_latency_p99_ms: Annotated[float, Field(gt=0, le=60_000)] | Off = Field(
@@ -62,7 +65,7 @@ class Alarms(Settings):
     )
 
 
-IDLE_ALONE: Final = Alarms(
+UNASKED: Final = Alarms(
     server_errors_percent=False,
     model_errors_percent=False,
     model_latency_p99_ms=False,
@@ -70,7 +73,7 @@ IDLE_ALONE: Final = Alarms(
     disk_percent=False,
     model_loading_wait_seconds=False,
 )
-"""What a catalog without `monitoring` gets."""
+"""What a catalog without `monitoring` gets: what costs money unseen, and what no ping of SageMaker's notices."""
 
 
 class Monitoring(Settings):
@@ -92,7 +95,7 @@ class Monitoring(Settings):
     alarms: Alarms = Field(default_factory=Alarms, description=", ".join(Alarms.model_fields))
 
 
-DEFAULT_MONITORING: Final = Monitoring(dashboard=False, alarms=IDLE_ALONE)
+DEFAULT_MONITORING: Final = Monitoring(dashboard=False, alarms=UNASKED)
 
 
 class DataCapture(Settings):

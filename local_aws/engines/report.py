@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import httpx
 
 from cohost.callers import TOKEN_HEADER
+from cohost.example_call import tiny_call
+from cohost.exchange import is_worker_stopped
 from cohost.instances import INSTANCES
 from cohost.load_failures import read_log
+from cohost.probing import CALLS_OF_A_STOPPED_MODEL
 from local_aws.engines.engine import EngineError
 from local_aws.engines.gpu import Gpu, gpus, memory_by_process
 from local_aws.engines.processes import Process, processes_below, processes_of_container, worker_models
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 10.0
 _PAGE = 100
+_LOADED = {"Healthy", "READY"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +53,18 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelState:
-    """One model: `workers` that run, of at most `max_workers`; requests that wait."""
+    """One model: `workers` that run, of at most `max_workers`; requests that wait.
+
+    `silent` says why callers get no answer although the server calls the model ready; None where they do, and for a
+    model that is not ready.
+    """
 
     name: str
     status: str
     workers: int
     max_workers: int
     waiting: int
+    silent: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +115,14 @@ def report_on(server: Server) -> Report:
     else:
         processes = processes_of_container(server.container, gpu_memory)
     report = Report(server=server, models=models, processes=processes, gpus=gpus(), faults=_not_ready(models))
-    return replace(report, faults=[*report.faults, *_not_loaded(server), *_over(report)])
+    return replace(report, faults=[*report.faults, *_silent(models), *_not_loaded(server), *_over(report)])
 
 
 def _ask(server: Server) -> tuple[list[ModelState], str]:
     try:
         with httpx.Client(base_url=server.url, headers=server.headers, timeout=_TIMEOUT_S, trust_env=False) as client:
             counters = client.get("/_cohost/metrics")
-            models = [_state(client, listed) for listed in _listed(client)]
+            models = [_called(client, _state(client, listed)) for listed in _listed(client)]
             return models, counters.text if counters.is_success else ""
     except (httpx.HTTPError, ValueError, KeyError) as error:
         msg = (
@@ -146,8 +156,34 @@ def _state(client: httpx.Client, listed: Mapping[str, Any]) -> ModelState:
     )
 
 
+def _called(client: httpx.Client, model: ModelState) -> ModelState:
+    """The state after a tiny call, since the server goes on calling a model ready whose process has ended.
+
+    What the model makes of the text does not matter: it is there to say it. Of several workers one that has ended is
+    asked in its turn only, so a stopped one is asked again.
+    """
+    if model.status not in _LOADED:
+        return model
+    for _ in range(CALLS_OF_A_STOPPED_MODEL):
+        try:
+            answer = client.post(f"/models/{quote(model.name, safe='')}/invoke", json={"inputs": tiny_call(None)[0]})
+        except httpx.HTTPError as error:
+            return replace(model, silent=f"a call of it was not answered within {_TIMEOUT_S:g} s ({error!r})")
+        if not is_worker_stopped(answer.status_code, answer.text):
+            return model
+    return replace(model, silent="its process has ended, and each call is answered with 400 in its place")
+
+
 def _not_ready(models: Sequence[ModelState]) -> list[str]:
-    return [f"{model.name} is {model.status}" for model in models if model.status not in {"Healthy", "READY"}]
+    return [f"{model.name} is {model.status}" for model in models if model.status not in _LOADED]
+
+
+def _silent(models: Sequence[ModelState]) -> list[str]:
+    return [
+        f"{model.name} is {model.status}, but {model.silent}; fix: load it anew (docs/worker-deaths.md)"
+        for model in models
+        if model.silent is not None
+    ]
 
 
 def _not_loaded(server: Server) -> list[str]:

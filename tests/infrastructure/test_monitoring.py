@@ -40,8 +40,8 @@ def widgets_of(template: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_forgotten_endpoint_is_told_of_without_being_asked(product: dict[str, Any]) -> None:
-    """A catalog that says nothing has the idle alarm, a topic, and the command to subscribe; and no more."""
-    assert set(alarms_of(product)) == {"idle_hours"}
+    """A catalog that says nothing has two alarms, a topic, and the command to subscribe; and no more."""
+    assert set(alarms_of(product)) == {"idle_hours", "client_errors_percent"}
     assert resources(product, "AWS::SNS::Subscription") == {}
     assert resources(product, "AWS::CloudWatch::Dashboard") == {}
     topic, _ = only(product, TOPIC)
@@ -60,6 +60,16 @@ def test_idle_means_an_instance_that_nobody_called(product: dict[str, Any]) -> N
     assert metrics["expr_1"]["Expression"] == "SUM([calls, 0 * alive])"
     assert (idle["EvaluationPeriods"], idle["DatapointsToAlarm"], idle["Threshold"]) == (12, 12, 1)
     assert (idle["ComparisonOperator"], idle["TreatMissingData"]) == ("LessThanThreshold", "notBreaching")
+
+
+def test_model_that_answers_nothing_but_4xx_is_told_of_without_being_asked(product: dict[str, Any]) -> None:
+    """More than a tenth of the calls, three times five minutes on end; a bad caller of some minutes is no fault."""
+    refused = alarms_of(product)["client_errors_percent"]
+    metric = (refused["Namespace"], refused["MetricName"], refused["Statistic"], refused["Period"])
+    assert metric == ("AWS/SageMaker", "Invocation4XXErrors", "Average", 300)
+    assert (refused["EvaluationPeriods"], refused["DatapointsToAlarm"], refused["Threshold"]) == (3, 3, 0.1)
+    assert (refused["ComparisonOperator"], refused["TreatMissingData"]) == ("GreaterThanThreshold", "notBreaching")
+    assert "`cohost status --probe`" in refused["AlarmDescription"]
 
 
 def test_section_switches_everything_on() -> None:
@@ -88,6 +98,7 @@ def test_thresholds_are_the_catalogs_in_the_units_of_the_metrics() -> None:
     """Percent become shares, milliseconds and seconds become microseconds; four GPUs are summed over."""
     wanted = {
         "idle_hours": 3,
+        "client_errors_percent": 20,
         "server_errors_percent": 2,
         "model_errors_percent": 10,
         "model_latency_p99_ms": 250,
@@ -98,6 +109,7 @@ def test_thresholds_are_the_catalogs_in_the_units_of_the_metrics() -> None:
     found = alarms_of(synthesised("ml.g6.12xlarge", alarms=wanted))
     assert found.pop("idle_hours")["EvaluationPeriods"] == 3
     assert {key: alarm["Threshold"] for key, alarm in found.items()} == {
+        "client_errors_percent": 0.2,
         "server_errors_percent": 0.02,
         "model_errors_percent": 0.1,
         "model_latency_p99_ms": 250_000,

@@ -51,6 +51,8 @@ class Api(BaseHTTPRequestHandler):
 
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.endswith("/invoke"):
+            return self.say(200, [])
         if asked["model_name"] in answer["serve"]:
             return self.say(507, {{"code": 507, "message": "No enough memory to load the model."}})
         models[asked["model_name"]] = asked["url"]

@@ -87,7 +87,7 @@ def test_workers_are_known_by_the_containers_counters() -> None:
 
 
 class FakeServer(HTTPServer):
-    """Answers GET by path."""
+    """Answers by path, a call of a model too."""
 
     answers: dict[str, tuple[int, str]]
 
@@ -103,6 +103,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body.encode())
+
+    def do_POST(self) -> None:
+        """A call of a model."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
 
     def log_message(self, *_: object) -> None:
         """Nobody reads it."""
@@ -203,6 +208,46 @@ def test_a_refused_load_that_says_nothing_is_told_with_the_logs_reason(tmp_path:
         "507 No enough memory to load the model.",
         None,
     ]
+
+
+STOPPED = '{"code": 400, "type": "TranslateException", "message": "Backend Python process is stopped."}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "faults"),
+    [
+        ((200, "[1]"), 0),
+        ((400, '{"error": "candidate_labels"}'), 0),
+        ((400, STOPPED), 1),
+        ((424, STOPPED), 0),
+    ],
+)
+def test_model_whose_process_has_ended_is_named(
+    serve: Callable[[dict[str, tuple[int, str]]], str], answer: tuple[int, str], faults: int
+) -> None:
+    """The server calls it READY for ever; only a call shows it. A model that refuses the text is there to do so."""
+    answers = {
+        "/models?limit=100": (200, '{"models":[{"modelName":"a b","status":"READY"}]}'),
+        "/models/a b": _model("READY"),
+        "/models/a%20b": _model("READY"),
+        "/models/a%20b/invoke": answer,
+    }
+
+    report = report_on(Server(name="x", url=serve(answers), pid=os.getpid()))
+
+    assert len(report.faults) == faults
+    assert all("a b is READY, but its process has ended" in fault for fault in report.faults)
+
+
+def test_model_that_is_not_ready_is_not_called(serve: Callable[[dict[str, tuple[int, str]]], str]) -> None:
+    """It has a fault of its own already."""
+    answers = {
+        "/models?limit=100": (200, '{"models":[{"modelName":"a","status":"FAILED"}]}'),
+        "/models/a": _model("FAILED"),
+        "/models/a/invoke": (400, STOPPED),
+    }
+
+    assert report_on(Server(name="x", url=serve(answers), pid=os.getpid())).faults == ["a is FAILED"]
 
 
 def test_more_than_the_instance_has_is_a_fault(

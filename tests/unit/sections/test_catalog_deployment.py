@@ -80,7 +80,7 @@ def test_one_instance_cannot_be_moved_in_parts(tmp_path: Path) -> None:
 
 
 def test_alarms_of_its_own_need_one_that_is_on(tmp_path: Path) -> None:
-    """Without `monitoring` there is the idle alarm alone, which says nothing of a bad model."""
+    """Without `monitoring` there are none of the alarms that a bad model sets off within minutes."""
     with pytest.raises(CatalogError, match=r"deployment\.rollback_alarms: true without an alarm .* `monitoring: \{\}`"):
         loaded(tmp_path, "{}", rest="")
     assert loaded(tmp_path, "{rollback_alarms: [errors-of-the-frontend]}", rest="") is not None

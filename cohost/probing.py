@@ -1,0 +1,99 @@
+"""One tiny call of each model, which shows what no ping and no list of models tells.
+
+A stock model whose worker process has ended stays READY, and pings stay 200; only a call hears of it (DJL Serving
+0.36.0, recording 24). A call makes a multi-model endpoint load the model, so nothing is probed without being asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from cohost.client import RESTARTING_HANDLER
+from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
+from cohost.example_call import tiny_call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cohost.client import CohostClient
+
+CALLS_OF_A_STOPPED_MODEL: Final = 3
+"""A model with several workers answers through those that are left: each one that has ended takes calls in its turn."""
+
+
+class Verdict(StrEnum):
+    """What a probe showed of a model."""
+
+    OK = "answers"
+    STOPPED = "process stopped"
+    PARTLY_STOPPED = "a process stopped"
+    RESTARTING = "process restarts"
+    NOT_READY = "not ready"
+    REFUSES = "refuses the probe"
+    FAILS = "fails"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What came of calling one model: `milliseconds` until its last answer, `detail` what it said where it is not well.
+
+    A model that refuses a valid input may be well all the same, where its task is not known or its handler wants more.
+    """
+
+    model: str
+    verdict: Verdict
+    milliseconds: float
+    detail: str | None = None
+
+    @property
+    def well(self) -> bool:
+        """Whether callers get answers."""
+        return self.verdict in {Verdict.OK, Verdict.REFUSES}
+
+
+def probe_models(
+    client: CohostClient, models: Iterable[str], now: Callable[[], float] = time.perf_counter
+) -> list[Probe]:
+    """Call each model with one short text, and labels where its task needs some; a stopped one three times.
+
+    One call does not find the worker that has ended beside others that run, unless it is that one's turn.
+    """
+    return [_probe(client, model, now) for model in models]
+
+
+def _probe(client: CohostClient, model: str, now: Callable[[], float]) -> Probe:
+    first = _call(client, model, now)
+    if first.verdict is not Verdict.STOPPED:
+        return first
+    others = [_call(client, model, now) for _ in range(CALLS_OF_A_STOPPED_MODEL - 1)]
+    if all(other.verdict is Verdict.STOPPED for other in others):
+        return first
+    return Probe(
+        model=model, verdict=Verdict.PARTLY_STOPPED, milliseconds=first.milliseconds, detail="other workers answer"
+    )
+
+
+def _call(client: CohostClient, model: str, now: Callable[[], float]) -> Probe:
+    inputs, parameters = tiny_call(client.deployment.tasks.get(model))
+    started = now()
+    verdict, detail = Verdict.OK, None
+    try:
+        client.invoke(model, inputs, parameters, ready_timeout_s=0, restart_timeout_s=0)
+    except InvocationError as error:
+        verdict, detail = _verdict(client, model, error), str(error).partition("; fix: ")[0]
+    return Probe(model=model, verdict=verdict, milliseconds=(now() - started) * 1000, detail=detail)
+
+
+def _verdict(client: CohostClient, model: str, error: InvocationError) -> Verdict:
+    if isinstance(error, WorkerStoppedError):
+        restarts = client.deployment.handlers.get(model) == RESTARTING_HANDLER
+        return Verdict.RESTARTING if restarts else Verdict.STOPPED
+    if isinstance(error, ModelNotReadyError | NoCapacityError):
+        return Verdict.NOT_READY
+    refuses = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    # A 4xx of the service itself, such as one without the right to call, is none of the model's.
+    return Verdict.REFUSES if refuses and error.code in {None, "ModelError"} else Verdict.FAILS
