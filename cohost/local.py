@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 DEFAULT_STATE = Path(".cohost")
 DEFAULT_PORT = 4599
 LOCAL_REGION = "us-east-1"
+KEY_FILE = "access_key.json"
+"""The user's access key, in the state folder: {"key_id", "secret"}, readable by its owner only; the server makes it."""
+
+PAGES_SERVICE = "cohost"
+"""The signing name of the emulation's own pages, /_cohost/… and moto's /moto-api/…"""
+
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.1
@@ -37,18 +44,29 @@ _NEEDS = ("moto", "starlette", "torch", "transformers", "uvicorn")
 
 @dataclass(frozen=True, kw_only=True)
 class LocalServer:
-    """A running AWS on this machine: where it answers, its process, and the folder it keeps logs and archives in."""
+    """A running AWS on this machine: where it answers, its process, and the folder it keeps logs and archives in.
+
+    `catalog` is what it was started for, None where that is not known.
+    """
 
     url: str
     pid: int
     state: Path
+    catalog: Path | None = None
 
     def environment(self, catalog: Path | None = None) -> dict[str, str]:
-        """The variables with which `cdk`, `aws`, boto3 and `locust` talk to this server and not to AWS."""
+        """The variables with which `cdk`, `aws`, boto3 and `locust` talk to this server and not to AWS.
+
+        Raises:
+            LocalError: the state folder has no access key that this user may read.
+        """
+        key = read_key(self.state)
         return {
             "AWS_ENDPOINT_URL": self.url,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_ACCESS_KEY_ID": key["key_id"],
+            "AWS_SECRET_ACCESS_KEY": key["secret"],
+            # A shell may hold the token of another key; an empty one is none to every SDK.
+            "AWS_SESSION_TOKEN": "",
             "AWS_REGION": LOCAL_REGION,
             "AWS_DEFAULT_REGION": LOCAL_REGION,
             "AWS_EC2_METADATA_DISABLED": "true",
@@ -56,6 +74,33 @@ class LocalServer:
             "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
             **({"COHOST_CATALOG": str(catalog)} if catalog else {}),
         }
+
+    def ask(self, path: str, put: object = None, *, method: str | None = None) -> Any:  # noqa: ANN401 - JSON
+        """The JSON that one of the server's own pages answers, such as /_cohost/endpoints.
+
+        Args:
+            path: the page.
+            put: what to send as JSON; None for nothing.
+            method: the HTTP method; None stands for PUT where something is sent, else GET.
+
+        Raises:
+            LocalError: the server refuses it or does not answer.
+        """
+        body = b"" if put is None else json.dumps(put).encode()
+        method = method or ("PUT" if body else "GET")
+        headers = _signed(read_key(self.state), method, self.url + path, body)
+        request = urllib.request.Request(self.url + path, body or None, headers, method=method)  # noqa: S310 - http://127.0.0.1
+        try:
+            # Proxies of the environment are for other machines.
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as response:
+                return json.loads(response.read() or b"null")
+        except urllib.error.HTTPError as error:
+            text = error.read().decode("utf-8", "replace")
+            msg = f"{method} {path}: the AWS on this machine answers {error.code}: {text}; fix: see docs/emulation.md"
+            raise LocalError(msg) from error
+        except OSError as error:
+            msg = f"{method} {path}: {self.url} does not answer ({error}); fix: see {self.state}/logs/server.log"
+            raise LocalError(msg) from error
 
 
 def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) -> LocalServer:
@@ -74,7 +119,7 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
     if (running := find(state)) is not None:
         msg = (
             f"state {str(state)!r}: a server runs there already (process {running.pid}, {running.url}); allowed: one a "
-            "folder; fix: stop it with `cohost local down`, or name another folder with --state"
+            f"folder; fix: stop it with `{subcommand('down', state)}`, or name another folder with --state"
         )
         raise LocalError(msg)
     check_port(port)
@@ -91,11 +136,38 @@ def is_local(url: str) -> bool:
     return urllib.parse.urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
 
 
+def read_key(state: Path) -> dict[str, str]:
+    """The user's access key of a state folder: `key_id` and `secret`.
+
+    Raises:
+        LocalError: there is none, or this user may not read it.
+    """
+    path = state / KEY_FILE
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return {"key_id": str(record["key_id"]), "secret": str(record["secret"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        msg = (
+            f"{path}: no access key can be read there ({error}); allowed: the folder of a server that you started; "
+            f"fix: start one with `{subcommand('up', state)}`, which makes the key"
+        )
+        raise LocalError(msg) from error
+
+
+def subcommand(name: str, state: Path) -> str:
+    """A subcommand of `cohost local` as one types it for a state folder."""
+    where = "" if state.resolve() == DEFAULT_STATE.resolve() else f" --state {shlex.quote(str(state))}"
+    return f"cohost local {name}{where}"
+
+
 def find(state: Path) -> LocalServer | None:
     """The server that keeps its state in a folder; None when none runs there."""
     try:
         record = json.loads((state / "server.json").read_text())
-        server = LocalServer(url=record["url"], pid=record["pid"], state=state)
+        catalog = record.get("catalog")
+        server = LocalServer(
+            url=record["url"], pid=record["pid"], state=state, catalog=None if catalog is None else Path(catalog)
+        )
     except (FileNotFoundError, ValueError, KeyError):
         return None
     health = _health(server.url)
@@ -212,6 +284,17 @@ def _health(url: str) -> Mapping[str, Any] | None:
     except (OSError, ValueError, urllib.error.URLError):
         return None
     return answer if isinstance(answer, dict) else None
+
+
+def _signed(key: Mapping[str, str], method: str, url: str, body: bytes) -> dict[str, str]:
+    """The headers of a signed request for a page."""
+    from botocore.auth import SigV4Auth  # noqa: PLC0415 - most commands need no botocore
+    from botocore.awsrequest import AWSRequest  # noqa: PLC0415 - as above
+    from botocore.credentials import Credentials  # noqa: PLC0415 - as above
+
+    request = AWSRequest(method, url, headers={"Content-Type": "application/json"}, data=body)
+    SigV4Auth(Credentials(key["key_id"], key["secret"]), PAGES_SERVICE, LOCAL_REGION).add_auth(request)
+    return dict(request.headers.items())
 
 
 def _alive(pid: int) -> bool:

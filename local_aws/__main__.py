@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from cohost.errors import CohostError
+from cohost.local import subcommand
 from local_aws.server import NAME, LocalAws
 from local_aws.settings import DEFAULT_REGION, Settings
 
@@ -62,7 +63,11 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _say_ready(server: LocalAws) -> None:
-    print(f"{NAME} is ready at {server.url} (state in {server.settings.state_dir})", flush=True)  # noqa: T201 - as above
+    state = server.settings.state_dir
+    print(  # noqa: T201 - as above
+        f'{NAME} is ready at {server.url} (state in {state}); its keys: eval "$({subcommand("env", state)})"',
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

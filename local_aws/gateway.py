@@ -1,4 +1,4 @@
-"""The front door: sends each request to the service that its signature names, and keeps answers clean.
+"""The front door: lets in who signs with a key of its table, and sends each request to the service that it names.
 
 AWS requests carry their service in the SigV4 credential scope `KEY/DATE/REGION/SERVICE/aws4_request`, in the
 Authorization header or, when presigned, in the query parameter `X-Amz-Credential` (AWS: "Signature Version 4").
@@ -11,57 +11,42 @@ import uuid
 from dataclasses import dataclass
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
+
+from cohost.local import PAGES_SERVICE
+from local_aws.signatures import NotSignedRight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from local_aws.signatures import Verifier
+
 # `uvicorn` is told to write neither; an answer that holds either twice ends the cdk CLI with "Invalid time value".
 SINGLE_HEADERS: Final = (b"date", b"server")
 SERVER_NAME: Final = b"lmi-cohost-local-aws"
-# V4: KEY/DATE/REGION/SERVICE/aws4_request. V4a has no region.
-SCOPE_PARTS: Final = 5
+# Services that speak XML to requests which are no forms.
+XML_SERVICES: Final = frozenset({"cloudfront", "route53", "s3", "s3express"})
+OWN_SITES: Final = frozenset({"none", "same-origin"})
 
 
 @dataclass(frozen=True)
 class CredentialScope:
-    """The service and the region that a request was signed for; `region` is None for V4a signatures."""
+    """The service and the region that a request was signed for."""
 
     service: str
-    region: str | None
-
-
-def credential_scope(headers: Mapping[str, str], query_string: bytes) -> CredentialScope | None:
-    """Reads the service and region from a request's signature; None for an unsigned request."""
-    authorization = headers.get("authorization", "")
-    if authorization.startswith("AWS4-"):
-        for part in authorization.partition(" ")[2].split(","):
-            name, _, value = part.strip().partition("=")
-            if name == "Credential":
-                return _parse_scope(value)
-        return None
-    credential = parse_qs(query_string.decode("latin-1")).get("X-Amz-Credential")
-    return _parse_scope(credential[0]) if credential else None
-
-
-def _parse_scope(credential: str) -> CredentialScope | None:
-    parts = credential.split("/")
-    if len(parts) < SCOPE_PARTS - 1:
-        return None
-    return CredentialScope(service=parts[-2].lower(), region=parts[-3] if len(parts) >= SCOPE_PARTS else None)
+    region: str
 
 
 def aws_error(headers: Mapping[str, str], *, code: str, message: str, status: int = 400) -> Response:
     """An error in the wire format of the caller's protocol: JSON where it speaks JSON, else XML."""
     request_id = str(uuid.uuid4())
     shared = {"x-amzn-RequestId": request_id, "x-amzn-errortype": code}
-    if "x-amz-target" in headers or "json" in headers.get("content-type", ""):
+    if _speaks_json(headers):
         body = json.dumps({"__type": code, "message": message})
         return Response(body, status, shared, media_type="application/x-amz-json-1.1")
     xml = (
@@ -71,46 +56,107 @@ def aws_error(headers: Mapping[str, str], *, code: str, message: str, status: in
     return Response(xml, status, shared, media_type="text/xml")
 
 
-def foreign_caller(headers: Mapping[str, str]) -> str | None:
-    """Why a request does not come from a program on this machine that means us; None when it does.
+def refusal(verdict: NotSignedRight, scope: Scope) -> Response:
+    """The answer to a request that is not let in, in the form and with the code of the service that it is for."""
+    headers, code, message = Headers(scope=scope), verdict.code, str(verdict)
+    if verdict.service not in XML_SERVICES and _speaks_json(headers):
+        return aws_error(headers, code=code.json, message=message, status=code.status)
+    if b"Action=" in scope["query_string"] or "form" in headers.get("content-type", ""):
+        return aws_error(headers, code=code.query, message=message, status=code.status)
+    if verdict.service in XML_SERVICES or verdict.service is None:
+        return _s3_error(code.s3, message, code.status)
+    # What is left are services with JSON over REST, whose requests without a body say nothing of it.
+    body = json.dumps({"message": message, "Message": message})
+    return Response(body, code.status, {"x-amzn-errortype": code.json}, media_type="application/json")
 
-    Whoever may call this server may run code on this machine (a Lambda function). No SDK sends an Origin, every
-    browser does for another site's page; and a name that merely resolves to 127.0.0.1 is a web page's trick too.
+
+def _s3_error(code: str, message: str, status: int) -> Response:
+    request_id = str(uuid.uuid4())
+    xml = (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{escape(code)}</Code>'
+        f"<Message>{escape(message)}</Message><RequestId>{request_id}</RequestId></Error>"
+    )
+    return Response(xml, status, {"x-amz-request-id": request_id}, media_type="application/xml")
+
+
+def _speaks_json(headers: Mapping[str, str]) -> bool:
+    return "x-amz-target" in headers or "json" in headers.get("content-type", "")
+
+
+def foreign_caller(headers: Mapping[str, str]) -> str | None:
+    """Say why a request does not come from a program on this machine that means us; None when it does.
+
+    A browser tells on its pages: it sends an Origin with every fetch and form of another site, and since 2023 at the
+    latest Sec-Fetch-Site with whatever a page makes it load, images too (W3C: Fetch Metadata Request Headers); no SDK
+    sends either. A name that merely resolves to 127.0.0.1 is a web page's trick too ("DNS rebinding").
+
+    Args:
+        headers: a request's headers, by names in lower case.
     """
     if "origin" in headers:
-        return f"Origin {headers['origin']}: web pages may not call the local AWS."
+        return f"Origin {headers['origin']}: web pages may not call what runs on this machine."
+    site = headers.get("sec-fetch-site", "none")
+    if site not in OWN_SITES:
+        return f"Sec-Fetch-Site {site}: web pages may not call what runs on this machine."
     host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
     if host in {"127.0.0.1", "localhost"} or host.endswith(".localhost"):
         return None
-    return f"Host {host}: the local AWS answers to 127.0.0.1 and localhost only."
+    return f"Host {host}: what runs on this machine answers to 127.0.0.1 and localhost only."
+
+
+class ThisMachineOnly:
+    """The ASGI app around all others: refuses what a web page sends, whatever it asks for.
+
+    Whoever may call this server may run code on this machine (a Lambda function).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one request on, or refuse it."""
+        reason = foreign_caller(Headers(scope=scope)) if scope["type"] == "http" else None
+        if reason is None:
+            await self._app(scope, receive, send)
+            return
+        await aws_error(Headers(scope=scope), code="AccessDenied", message=reason, status=403)(scope, receive, send)
 
 
 class Gateway:
-    """The ASGI app of the front door.
+    """The ASGI app of the front door, for signed requests only.
+
+    The apps find in `scope` who signed, `aws_key` (an `AccessKey`), and services `aws_scope` (a `CredentialScope`).
 
     Args:
+        verifier: checks signatures.
         services: our own apps by signing name, e.g. `{"cloudformation": …}`.
-        pages: apps by path, for unsigned requests that are no AWS's.
-        others: the app for all other services and for unsigned requests.
+        pages: apps by path, for requests that are signed for `cohost.local.PAGES_SERVICE`.
+        others: the app for all other services and pages.
     """
 
-    def __init__(self, *, services: Mapping[str, ASGIApp], pages: Mapping[str, ASGIApp], others: ASGIApp) -> None:
+    def __init__(
+        self, *, verifier: Verifier, services: Mapping[str, ASGIApp], pages: Mapping[str, ASGIApp], others: ASGIApp
+    ) -> None:
+        self._verifier = verifier
         self._services = services
         self._pages = pages
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on; the answer has one Date and one Server header whatever the service wrote."""
-        headers = Headers(scope=scope)
-        refusal = foreign_caller(headers)
-        if refusal is not None:
-            await aws_error(headers, code="AccessDenied", message=refusal, status=403)(scope, receive, send)
+        send = single_headers(send)
+        try:
+            caller, receive = await self._verifier.verify(scope, receive)
+        except NotSignedRight as verdict:
+            await refusal(verdict, scope)(scope, receive, send)
             return
-        signed = credential_scope(headers, scope["query_string"])
-        scope["aws_scope"] = signed
-        known, name = (self._pages, scope["path"]) if signed is None else (self._services, signed.service)
-        app = known.get(name, self._others)
-        await app(scope, receive, single_headers(send))
+        scope["aws_key"] = caller.key
+        if caller.service == PAGES_SERVICE:
+            app = self._pages.get(scope["path"], self._others)
+        else:
+            scope["aws_scope"] = CredentialScope(caller.service, caller.region)
+            app = self._services.get(caller.service, self._others)
+        await app(scope, receive, send)
 
 
 def single_headers(send: Send) -> Send:

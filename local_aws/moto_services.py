@@ -11,16 +11,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import uuid
+from datetime import UTC
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qs, unquote
+from xml.sax.saxutils import escape
 
 from botocore.exceptions import BotoCoreError, ClientError
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from local_aws.gateway import aws_error
-from local_aws.settings import ACCOUNT_ID
+from local_aws.keys import AccessKey
+from local_aws.settings import ACCOUNT_ID, PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +74,34 @@ def warm_up(clients: Clients) -> None:
         clients.get("ssm").describe_parameters(MaxResults=1)
 
 
+def issued_key(key_id: str) -> AccessKey | None:
+    """The key of this id that IAM's CreateAccessKey or STS gave out; None where there is none, or it is switched off.
+
+    moto keeps them, so that a key goes with its user, with DeleteAccessKey and with a reset.
+    """
+    from moto.backends import get_backend  # noqa: PLC0415 - moto loads late
+
+    iam: Any = get_backend("iam")[ACCOUNT_ID][PARTITION]
+    kept = iam.access_keys.get(key_id)
+    if kept is None or kept.status != "Active":
+        return None
+    if kept.user_name is not None:
+        user = iam.users.get(kept.user_name)
+        arn = None if user is None else user.arn
+        return None if arn is None else AccessKey(key_id=key_id, secret=kept.secret_access_key, principal=arn)
+    sts: Any = get_backend("sts")[ACCOUNT_ID][PARTITION]
+    role = sts.get_assumed_role_from_access_key(key_id)
+    if role is None:
+        return None
+    return AccessKey(
+        key_id=key_id,
+        secret=role.secret_access_key,
+        principal=role.arn,
+        token=role.session_token,
+        expires=role.expiration.replace(tzinfo=UTC),
+    )
+
+
 def knows(service: str, region: str) -> bool:
     """Whether moto has a service of this signing name."""
     from moto.backends import get_service_from_url, list_of_moto_modules  # noqa: PLC0415 - moto loads late
@@ -97,7 +129,9 @@ class MotoServices:
         headers = Headers(scope=scope)
         body = await read_body(receive)
         signed: CredentialScope | None = scope.get("aws_scope")
-        refusal = self._refusal(headers, signed, body)
+        refusal = self._refusal(headers, signed)
+        if refusal is None and signed is not None and signed.service == "sts":
+            refusal = _sts(scope, headers, body)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -107,7 +141,7 @@ class MotoServices:
             return
         await self._moto(_with_length(scope, body), replay(body), send)
 
-    def _refusal(self, headers: Headers, signed: CredentialScope | None, body: bytes) -> Response | None:
+    def _refusal(self, headers: Headers, signed: CredentialScope | None) -> Response | None:
         if signed is None:
             return None
         if signed.service == "cloudtrail" and headers.get("x-amz-target", "").endswith(LOOKUP_EVENTS):
@@ -115,8 +149,6 @@ class MotoServices:
         if not self._is_known(signed):
             message = f"lmi-cohost's local AWS has no service '{signed.service}'; run this against a real account."
             return aws_error(headers, code="ServiceUnavailableInLocalAws", message=message)
-        if signed.service == "sts":
-            return _foreign_account(headers, body)
         return None
 
     def _is_known(self, signed: CredentialScope) -> bool:
@@ -159,15 +191,37 @@ def _policy_bucket(scope: Scope, signed: CredentialScope | None) -> str | None:
     return str(scope["path"]).strip("/")
 
 
-def _foreign_account(headers: Mapping[str, str], body: bytes) -> Response | None:
-    """AssumeRole into another account would open an empty second world in moto; say so instead."""
-    form = parse_qs(body.decode("latin-1"))
+def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | None:
+    """What of STS is not left to moto; None for the rest.
+
+    moto knows who signed only for keys that it gave out itself. AssumeRole into another account would open an empty
+    second world in it, and its GetSessionToken and GetFederationToken give out a key that all the world has read.
+    """
+    form = parse_qs(body.decode("latin-1") or scope["query_string"].decode("latin-1"))
+    action, key = form.get("Action", [""])[0], scope.get("aws_key")
+    if action == "GetCallerIdentity" and key is not None and key.user_id is not None:
+        return _caller_identity(key)
+    if action in {"GetSessionToken", "GetFederationToken"}:
+        message = f"Action {action} is not emulated; allowed: AssumeRole; fix: use the keys that you have, or a role's."
+        return aws_error(headers, code="ServiceUnavailableInLocalAws", message=message)
     arn = unquote(form.get("RoleArn", [""])[0])
     account = arn.split(":")[4] if arn.count(":") >= 5 else ACCOUNT_ID  # noqa: PLR2004 - arn:partition:iam::ACCOUNT:…
     if account == ACCOUNT_ID:
         return None
     message = f"RoleArn: {arn} is of account {account}; the local AWS has only {ACCOUNT_ID}: deploy to that account."
     return aws_error(headers, code="AccessDenied", message=message, status=403)
+
+
+def _caller_identity(key: AccessKey) -> Response:
+    """GetCallerIdentity's answer for a key that moto does not know."""
+    members = (("UserId", key.user_id), ("Account", ACCOUNT_ID), ("Arn", key.principal))
+    result = "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in members)
+    xml = (
+        '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetCallerIdentityResult>'
+        f"{result}</GetCallerIdentityResult><ResponseMetadata><RequestId>{uuid.uuid4()}</RequestId>"
+        "</ResponseMetadata></GetCallerIdentityResponse>"
+    )
+    return Response(xml, media_type="text/xml")
 
 
 async def read_body(receive: Receive) -> bytes:

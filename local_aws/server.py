@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 from cohost.errors import LocalError
+from cohost.local import subcommand
 from local_aws.cloudformation import CloudFormation
 from local_aws.cloudformation.responses import PATH as RESPONSE_PATH
 from local_aws.functions import Functions
-from local_aws.gateway import Gateway
-from local_aws.moto_services import MotoServices, moto_app, warm_up
+from local_aws.gateway import Gateway, ThisMachineOnly
+from local_aws.keys import AccessKeys, user_key
+from local_aws.moto_services import MotoServices, issued_key, moto_app, warm_up
 from local_aws.one_write import OneWriteProtocol
 from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.switches import PATH as FAULTS_PATH
@@ -33,6 +36,7 @@ from local_aws.scaling.history import History
 from local_aws.scaling.service import Scaling
 from local_aws.scheduler import Scheduler
 from local_aws.settings import ACCOUNT_ID, HOST, Clients, Settings
+from local_aws.signatures import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -67,6 +71,7 @@ class LocalAws:
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}"
         settings.state_dir.mkdir(parents=True, exist_ok=True)
+        keys = self.keys = AccessKeys(user_key(settings.state_dir), issued_key)
         clients = self._clients = Clients(lambda: self.url)
         moto = MotoServices(moto_app(managed_policies=settings.managed_policies))
         history = History(clock)
@@ -78,6 +83,7 @@ class LocalAws:
             region=settings.region,
             clock=clock,
             history=history,
+            keys=keys,
         )
         self.scaling = Scaling(
             endpoint_url=lambda: self.url,
@@ -86,7 +92,7 @@ class LocalAws:
             clock=clock,
             history=history,
         )
-        self.functions = Functions(others=moto, clients=clients, folder=settings.state_dir / "functions")
+        self.functions = Functions(others=moto, clients=clients, keys=keys, folder=settings.state_dir / "functions")
         self.cloudformation = CloudFormation(clients=clients)
         self.scheduler = Scheduler(others=moto, clients=clients, now=clock.now)
         self._server = _AnnouncingServer(self._config(self._app(moto)), self._announce)
@@ -103,12 +109,15 @@ class LocalAws:
         }
         pages = dict.fromkeys((INTROSPECTION_PATH, FAULTS_PATH), self.sagemaker.asgi)
         pages[CLOCK_PATH] = self.scaling.asgi
+        verifier = Verifier(self.keys, subcommand("env", self.settings.state_dir))
         return Starlette(
             routes=[
+                # The two that take no signature: one tells who is here, the other's address is a secret itself.
                 Route("/_cohost/health", self._health),
                 Route(f"{RESPONSE_PATH}/{{token}}", self.cloudformation.responses.receive, methods=["PUT"]),
-                Mount("/", Gateway(services=services, pages=pages, others=moto)),
+                Mount("/", Gateway(verifier=verifier, services=services, pages=pages, others=moto)),
             ],
+            middleware=[Middleware(ThisMachineOnly)],
             lifespan=self._lifespan,
         )
 
@@ -117,6 +126,7 @@ class LocalAws:
         return uvicorn.Config(
             app,
             http=OneWriteProtocol,
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="on",
@@ -128,15 +138,13 @@ class LocalAws:
         )
 
     async def _health(self, request: Request) -> JSONResponse:  # noqa: ARG002 - starlette's signature
-        settings = self.settings
+        # For everybody on this machine, so nothing of the user's: no folder, no catalog.
         return JSONResponse(
             {
                 "status": "ok",
                 "emulation": NAME,
-                "url": self.url,
                 "account": ACCOUNT_ID,
-                "region": settings.region,
-                "catalog": None if settings.catalog is None else str(settings.catalog),
+                "region": self.settings.region,
                 "pid": os.getpid(),
             }
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import secrets
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOST: Final = "127.0.0.1"
-# moto's account for every access key that it does not know; all state lies in this one account.
+# moto's account for every access key that it has not made itself; all state lies in this one account.
 ACCOUNT_ID: Final = "123456789012"
 DEFAULT_REGION: Final = "us-east-1"
 PARTITION: Final = "aws"
-# Nobody checks these: the emulation has one account and no secrets.
-ACCESS_KEY: Final = "test"
-SECRET_KEY: Final = "test"  # noqa: S105 - a placeholder, as the name above says
+# The key of the emulation's own calls, made anew in every process and written nowhere.
+ACCESS_KEY: Final = f"AKIA{secrets.token_hex(8).upper()}"
+SECRET_KEY: Final = secrets.token_urlsafe(30)
 # A call on this machine that takes longer than the longest Lambda (15 minutes) will not come back.
 READ_TIMEOUT_SECONDS: Final = 960
 _BUILDING: Final = threading.Lock()

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from cohost import console, local
 from cohost.commands.options import OFFLINE_CATALOG, CatalogOption, JsonOption, StateOption, load_with_warnings
+from cohost.errors import LocalError
 
 
 class Engine(StrEnum):
@@ -59,13 +60,34 @@ def up(
     load_with_warnings(catalog)
     with console.err.status("Starting the AWS on this machine"):
         server = local.start(port=port, state=state, catalog=catalog, hub=hub or [])
-    environment = server.environment(catalog)
+    _print_environment(server, as_json=as_json)
+    end = local.subcommand("down", state)
+    console.err.print(Text(f"Running at {server.url} until `{end}`; everything in it is gone then."), soft_wrap=True)
+
+
+@local_app.command()
+def env(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False) -> None:
+    """Print the environment of one that runs, for another shell or one that holds old keys.
+
+    Example: eval "$(cohost local env)"
+    """
+    server = local.find(state)
+    if server is None:
+        msg = (
+            f"state {str(state)!r}: no server runs there; allowed: the folder of one that runs; fix: start one with "
+            f"`{local.subcommand('up', state)}`, or name its folder with --state"
+        )
+        raise LocalError(msg)
+    _print_environment(server, as_json=as_json)
+
+
+def _print_environment(server: local.LocalServer, *, as_json: bool) -> None:
+    environment = server.environment(server.catalog)
     if as_json:
         console.print_json({"url": server.url, "pid": server.pid, "environment": environment})
-    else:
-        for name, value in environment.items():
-            console.out.print(Text(f"export {name}={shlex.quote(value)}"), soft_wrap=True)
-    console.err.print(f"Running at {server.url} until `cohost local down`; everything in it is gone then.")
+        return
+    for name, value in environment.items():
+        console.out.print(Text(f"export {name}={shlex.quote(value)}"), soft_wrap=True)
 
 
 @local_app.command()

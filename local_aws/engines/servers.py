@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
 from cohost import local
 from cohost.routing import ARCHIVE_SUFFIX
 from local_aws.engines.engine import EngineError
@@ -28,7 +26,7 @@ def servers_of(state: Path) -> list[Server]:
     engine = recorded_server(state)
     servers = [engine] if engine is not None else []
     if (aws := local.find(state)) is not None:
-        servers += _instances(httpx.get(f"{aws.url}{INTROSPECTION_PATH}", timeout=10, trust_env=False).json())
+        servers += _instances(aws.ask(INTROSPECTION_PATH))
     if not servers:
         msg = (
             f"state {str(state)!r}: no server runs there; allowed: an engine or an endpoint; fix: start one with "

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from local_aws.functions.runner import InvocationResult
+    from local_aws.keys import AccessKeys
     from local_aws.settings import Clients
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -48,12 +49,14 @@ class Functions:
     Args:
         others: the app that has the rest of the API, and the functions' configuration.
         clients: boto3 clients of the front door.
+        keys: gives each function the key of its role.
         folder: where code is unpacked.
     """
 
-    def __init__(self, *, others: ASGIApp, clients: Clients, folder: Path) -> None:
+    def __init__(self, *, others: ASGIApp, clients: Clients, keys: AccessKeys, folder: Path) -> None:
         self._others = others
         self._clients = clients
+        self._keys = keys
         self._code = CodeStore(folder, clients)
         self._logging: dict[tuple[str, str], dict[str, Any]] = {}
         self._invoker: Invoker | None = None
@@ -163,6 +166,8 @@ class Functions:
         return FunctionSpec(
             name=name,
             arn=configuration["FunctionArn"],
+            # Lambda names the session after the function.
+            key=self._keys.for_role(configuration["Role"], name),
             region=region,
             handler=configuration["Handler"],
             timeout_seconds=int(configuration["Timeout"]),

@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from local_aws.settings import ACCESS_KEY, SECRET_KEY
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from local_aws.keys import AccessKey
 
 BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.py")
 # What of the server's own environment a handler may see; the rest would leak this machine's set-up into it.
@@ -32,10 +32,11 @@ EXIT_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionSpec:
-    """What of a function's configuration an invocation needs."""
+    """What of a function's configuration an invocation needs; `key` is its role's."""
 
     name: str
     arn: str
+    key: AccessKey
     region: str
     handler: str
     timeout_seconds: int
@@ -141,8 +142,7 @@ class Invoker:
             "TZ": ":UTC",
             "AWS_ENDPOINT_URL": self._endpoint_url,
             **spec.environment,
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            **spec.key.environment(),
             "AWS_REGION": spec.region,
             "AWS_DEFAULT_REGION": spec.region,
             "AWS_EXECUTION_ENV": f"AWS_Lambda_python{sys.version_info.major}.{sys.version_info.minor}",

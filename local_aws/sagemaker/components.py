@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.account import Account
     from local_aws.sagemaker.component import ComponentDeployments
     from local_aws.sagemaker.front import Front
+    from local_aws.sagemaker.plan import VariantPlan
     from local_aws.sagemaker.records import Records
 
 
@@ -56,7 +57,7 @@ class InferenceComponents:
             tags=tags_of(request),
             endpoint=endpoint,
             variant_name=variant.plan.name,
-            plan=await self._plan(name, specification, variant.plan.instance_type),
+            plan=await self._plan(name, specification, variant.plan),
             desired_copies=copies,
         )
         self._deployments.create(component)
@@ -71,7 +72,7 @@ class InferenceComponents:
             self._deployments.scale(component, copies)
         else:
             specification = _merged(component.definition, _specification(request))
-            plan = await self._plan(component.name, specification, component.variant.plan.instance_type)
+            plan = await self._plan(component.name, specification, component.variant.plan)
             component.deployment = request.get("DeploymentConfig")
             self._deployments.update(component, specification, plan, copies)
         return {"InferenceComponentArn": component.arn}
@@ -121,10 +122,12 @@ class InferenceComponents:
             )
         return component
 
-    async def _plan(self, name: str, specification: dict[str, Any], instance_type: str) -> ComponentPlan:
-        check_specification(specification, instance_type)
+    async def _plan(self, name: str, specification: dict[str, Any], variant: VariantPlan) -> ComponentPlan:
+        check_specification(specification, variant.instance_type)
+        role = variant.role
         if (model_name := specification.get("ModelName")) is not None:
-            container = container_of(self._models.get(model_name).definition)
+            model = self._models.get(model_name).definition
+            container, role = container_of(model), model.get("ExecutionRoleArn", role)
         else:
             container = _as_container(specification["Container"])
             check_container(container, account_id=self._account.account_id, region=self._account.region)
@@ -135,6 +138,7 @@ class InferenceComponents:
             name=name,
             container=container_plan(
                 container,
+                role=role,
                 memory_mb=None,
                 startup_timeout_s=startup.get("ContainerStartupHealthCheckTimeoutInSeconds"),
             ),

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from botocore.config import Config
 
-from local_aws.settings import ACCESS_KEY, SECRET_KEY, make_client
+from local_aws.keys import AccessKeys
+from local_aws.settings import make_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,9 @@ T = TypeVar("T")
 _THREADS = 16
 _ENDPOINT_TIMEOUTS_S = 10
 
+# SageMaker names the session of an execution role so (CloudTrail's records of it).
+_SESSION = "SageMaker"
+
 MARK = "lmi-cohost-part"
 """In the User-Agent of the emulation's own parts."""
 
@@ -39,9 +43,10 @@ class Front:
     process, and calls waiting for answers would then keep the answers from being made.
     """
 
-    def __init__(self, endpoint_url: Callable[[], str], region: str) -> None:
+    def __init__(self, endpoint_url: Callable[[], str], region: str, keys: AccessKeys | None = None) -> None:
         self._endpoint_url = endpoint_url
         self._region = region
+        self._keys = AccessKeys() if keys is None else keys
         self._clients: dict[str, Any] = {}
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sagemaker-aws")
 
@@ -83,12 +88,16 @@ class Front:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
-    def container_environment(self) -> dict[str, str]:
-        """What lets a container call the other services, as its execution role does inside SageMaker."""
+    def container_environment(self, role: str | None) -> dict[str, str]:
+        """What lets a container call the other services, as its execution role does inside SageMaker.
+
+        Args:
+            role: the execution role's ARN; None where there is none, and the container gets nobody's keys.
+        """
+        none = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": ""}
         return {
             "AWS_ENDPOINT_URL": self._endpoint_url(),
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            **(none if role is None else self._keys.for_role(role, _SESSION).environment()),
             "AWS_REGION": self._region,
             "AWS_DEFAULT_REGION": self._region,
             "AWS_EC2_METADATA_DISABLED": "true",

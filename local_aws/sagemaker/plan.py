@@ -27,10 +27,11 @@ class ContainerPlan:
 
     `model_data` is the prefix of a multi-model container or the archive of another; None for a container without.
     `cache_models` is False where the model's MultiModelConfig turns caching off. `memory_mb` is what its models may
-    take in MiB, None where the instance type is not known.
+    take in MiB, None where the instance type is not known. `role` is the ARN of the execution role, None without one.
     """
 
     image: str
+    role: str | None
     multi_model: bool
     model_data: S3Location | None
     cache_models: bool
@@ -52,7 +53,7 @@ class VariantPlan:
     """One production variant.
 
     `container` runs on each of its instances; None for a variant made of inference components. `scaling` is None where
-    the count is fixed.
+    the count is fixed. `role` is the execution role of the endpoint configuration, which such variants need.
     """
 
     name: str
@@ -61,6 +62,7 @@ class VariantPlan:
     weight: float
     container: ContainerPlan | None
     scaling: ManagedScaling | None
+    role: str | None
 
 
 def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan, ...]:
@@ -69,11 +71,12 @@ def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan
     Raises:
         ValidationException: a model that the configuration names is gone.
     """
-    return tuple(_variant(variant, models) for variant in config.definition["ProductionVariants"])
+    role = config.definition.get("ExecutionRoleArn")
+    return tuple(_variant(variant, role, models) for variant in config.definition["ProductionVariants"])
 
 
 def container_plan(
-    definition: Mapping[str, Any], *, memory_mb: int | None, startup_timeout_s: float | None
+    definition: Mapping[str, Any], *, role: str | None, memory_mb: int | None, startup_timeout_s: float | None
 ) -> ContainerPlan:
     """The plan of a container, from its definition as CreateModel has it."""
     multi_model = definition.get("Mode") == MULTI_MODEL
@@ -84,6 +87,7 @@ def container_plan(
         environment["SAGEMAKER_MULTI_MODEL"] = "true"
     return ContainerPlan(
         image=definition["Image"],
+        role=role,
         multi_model=multi_model,
         model_data=None if url is None else S3Location.parse(url),
         cache_models=(definition.get("MultiModelConfig") or {}).get("ModelCacheSetting") != "Disabled",
@@ -104,7 +108,7 @@ def model_memory_mb(instance_type: str, gpus: int | None = None) -> int | None:
     return min(instance.memory_mib, gpu) if gpu else instance.memory_mib
 
 
-def _variant(variant: dict[str, Any], models: Collection[Resource]) -> VariantPlan:
+def _variant(variant: dict[str, Any], role: str | None, models: Collection[Resource]) -> VariantPlan:
     return VariantPlan(
         name=variant["VariantName"],
         instance_type=variant["InstanceType"],
@@ -112,12 +116,15 @@ def _variant(variant: dict[str, Any], models: Collection[Resource]) -> VariantPl
         weight=variant["InitialVariantWeight"],
         container=None if variant.get("ModelName") is None else _container(variant, models),
         scaling=_scaling(variant),
+        role=role,
     )
 
 
 def _container(variant: dict[str, Any], models: Collection[Resource]) -> ContainerPlan:
+    model = models.get(variant["ModelName"]).definition
     return container_plan(
-        container_of(models.get(variant["ModelName"]).definition),
+        container_of(model),
+        role=model.get("ExecutionRoleArn"),
         memory_mb=model_memory_mb(variant["InstanceType"]),
         startup_timeout_s=variant.get("ContainerStartupHealthCheckTimeoutInSeconds"),
     )

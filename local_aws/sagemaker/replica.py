@@ -201,7 +201,7 @@ class Replica:
             multi_model=plan.multi_model,
             hub_roots=host.hub_roots,
             log_file=self.log_file,
-            environment={**host.front.container_environment(), **plan.environment},
+            environment={**host.front.container_environment(plan.role), **plan.environment},
             memory_mb=plan.memory_mb,
             start_timeout_s=plan.startup_timeout_s,
         )

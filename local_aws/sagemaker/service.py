@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
+    from local_aws.keys import AccessKeys
     from local_aws.sagemaker.container import StartContainer
     from local_aws.scaling.history import History
 
@@ -68,6 +69,7 @@ class SageMaker:
         start_container: starts a server container; None stands for the LMI container of local_aws.lmi.
         clock: what idle times and the intervals of metrics go by; None stands for the machine's.
         history: takes in the metrics' values for alarms.
+        keys: gives each container the key of its execution role; None stands for keys that no front door knows.
     """
 
     asgi: ASGIApp
@@ -84,11 +86,12 @@ class SageMaker:
         start_container: StartContainer | None = None,
         clock: Clock | None = None,
         history: History | None = None,
+        keys: AccessKeys | None = None,
     ) -> None:
         self._account = Account(account_id=account_id, region=region)
         self._records = Records.empty(self._account.arn_prefix)
         settings = Settings() if settings is None else settings
-        front = Front(endpoint_url, region)
+        front = Front(endpoint_url, region, keys)
         self._host = Host(
             front=front,
             http=_container_client(),

@@ -138,11 +138,8 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     make = functools.partial(SageMaker, settings=limits, start_container=FakeFactory())
     with running(tmp_path_factory.mktemp("state"), make) as door, pytest.MonkeyPatch.context() as patch:
         patch.delenv("AWS_PROFILE", raising=False)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "test")
-        for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
-            patch.setenv(name, "us-east-1")
-        patch.setenv("AWS_ENDPOINT_URL", door.server.url)
+        for name, value in door.environment().items():
+            patch.setenv(name, value)
         yield World()
 
 

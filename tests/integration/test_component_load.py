@@ -37,10 +37,7 @@ def started(aws: Aws, out: Path, *options: str) -> Iterator[subprocess.Popen[str
     """Locust as a user starts it, on both models of the component; it ends with the test."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("COHOST_", "AWS_"))},
-        "AWS_ENDPOINT_URL": aws.runtime.meta.endpoint_url,
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_DEFAULT_REGION": "us-east-1",
+        **aws.door.environment(),
     }
     command = [sys.executable, "-m", "locust", "-f", str(ROOT / "load_tests" / "encoders.py"), "--headless", "-u", "2"]
     command += ["--endpoint", "e", "--inference-component", "all-models", "--models", ",".join(MODELS)]

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from botocore.exceptions import ClientError
 from cloud_fixtures.running import FrontDoor, running, wait_for
+from signing import signed_headers
 
 from cohost.errors import LocalError
 from local_aws.server import LocalAws
@@ -91,18 +92,10 @@ def test_upload_in_signed_chunks_comes_back_without_its_frame(door: FrontDoor) -
     """`aws-chunked` bodies carry signatures between the bytes; they must not end up in the object."""
     door.client("s3").create_bucket(Bucket="chunks")
     frame = b"5;chunk-signature=" + b"0" * 64 + b"\r\nhello\r\n0;chunk-signature=" + b"0" * 64 + b"\r\n\r\n"
-    scope = "Credential=a/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-    status, _, _ = raw(
-        door, "PUT", f"{door.server.url}/chunks/key", iter([frame[:20], frame[20:]]),
-        **{
-            "Authorization": f"AWS4-HMAC-SHA256 {scope}",
-            "X-Amz-Content-Sha256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
-            "X-Amz-Decoded-Content-Length": "5",
-            "Content-Encoding": "aws-chunked",
-            "Transfer-Encoding": "chunked",
-        },
-    )  # fmt: skip
-    assert status == 200
+    url, own = f"{door.server.url}/chunks/key", {"X-Amz-Decoded-Content-Length": "5", "Content-Encoding": "aws-chunked"}
+    headers = signed_headers(door.key, "PUT", url, "s3", headers=own, declared="STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
+    chunks = iter([frame[:20], frame[20:]])
+    assert raw(door, "PUT", url, chunks, **headers, **{"Transfer-Encoding": "chunked"})[0] == 200
     assert door.client("s3").get_object(Bucket="chunks", Key="key")["Body"].read() == b"hello"
 
 

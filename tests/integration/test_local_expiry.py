@@ -211,12 +211,7 @@ def expire(*arguments: str) -> dict[str, Any]:
 def caller(door: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment of somebody who works with the front door."""
     monkeypatch.setattr("cohost.expiry.POLL_SECONDS", 0.05)
-    for name, value in {
-        "AWS_ENDPOINT_URL": door.server.url,
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
+    for name, value in door.environment().items():
         monkeypatch.setenv(name, value)
 
 

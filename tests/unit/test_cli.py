@@ -18,7 +18,7 @@ from cohost.artifacts.archive import pack
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
 from cohost.catalog import Endpoint, GpuSettings, ModelEntry, Storage
-from cohost.errors import CatalogError, InvocationError
+from cohost.errors import CatalogError, InvocationError, LocalError
 from cohost.sections.handlers import BatchedSettings
 
 if TYPE_CHECKING:
@@ -160,12 +160,33 @@ def test_down_without_a_server_is_no_fault(tmp_path: Path) -> None:
 def test_up_prints_what_a_shell_can_evaluate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Only export lines go to stdout, so that `eval "$(cohost local up)"` works."""
     server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path)
+    (tmp_path / local.KEY_FILE).write_text('{"key_id": "AKIA1", "secret": "s"}')
     monkeypatch.setattr(local, "start", lambda **_: server)
 
-    result = run("local", "up", "--catalog", ENCODERS)
+    result = run("local", "up", "--catalog", ENCODERS, "--state", str(tmp_path))
 
     assert re.fullmatch(r"(export [A-Z_0-9]+=\S+\n)+", result.stdout)
     assert "export AWS_ENDPOINT_URL=http://127.0.0.1:4599" in result.stdout
+    assert "export AWS_SECRET_ACCESS_KEY=s\n" in result.stdout
+    assert f"until `cohost local down --state {tmp_path}`" in result.stderr
+
+
+def test_env_prints_the_same_lines_for_a_server_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another shell, or one with old keys, gets what `up` printed; without a server it hears how to start one."""
+    server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path, catalog=Path(ENCODERS))
+    (tmp_path / local.KEY_FILE).write_text('{"key_id": "AKIA1", "secret": "s"}')
+    monkeypatch.setattr(local, "start", lambda **_: server)
+    monkeypatch.setattr(local, "find", lambda state: server if state == tmp_path else None)
+    up = run("local", "up", "--catalog", ENCODERS, "--state", str(tmp_path))
+
+    assert run("local", "env", "--state", str(tmp_path)).stdout == up.stdout
+    assert json.loads(run("local", "env", "--state", str(tmp_path), "--json").stdout) == {
+        "url": server.url,
+        "pid": 1,
+        "environment": server.environment(Path(ENCODERS)),
+    }
+    with pytest.raises(LocalError, match=r"no server runs there; .* `cohost local up --state"):
+        run("local", "env", "--state", str(tmp_path / "other"))
 
 
 def test_fault_is_one_line_and_exit_code_1() -> None:

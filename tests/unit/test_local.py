@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,6 @@ from cohost.errors import LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -72,10 +72,31 @@ def test_another_process_on_the_port_is_never_killed(taken_port: int, tmp_path: 
 def test_environment_leads_every_tool_to_the_server(tmp_path: Path) -> None:
     """What is exported is enough for cdk, aws and boto3, and leads nowhere else."""
     server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path)
+    (tmp_path / local.KEY_FILE).write_text('{"key_id": "AKIA1", "secret": "s"}')
 
     environment = server.environment(tmp_path / "c.yaml")
 
     assert environment["AWS_ENDPOINT_URL"] == "http://127.0.0.1:4599"
+    assert (environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]) == ("AKIA1", "s")
+    assert environment["AWS_SESSION_TOKEN"] == ""
     assert environment["AWS_EC2_METADATA_DISABLED"] == "true"
     assert environment["COHOST_CATALOG"] == str(tmp_path / "c.yaml")
     assert "COHOST_CATALOG" not in server.environment()
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}", "[]"])
+def test_a_folder_without_a_key_is_told_with_the_way_to_one(text: str | None, tmp_path: Path) -> None:
+    """Whoever asks for the environment of a folder that no server has made its own hears what makes the key."""
+    if text is not None:
+        (tmp_path / local.KEY_FILE).write_text(text)
+
+    with pytest.raises(LocalError, match=rf"no access key .* fix: start one with `cohost local up --state {tmp_path}`"):
+        local.read_key(tmp_path)
+
+
+def test_a_command_names_the_folder_unless_it_is_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user is told to type works for the folder that it is said of, whatever is in its name."""
+    monkeypatch.chdir(tmp_path)
+
+    assert local.subcommand("down", Path(".cohost").resolve()) == "cohost local down"
+    assert local.subcommand("down", Path("a b")) == "cohost local down --state 'a b'"

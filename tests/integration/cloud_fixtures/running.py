@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import boto3
-import httpx
 import psutil
 import waits
 from botocore.config import Config
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cohost import local
 from local_aws.server import LocalAws
 from local_aws.settings import Settings
 
@@ -91,14 +92,36 @@ class FrontDoor:
     def _client(self, service: str, **config: Any) -> Any:
         """A boto3 client of the front door that calls once."""
         given = Config(**{"retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **config})
-        return session().client(service, endpoint_url=self.server.url, config=given)
+        key = self.key
+        return session().client(
+            service,
+            endpoint_url=self.server.url,
+            aws_access_key_id=key["key_id"],
+            aws_secret_access_key=key["secret"],
+            config=given,
+        )
+
+    @property
+    def key(self) -> dict[str, str]:
+        """The user's access key: `key_id` and `secret`."""
+        return local.read_key(self.server.settings.state_dir)
+
+    def environment(self) -> dict[str, str]:
+        """What leads a program to this front door, with the user's keys."""
+        return self._local().environment()
 
     def page(self, path: str, **put: float) -> Any:
         """What one of the pages of our own answers; with values, they are put there first."""
-        with httpx.Client(base_url=self.server.url, trust_env=False, timeout=LIMIT_S) as http:
-            if put:
-                http.put(path, json=put).raise_for_status()
-            return http.get(path).json()
+        if put:
+            self._local().ask(path, put)
+        return self._local().ask(path)
+
+    def reset(self) -> None:
+        """Have moto forget everything: its state is the process's, so a server of an earlier test has left its own."""
+        self._local().ask("/moto-api/reset", method="POST")
+
+    def _local(self) -> local.LocalServer:
+        return local.LocalServer(url=self.server.url, pid=os.getpid(), state=self.server.settings.state_dir)
 
     def set_speed(self, speed: float) -> None:
         """Let the clock run so much faster from now on."""
@@ -133,7 +156,7 @@ class FrontDoor:
 @cache
 def session() -> Any:
     """One session for all tests: it keeps the services' models, which take long to read."""
-    return boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="us-east-1")
+    return boto3.Session(region_name="us-east-1")
 
 
 @contextlib.contextmanager
@@ -159,9 +182,9 @@ def running(
     thread.start()
     try:
         assert ready.wait(LIMIT_S)
-        # moto's state belongs to the process, so a server of an earlier test has left its own.
-        httpx.post(f"{server.url}/moto-api/reset", trust_env=False, timeout=LIMIT_S).raise_for_status()
-        yield FrontDoor(server)
+        door = FrontDoor(server)
+        door.reset()
+        yield door
     finally:
         server.stop()
         thread.join(LIMIT_S)

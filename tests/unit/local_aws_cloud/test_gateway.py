@@ -1,4 +1,4 @@
-"""The front door: reading signatures, errors in AWS's forms, clean headers."""
+"""The front door: who may call, errors in AWS's forms, clean headers."""
 
 from __future__ import annotations
 
@@ -7,37 +7,18 @@ import json
 from typing import Any
 
 import pytest
+from signing import signed_headers
 from starlette.responses import PlainTextResponse
 
-from local_aws.gateway import CredentialScope, Gateway, aws_error, credential_scope, foreign_caller
+from cohost.local import PAGES_SERVICE
+from local_aws.gateway import CredentialScope, Gateway, ThisMachineOnly, aws_error, foreign_caller, refusal
+from local_aws.keys import AccessKey, AccessKeys
+from local_aws.signatures import MISMATCH, MISSING, UNKNOWN_KEY, NotSignedRight, Verifier
 
-HEADER = "AWS4-HMAC-SHA256 Credential=KEY/20260101/eu-west-1/s3/aws4_request, SignedHeaders=host, Signature=abc"
-
-
-@pytest.mark.parametrize(
-    ("headers", "query", "expected"),
-    [
-        ({"authorization": HEADER}, b"", CredentialScope("s3", "eu-west-1")),
-        (
-            {},
-            b"X-Amz-Credential=KEY%2F20260101%2Fus-east-1%2Flambda%2Faws4_request",
-            CredentialScope("lambda", "us-east-1"),
-        ),
-        (
-            {"authorization": "AWS4-ECDSA-P256-SHA256 Credential=KEY/20260101/s3/aws4_request, Signature=a"},
-            b"",
-            CredentialScope("s3", None),
-        ),
-        ({}, b"x=1", None),
-        ({"authorization": "Basic abc"}, b"", None),
-        ({"authorization": "AWS4-HMAC-SHA256 Credential=broken"}, b"", None),
-    ],
-)
-def test_service_comes_from_the_signature(
-    headers: dict[str, str], query: bytes, expected: CredentialScope | None
-) -> None:
-    """Header, presigned query and V4a are read; an unsigned or broken signature names no service."""
-    assert credential_scope(headers, query) == expected
+USER = AccessKey(key_id="AKIA0000000000000001", secret="s", principal="arn:user")
+HOST = "127.0.0.1:4566"
+JSON = {"content-type": "application/json"}
+FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 
 
 def test_error_speaks_the_callers_protocol() -> None:
@@ -48,7 +29,22 @@ def test_error_speaks_the_callers_protocol() -> None:
     assert b"<Code>Nope</Code><Message>no &lt;service&gt;</Message>" in bytes(as_xml.body)
 
 
-def call(app: Any, headers: list[tuple[bytes, bytes]]) -> list[dict[str, Any]]:
+def scope_of(path: str = "/", query: bytes = b"", headers: dict[str, str] | None = None, method: str = "GET") -> Any:
+    """A request as an ASGI server hands it on."""
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query,
+        "headers": [
+            (b"host", HOST.encode()),
+            *((name.lower().encode(), value.encode()) for name, value in (headers or {}).items()),
+        ],
+    }
+
+
+def call(app: Any, scope: Any) -> list[dict[str, Any]]:
     """The messages that an app sends for one request."""
     sent: list[dict[str, Any]] = []
 
@@ -58,39 +54,84 @@ def call(app: Any, headers: list[tuple[bytes, bytes]]) -> list[dict[str, Any]]:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/",
-        "query_string": b"",
-        "headers": [(b"host", b"127.0.0.1:4566"), *headers],
-    }
     asyncio.run(app(scope, receive, send))
     return sent
 
 
-def test_request_goes_to_its_service_and_everything_else_to_the_others() -> None:
-    """A signed request reaches the app of its service; other services and unsigned requests share one."""
-    gateway = Gateway(services={"s3": PlainTextResponse("ours")}, pages={}, others=PlainTextResponse("others"))
-    assert call(gateway, [(b"authorization", HEADER.encode())])[1]["body"] == b"ours"
-    assert call(gateway, [])[1]["body"] == b"others"
-    assert call(gateway, [(b"authorization", HEADER.replace("/s3/", "/iam/").encode())])[1]["body"] == b"others"
+def gateway(**apps: Any) -> Gateway:
+    """A front door that knows one key."""
+    parts = {"services": {}, "pages": {}, "others": PlainTextResponse("others"), **apps}
+    return Gateway(verifier=Verifier(AccessKeys(USER), "cohost local env"), **parts)
 
 
-def test_page_is_reached_by_its_path_without_a_signature() -> None:
-    """What the emulation tells of itself needs no credentials, and a signed request is never taken for it."""
-    gateway = Gateway(services={}, pages={"/": PlainTextResponse("page")}, others=PlainTextResponse("others"))
-    assert call(gateway, [])[1]["body"] == b"page"
-    assert call(gateway, [(b"authorization", HEADER.encode())])[1]["body"] == b"others"
+def signed(service: str, path: str = "/") -> Any:
+    """A request with the key's signature."""
+    key = {"key_id": USER.key_id, "secret": USER.secret}
+    return scope_of(path, headers=signed_headers(key, "GET", f"http://{HOST}{path}", service))
+
+
+def test_request_goes_to_the_service_that_it_is_signed_for() -> None:
+    """A service of our own gets its requests, and all others share one app; each is told who signed."""
+    door, ours, other = gateway(services={"s3": PlainTextResponse("ours")}), signed("s3"), signed("iam")
+    assert call(door, ours)[1]["body"] == b"ours"
+    assert call(door, other)[1]["body"] == b"others"
+    assert ours["aws_scope"] == CredentialScope("s3", "us-east-1")
+    assert other["aws_key"].principal == "arn:user"
+
+
+def test_page_is_reached_by_its_path_and_a_signature_for_pages() -> None:
+    """What the emulation tells of itself needs keys as well, and no service is taken for it."""
+    door = gateway(pages={"/page": PlainTextResponse("page")})
+    assert call(door, signed(PAGES_SERVICE, "/page"))[1]["body"] == b"page"
+    assert call(door, signed(PAGES_SERVICE, "/moto-api/reset"))[1]["body"] == b"others"
+    assert call(door, signed("s3", "/page"))[1]["body"] == b"others"
+    assert call(door, scope_of("/page"))[0]["status"] == 403
+
+
+def test_unsigned_request_reaches_no_service() -> None:
+    """Whoever may call may run code here, so a request without a signature ends at the door, whatever its path."""
+    door = gateway(services={"s3": PlainTextResponse("asked")}, others=PlainTextResponse("asked"))
+    for path in ("/", "/bucket/key", "/_cohost/endpoints", "/moto-api/reset"):
+        sent = call(door, scope_of(path, b"Action=CreateStack"))
+        assert sent[0]["status"] == 403
+        assert b"asked" not in sent[1]["body"]
+
+
+@pytest.mark.parametrize(
+    ("service", "headers", "query", "form"),
+    [
+        ("s3", JSON, b"", b"<Error><Code>InvalidAccessKeyId</Code>"),
+        ("s3", {}, b"list-type=2", b"<Error><Code>InvalidAccessKeyId</Code>"),
+        ("sts", FORM, b"", b"<ErrorResponse><Error><Type>Sender</Type><Code>InvalidClientTokenId</Code>"),
+        ("sts", {}, b"Action=GetCallerIdentity", b"<Type>Sender</Type><Code>InvalidClientTokenId</Code>"),
+        ("sagemaker", JSON, b"", b'"__type": "UnrecognizedClientException"'),
+        ("logs", {"x-amz-target": "Logs.X"}, b"", b'"__type": "UnrecognizedClientException"'),
+        ("lambda", {}, b"", b'"message": "none"'),
+    ],
+)
+def test_refusal_has_the_form_and_code_of_its_service(
+    service: str, headers: dict[str, str], query: bytes, form: bytes
+) -> None:
+    """Each SDK reads it as the error that AWS would have answered."""
+    answer = refusal(NotSignedRight(UNKNOWN_KEY, "none", service), scope_of(query=query, headers=headers))
+    assert (answer.status_code, form in bytes(answer.body)) == (403, True)
+
+
+def test_refusal_names_its_code_in_the_header_that_rest_clients_read() -> None:
+    """Lambda's SDK takes the code from there, since its GET says nothing of JSON."""
+    answer = refusal(NotSignedRight(MISMATCH, "none", "lambda"), scope_of())
+    assert answer.headers["x-amzn-errortype"] == "InvalidSignatureException"
+    assert b"AccessDenied" in bytes(refusal(NotSignedRight(MISSING, "none"), scope_of()).body)
 
 
 def test_answer_has_one_date_and_one_server_header() -> None:
     """Doubled Date headers end the cdk CLI with "Invalid time value", so whatever a service wrote becomes one."""
     answer = PlainTextResponse("x", headers={"Date": "yesterday", "Server": "Werkzeug"})
     answer.raw_headers.append((b"date", b"tomorrow"))
-    names = [name.lower() for name, _ in call(Gateway(services={}, pages={}, others=answer), [])[0]["headers"]]
-    assert names.count(b"date") == 1
-    assert names.count(b"server") == 1
+    for scope in (signed("iam"), scope_of()):
+        names = [name.lower() for name, _ in call(gateway(others=answer), scope)[0]["headers"]]
+        assert names.count(b"date") == 1
+        assert names.count(b"server") == 1
 
 
 @pytest.mark.parametrize(
@@ -99,20 +140,27 @@ def test_answer_has_one_date_and_one_server_header() -> None:
         ({"host": "127.0.0.1:4566"}, True),
         ({"host": "localhost"}, True),
         ({"host": "bucket.localhost:4566"}, True),
+        ({"host": "127.0.0.1:4566", "sec-fetch-site": "none"}, True),
+        ({"host": "127.0.0.1:4566", "sec-fetch-site": "same-origin"}, True),
         ({"host": "evil.example:4566"}, False),
         ({"host": "127.0.0.1.evil.example"}, False),
+        ({"host": "evil.example:4566", "sec-fetch-site": "same-origin"}, False),
+        ({}, False),
         ({"host": "127.0.0.1:4566", "origin": "https://evil.example"}, False),
+        ({"host": "127.0.0.1:4566", "origin": "null"}, False),
+        ({"host": "127.0.0.1:4566", "sec-fetch-site": "cross-site"}, False),
+        ({"host": "127.0.0.1:4566", "sec-fetch-site": "same-site"}, False),
+        ({"host": "127.0.0.1:4566", "sec-fetch-site": ""}, False),
     ],
 )
 def test_web_pages_are_no_callers(headers: dict[str, str], allowed: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Who may call may run code here, so a browser's requests and rebound names are refused."""
+    """Fetches, forms and images of another site's page, and rebound names, are refused; a typed address is not."""
     assert (foreign_caller(headers) is None) is allowed
 
 
-def test_refusal_of_a_web_page_reaches_no_service() -> None:
-    """The answer is 403, and the services are not asked."""
-    sent = call(
-        Gateway(services={}, pages={}, others=PlainTextResponse("asked")), [(b"origin", b"https://evil.example")]
-    )
+def test_refusal_of_a_web_page_reaches_nothing() -> None:
+    """The answer is 403, whatever is behind."""
+    sent = call(ThisMachineOnly(PlainTextResponse("asked")), scope_of(headers={"sec-fetch-site": "cross-site"}))
     assert sent[0]["status"] == 403
     assert b"asked" not in sent[1]["body"]
+    assert call(ThisMachineOnly(PlainTextResponse("asked")), scope_of())[1]["body"] == b"asked"

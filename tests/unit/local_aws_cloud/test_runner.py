@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 from local_aws.functions.runner import BOOTSTRAP, FunctionSpec, InvocationResult, Invoker
+from local_aws.keys import AccessKey
+
+KEY = AccessKey(key_id="ASIA1", secret="s", principal="arn:role", token="t")
 
 
 def invoke(folder: Path, source: str, event: Any = None, **fields: Any) -> InvocationResult:
@@ -23,6 +26,7 @@ def invoke(folder: Path, source: str, event: Any = None, **fields: Any) -> Invoc
         **{
             "name": "f",
             "arn": "arn:f",
+            "key": KEY,
             "region": "us-east-1",
             "handler": "index.handler",
             "timeout_seconds": 600,
@@ -47,7 +51,7 @@ def handler(event, context):
         "group": context.log_group_name, "memory": context.memory_limit_in_mb,
         "env": {k: os.environ.get(k) for k in (
             "AWS_REGION", "AWS_LAMBDA_FUNCTION_NAME", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "MINE",
-            "SECRET_OF_HOST")},
+            "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "SECRET_OF_HOST")},
         "cwd": os.getcwd(), "path": sys.path[0],
     }
 """
@@ -66,7 +70,9 @@ def test_handler_sees_lambdas_world(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "AWS_REGION": "us-east-1",
         "AWS_LAMBDA_FUNCTION_NAME": "f",
         "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
-        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_ACCESS_KEY_ID": "ASIA1",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_SESSION_TOKEN": "t",
         "MINE": "yes",
         "SECRET_OF_HOST": None,
     }
@@ -124,7 +130,7 @@ def test_stop_ends_what_runs(tmp_path: Path) -> None:
     (tmp_path / "index.py").write_text("import time\ndef handler(e, c): time.sleep(600)\n", encoding="utf-8")
     invoker = Invoker("http://127.0.0.1:1")
     spec = FunctionSpec(
-        name="f", arn="arn:f", region="us-east-1", handler="index.handler", timeout_seconds=600, memory_mb=128,
+        name="f", arn="arn:f", key=KEY, region="us-east-1", handler="index.handler", timeout_seconds=600, memory_mb=128,
         log_group="g", environment={}, code=tmp_path,
     )  # fmt: skip
     results: list[InvocationResult] = []

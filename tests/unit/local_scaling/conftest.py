@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import tarfile
 import threading
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 from fake_lmi import FakeFactory
 from waits import wait_for
 
+from cohost import local
 from local_aws.sagemaker import SageMaker
 from local_aws.sagemaker import Settings as SageMakerSettings
 from local_aws.server import LocalAws
@@ -42,7 +43,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
     thread = threading.Thread(target=server.serve, args=(lambda _: ready.set(),))
     thread.start()
     assert ready.wait(60)
-    httpx.post(f"{server.url}/moto-api/reset", trust_env=False, timeout=60).raise_for_status()
+    local.LocalServer(url=server.url, pid=os.getpid(), state=settings.state_dir).ask("/moto-api/reset", method="POST")
     yield server
     server.stop()
     thread.join(60)

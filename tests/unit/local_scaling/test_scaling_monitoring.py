@@ -10,6 +10,9 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from botocore.exceptions import ClientError
+from signing import signed_headers
+
+from cohost.local import read_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,9 +89,10 @@ def test_the_query_protocol_is_read_too(front: LocalAws, clients: Clients, wait:
         "MetricData.member.1.Dimensions.member.1.Name": "d",
         "MetricData.member.1.Dimensions.member.1.Value": "1",
     }
-    signature = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/monitoring/aws4_request, Signature=x"
-    headers = {"authorization": signature, "content-type": "application/x-www-form-urlencoded"}
-    httpx.post(front.url, content=urlencode(form), headers=headers, trust_env=False, timeout=60).raise_for_status()
+    content, kind = urlencode(form).encode(), {"content-type": "application/x-www-form-urlencoded"}
+    key = read_key(front.settings.state_dir)
+    headers = signed_headers(key, "POST", front.url, "monitoring", body=content, headers=kind)
+    httpx.post(front.url, content=content, headers=headers, trust_env=False, timeout=60).raise_for_status()
     wait(lambda: state(clients, "form") == "ALARM")
 
 

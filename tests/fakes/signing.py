@@ -1,0 +1,56 @@
+"""Requests signed by botocore's own signers, as any SDK's would be, for tests that send them without an SDK."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REGION = "us-east-1"
+
+
+class DeclaredAuth(S3SigV4Auth):
+    """Signs the payload hash that the request declares, e.g. a streaming form, and not one of its own making."""
+
+    def payload(self, request: Any) -> str:
+        """The hash that is given."""
+        return str(request.context["declared"])
+
+
+def signed_headers(
+    key: Mapping[str, str],
+    method: str,
+    url: str,
+    service: str,
+    *,
+    body: bytes = b"",
+    headers: Mapping[str, str] | None = None,
+    declared: str | None = None,
+    token: str | None = None,
+) -> dict[str, str]:
+    """The headers of a request signed now with `key` ({"key_id", "secret"}).
+
+    `declared` is what `x-amz-content-sha256` is to say; None leaves that to the signer.
+    """
+    credentials = Credentials(key["key_id"], key["secret"], token)
+    request = AWSRequest(method, url, headers=dict(headers or {}), data=body)
+    if declared is not None:
+        request.context["declared"] = declared
+        signer: Any = DeclaredAuth(credentials, service, REGION)
+    else:
+        signer = (S3SigV4Auth if service == "s3" else SigV4Auth)(credentials, service, REGION)
+    signer.add_auth(request)
+    return dict(request.headers.items())
+
+
+def presigned(key: Mapping[str, str], method: str, url: str, *, lasts: int = 60, token: str | None = None) -> str:
+    """An URL of S3 presigned now, good for so many seconds."""
+    request = AWSRequest(method, url)
+    credentials = Credentials(key["key_id"], key["secret"], token)
+    S3SigV4QueryAuth(credentials, "s3", REGION, expires=lasts).add_auth(request)
+    return str(request.url)

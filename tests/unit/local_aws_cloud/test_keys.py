@@ -1,0 +1,77 @@
+"""The table of access keys."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.errors import LocalError
+from cohost.local import KEY_FILE, read_key
+from local_aws.keys import INTERNAL, AccessKey, AccessKeys, user_key
+from local_aws.settings import ACCESS_KEY, SECRET_KEY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_folder_keeps_its_key_for_its_owner_alone(tmp_path: Path) -> None:
+    """The key stays the same over starts, differs between folders, and nobody else can open its file."""
+    key = user_key(tmp_path)
+    assert user_key(tmp_path) == key
+    assert read_key(tmp_path) == {"key_id": key.key_id, "secret": key.secret}
+    assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == [KEY_FILE]
+    (tmp_path / "other").mkdir()
+    other = user_key(tmp_path / "other")
+    assert (other.key_id == key.key_id, other.secret == key.secret) == (False, False)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
+def test_a_key_that_others_may_have_read_is_replaced(mode: int, tmp_path: Path) -> None:
+    """What was open to others is a secret no more."""
+    key = user_key(tmp_path)
+    (tmp_path / KEY_FILE).chmod(mode)
+    assert user_key(tmp_path).secret != key.secret
+    assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
+
+
+def test_a_broken_file_is_replaced_and_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
+    """A start never fails for what an earlier one left half done; where nothing can be kept, it says so."""
+    user_key(tmp_path)
+    (tmp_path / KEY_FILE).write_text("{")
+    assert user_key(tmp_path).secret == read_key(tmp_path)["secret"]
+    with pytest.raises(LocalError, match=r"cannot be written .* fix: name one with --state"):
+        user_key(tmp_path / "nowhere")
+
+
+def test_roles_have_keys_of_their_own() -> None:
+    """Each session of a role has one key with a token; its principal is the assumed role, as STS writes it."""
+    keys, account = AccessKeys(), "arn:aws:iam::123456789012:role"
+    key = keys.for_role(f"{account}/service-role/publisher", "function")
+    assert key.principal == "arn:aws:sts::123456789012:assumed-role/publisher/function"
+    assert key.token
+    assert keys.find(key.key_id) is key is keys.for_role(f"{account}/service-role/publisher", "function")
+    for role, session in (("other", "function"), ("service-role/publisher", "x")):
+        assert keys.for_role(f"{account}/{role}", session).key_id != key.key_id
+    assert AccessKeys().find(key.key_id) is None
+
+
+def test_the_table_holds_the_emulations_own_key_and_asks_for_those_that_were_given_out() -> None:
+    """The emulation's parts sign too; whatever is not in the table is looked for at IAM and STS."""
+    given = AccessKey(key_id="AKIA2", secret="s", principal="arn:given")
+    keys = AccessKeys(AccessKey(key_id="AKIA1", secret="s", principal="arn:user"), {"AKIA2": given}.get)
+    own = keys.find(ACCESS_KEY)
+    assert own is not None
+    assert (own.secret, own.principal) == (SECRET_KEY, INTERNAL)
+    assert keys.find("AKIA2") is given
+    assert keys.find("AKIA3") is keys.find("test") is None
+
+
+def test_a_key_never_shows_its_secret(tmp_path: Path) -> None:
+    """Logs and failures of tests print objects."""
+    key = AccessKeys().for_role("arn:aws:iam::123456789012:role/r", "s")
+    assert key.secret not in repr(key)
+    assert str(key.token) not in repr(key)
+    assert user_key(tmp_path).secret not in repr(user_key(tmp_path))
