@@ -12,15 +12,22 @@ import socket
 import subprocess
 import sys
 import zipfile
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
+from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
-from cloud_fixtures.running import FrontDoor, running, wait_for
-from signing import signed_headers
+from cloud_fixtures.running import FrontDoor, running, session, wait_for
+from cloud_fixtures.stack_template import only
+from signing import presigned, signed_headers
 
 from cohost.errors import LocalError
+from cohost.report.run import Target
+from load_tests.targets import Destination, Resolved
+from load_tests.transport import Transport
 from local_aws.server import LocalAws
 from local_aws.settings import Settings
 
@@ -53,12 +60,17 @@ def raw(
         connection.close()
 
 
-def test_health_says_what_it_is(door: FrontDoor) -> None:
-    """Anyone can tell the emulation from the real thing."""
+def test_health_says_what_it_is_and_nothing_of_its_user(door: FrontDoor) -> None:
+    """Anyone on this machine can tell the emulation from the real thing, and learns no folder, catalog or key."""
     status, body, _ = raw(door, "GET", f"{door.server.url}/_cohost/health")
-    health = json.loads(body)
-    assert (status, health["status"], health["emulation"]) == (200, "ok", "lmi-cohost local AWS")
-    assert health["account"] == "123456789012"
+    assert status == 200
+    assert json.loads(body) == {
+        "status": "ok",
+        "emulation": "lmi-cohost local AWS",
+        "account": "123456789012",
+        "region": "us-east-1",
+        "pid": os.getpid(),
+    }
 
 
 def test_answers_are_not_held_back_for_acknowledgements(door: FrontDoor) -> None:
@@ -66,13 +78,167 @@ def test_answers_are_not_held_back_for_acknowledgements(door: FrontDoor) -> None
     assert door.server._socket.proto == socket.IPPROTO_TCP
 
 
-def test_one_account_for_every_key(door: FrontDoor) -> None:
-    """Callers, and those who assume the bootstrap roles, are the same account; another account is refused."""
-    sts = door.client("sts")
-    assert sts.get_caller_identity()["Account"] == "123456789012"
-    sts.assume_role(RoleArn="arn:aws:iam::123456789012:role/x", RoleSessionName="session")
+def client_of(door: FrontDoor, service: str, key_id: str, secret: str, token: str | None = None) -> Any:
+    """A client that signs with a key of its own."""
+    return session().client(
+        service,
+        endpoint_url=door.server.url,
+        aws_access_key_id=key_id,
+        aws_secret_access_key=secret,
+        aws_session_token=token,
+        config=Config(retries={"total_max_attempts": 1}, signature_version="s3v4" if service == "s3" else None),
+    )
+
+
+def stacks(door: FrontDoor) -> list[str]:
+    """The names of all stacks."""
+    return [stack["StackName"] for stack in door.client("cloudformation").describe_stacks()["Stacks"]]
+
+
+TEMPLATE = only("Topic", "AWS::SNS::Topic", TopicName="made-by-a-page")
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        {},
+        {"X-Amz-Credential": "x/20260101/us-east-1/cloudformation/aws4_request"},
+        {
+            "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+            "X-Amz-Credential": "test/20260101/us-east-1/cloudformation/aws4_request",
+            "X-Amz-Date": "20260101T000000Z",
+            "X-Amz-Expires": "604800",
+            "X-Amz-SignedHeaders": "host",
+            "X-Amz-Signature": "0" * 64,
+        },
+    ],
+)
+def test_an_image_on_a_page_makes_nothing(door: FrontDoor, signature: dict[str, str]) -> None:
+    """A GET needs no preflight and carries no Origin: without a real signature it is refused, and no stack is made."""
+    query = {"Action": "CreateStack", "StackName": "attack", "TemplateBody": TEMPLATE, **signature}
+    status, body, _ = raw(door, "GET", f"{door.server.url}/?{urlencode(query)}")
+    assert status == 403
+    assert b"attack" not in body
+    assert stacks(door) == []
+    # The same question of somebody who has the keys makes it, so it was the signature that was missing.
+    query = {name: value for name, value in query.items() if not name.startswith("X-")}
+    url = f"{door.server.url}/?{urlencode({**query, 'StackName': 'control'}, quote_via=quote)}"
+    assert raw(door, "GET", url, **signed_headers(door.key, "GET", url, "cloudformation"))[0] == 200
+    door.settle("CREATE_COMPLETE", "control")
+    door.delete_stack("control")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Host": "evil.example:4599"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/_cohost/health", "/_cohost/cfn-response/token", "/", "/bucket/key"])
+def test_what_a_browser_tells_of_a_page_is_refused_everywhere(door: FrontDoor, told: dict[str, str], path: str) -> None:
+    """No page reads even who is here; neither signature nor one-time URL count from one."""
+    url = door.server.url + path
+    for headers in ({}, signed_headers(door.key, "PUT", url, "s3")):
+        status, body, _ = raw(door, "PUT", url, **{**headers, **told})
+        assert status == 403
+        assert b"AccessDenied" in body
+
+
+def test_a_websocket_is_refused(door: FrontDoor) -> None:
+    """Browsers open one to any address without asking first; there is none here."""
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    key = {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+    assert raw(door, "GET", f"{door.server.url}/", **upgrade, **key)[0] == 403
+
+
+@pytest.mark.parametrize("path", ["/_cohost/endpoints", "/_cohost/faults", "/_cohost/clock", "/moto-api/reset"])
+def test_pages_of_the_emulation_take_a_signature(door: FrontDoor, path: str) -> None:
+    """Clock and faults are for the user alone, and so is moto's own page that empties everything."""
+    for method in ("GET", "PUT", "POST"):
+        assert raw(door, method, door.server.url + path, b'{"speed": 9}')[0] == 403
+    assert door.page("/_cohost/clock")["speed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("service", "call", "codes"),
+    [
+        ("s3", "list_buckets", ("InvalidAccessKeyId", "SignatureDoesNotMatch")),
+        ("sts", "get_caller_identity", ("InvalidClientTokenId", "SignatureDoesNotMatch")),
+        ("sagemaker", "list_endpoints", ("UnrecognizedClientException", "InvalidSignatureException")),
+        ("lambda", "list_functions", ("UnrecognizedClientException", "InvalidSignatureException")),
+        ("logs", "describe_log_groups", ("UnrecognizedClientException", "InvalidSignatureException")),
+    ],
+)
+def test_a_shell_with_old_keys_is_told_how_to_renew_them(
+    door: FrontDoor, service: str, call: str, codes: tuple[str, str]
+) -> None:
+    """Every protocol's SDK shows the code that AWS would give, and the command that prints today's keys."""
+    for key, code in zip((("test", "test"), (door.key["key_id"], "of an earlier start")), codes, strict=True):
+        with pytest.raises(ClientError) as refused:
+            getattr(client_of(door, service, *key), call)()
+        assert refused.value.response["Error"]["Code"] == code
+        assert f'eval "$(cohost local env --state {door.server.settings.state_dir})"' in str(refused.value)
+
+
+def test_a_large_upload_with_a_wrong_secret_ends_with_the_reason(door: FrontDoor) -> None:
+    """The answer comes before the body is read, and the client hears it all the same."""
+    with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
+        client_of(door, "s3", door.key["key_id"], "wrong").put_object(Bucket="b", Key="k", Body=bytes(20_000_000))
+
+
+def test_each_key_is_its_principal(door: FrontDoor) -> None:
+    """The user, a role that was taken, and a user of the emulated IAM: STS names who signed."""
+    sts, iam, account = door.client("sts"), door.client("iam"), "123456789012"
+    identity = sts.get_caller_identity()
+    assert (identity["Account"], identity["Arn"]) == (account, f"arn:aws:iam::{account}:user/cohost")
+    role = sts.assume_role(RoleArn=f"arn:aws:iam::{account}:role/x", RoleSessionName="session")["Credentials"]
+    taken = client_of(door, "sts", role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
+    assert taken.get_caller_identity()["Arn"] == f"arn:aws:sts::{account}:assumed-role/x/session"
+    iam.create_user(UserName="ada")
+    made = iam.create_access_key(UserName="ada")["AccessKey"]
+    ada = client_of(door, "sts", made["AccessKeyId"], made["SecretAccessKey"])
+    assert ada.get_caller_identity()["Arn"] == f"arn:aws:iam::{account}:user/ada"
+    iam.update_access_key(UserName="ada", AccessKeyId=made["AccessKeyId"], Status="Inactive")
+    with pytest.raises(ClientError, match="InvalidClientTokenId"):
+        ada.get_caller_identity()
+    iam.update_access_key(UserName="ada", AccessKeyId=made["AccessKeyId"], Status="Active")
+    assert ada.get_caller_identity()["Account"] == account
+    iam.delete_access_key(UserName="ada", AccessKeyId=made["AccessKeyId"])
+    with pytest.raises(ClientError, match="InvalidClientTokenId"):
+        ada.get_caller_identity()
+
+
+def test_a_role_of_another_account_is_refused(door: FrontDoor) -> None:
+    """There is one account; moto would open an empty second one."""
     with pytest.raises(ClientError, match="only 123456789012"):
-        sts.assume_role(RoleArn="arn:aws:iam::999999999999:role/x", RoleSessionName="session")
+        door.client("sts").assume_role(RoleArn="arn:aws:iam::999999999999:role/x", RoleSessionName="session")
+
+
+def test_the_keys_of_two_sessions_are_not_mixed(door: FrontDoor) -> None:
+    """A role's key with the token of another key, or without one, is none."""
+    sts = door.client("sts")
+    arn = "arn:aws:iam::123456789012:role/x"
+    one, two = (sts.assume_role(RoleArn=arn, RoleSessionName=name)["Credentials"] for name in ("one", "two"))
+    pair = (one["AccessKeyId"], one["SecretAccessKey"])
+    assert client_of(door, "s3", *pair, one["SessionToken"]).list_buckets()["ResponseMetadata"]["HTTPStatusCode"] == 200
+    for token in (two["SessionToken"], None):
+        with pytest.raises(ClientError, match="InvalidToken"):
+            client_of(door, "s3", *pair, token).list_buckets()
+
+
+@pytest.mark.parametrize("call", ["get_session_token", "get_federation_token"])
+def test_sts_gives_out_no_key_that_all_the_world_knows(door: FrontDoor, call: str) -> None:
+    """Moto answers these with the keys of AWS's manuals; they are refused by name, and are no keys here."""
+    with pytest.raises(ClientError, match="is not emulated; allowed: AssumeRole"):
+        getattr(door.client("sts"), call)(**({"Name": "name"} if "federation" in call else {}))
+    with pytest.raises(ClientError, match="InvalidClientTokenId"):
+        client_of(
+            door, "sts", "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzEXAMPLEKEY"
+        ).get_caller_identity()
 
 
 def test_large_upload_comes_back_whole(door: FrontDoor) -> None:
@@ -100,13 +266,53 @@ def test_upload_in_signed_chunks_comes_back_without_its_frame(door: FrontDoor) -
 
 
 def test_presigned_urls_work_without_credentials(door: FrontDoor) -> None:
-    """A presigned PUT and GET carry the service in their query."""
+    """A presigned PUT and GET carry the signature in their query, and are good for one object and method."""
     s3 = door.client("s3", signature_version="s3v4")
     s3.create_bucket(Bucket="presigned")
-    put = s3.generate_presigned_url("put_object", Params={"Bucket": "presigned", "Key": "k"})
+    put = s3.generate_presigned_url("put_object", Params={"Bucket": "presigned", "Key": "a key/ü"})
     assert raw(door, "PUT", put, b"payload")[0] == 200
-    get = s3.generate_presigned_url("get_object", Params={"Bucket": "presigned", "Key": "k"})
+    get = s3.generate_presigned_url("get_object", Params={"Bucket": "presigned", "Key": "a key/ü"})
     assert raw(door, "GET", get)[1] == b"payload"
+    for method, url in (("DELETE", get), ("GET", put), ("GET", get.replace("a%20key", "other"))):
+        status, body, _ = raw(door, method, url)
+        assert (status, b"<Code>SignatureDoesNotMatch</Code>" in body) == (403, True)
+    assert raw(door, "GET", f"{door.server.url}/presigned/a%20key/%C3%BC")[0] == 403
+
+
+def test_an_expired_presigned_url_is_refused(door: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that was good for a minute an hour ago opens nothing."""
+    s3 = door.client("s3", signature_version="s3v4")
+    s3.create_bucket(Bucket="expired")
+    s3.put_object(Bucket="expired", Key="k", Body=b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr("botocore.auth.get_current_datetime", lambda: datetime.now(UTC) - timedelta(hours=1))
+        old = presigned(door.key, "GET", f"{door.server.url}/expired/k", lasts=60)
+        still_good = presigned(door.key, "GET", f"{door.server.url}/expired/k", lasts=7200)
+    status, body, _ = raw(door, "GET", old)
+    assert (status, b"<Code>AccessDenied</Code><Message>Request has expired" in body) == (403, True)
+    assert raw(door, "GET", still_good)[1] == b"x"
+
+
+def test_presigned_urls_of_the_former_signature_are_refused_by_name(door: FrontDoor) -> None:
+    """boto3 still makes them for S3 in the older regions; the message says which option makes those that are taken."""
+    url = door.client("s3").generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"})
+    assert "AWSAccessKeyId=" in url
+    status, body, _ = raw(door, "GET", url)
+    assert (status, b"signature_version=" in body) == (400, True)
+
+
+def test_locusts_own_signer_is_let_in(door: FrontDoor) -> None:
+    """The load test's transport signs by itself; with a wrong secret its calls are refused."""
+    destination = Destination("/endpoints/none/invocations", {"X-Amzn-SageMaker-Target-Model": "m"})
+    for secret, status in ((door.key["secret"], 200), ("wrong", 403)):
+        target = Target(kind="sagemaker", url=door.server.url, region="us-east-1", emulated=True)
+        resolved = Resolved(
+            target=target, models=(), destinations=(), revisions=(), credentials=Credentials(door.key["key_id"], secret)
+        )
+        transport = Transport(resolved, timeout_s=60)
+        exchange = transport.send(destination, b"{}")
+        transport.close()
+        assert (exchange.status, exchange.broken) == (status, None)
 
 
 def test_tls_only_policy_leaves_the_bucket_usable(door: FrontDoor) -> None:
@@ -160,18 +366,18 @@ def make_function(door: FrontDoor, name: str, source: str, **fields: Any) -> Non
 
 @pytest.mark.usefixtures("role")
 def test_function_runs_logs_and_goes(door: FrontDoor) -> None:
-    """A function is listed and runs with boto3 pointed at the front door; what it prints is in its log group."""
+    """A function is listed and runs as its role with boto3 at the front door; what it prints is in its log group."""
     client = door.client("lambda")
     source = (
         "import boto3\n"
         "def handler(event, context):\n"
         "    print('said', event['x'])\n"
-        "    return boto3.client('sts').get_caller_identity()['Account']\n"
+        "    return boto3.client('sts').get_caller_identity()['Arn']\n"
     )
     make_function(door, "talks", source)
     assert [f["FunctionName"] for f in client.list_functions()["Functions"]] == ["talks"]
     answer = client.invoke(FunctionName="talks", Payload=b'{"x": 1}', LogType="Tail")
-    assert json.loads(answer["Payload"].read()) == "123456789012"
+    assert json.loads(answer["Payload"].read()) == "arn:aws:sts::123456789012:assumed-role/f/talks"
     assert "FunctionError" not in answer
     logs = door.client("logs")
     stream = logs.describe_log_streams(logGroupName="/aws/lambda/talks")["logStreams"][0]["logStreamName"]

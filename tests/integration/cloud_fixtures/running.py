@@ -48,8 +48,11 @@ class FakeSageMaker:
         self.closed = True
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one call of the control plane."""
+        """Answer one call of the control plane; a call of an endpoint gets an empty list."""
         request = Request(scope, receive)
+        if request.url.path.endswith("/invocations"):
+            await Response("[]", media_type="application/json")(scope, receive, send)
+            return
         action = request.headers["x-amz-target"].partition(".")[2]
         status, answer = self.act(action, json.loads(await request.body()))
         await Response(json.dumps(answer), status, media_type="application/x-amz-json-1.1")(scope, receive, send)
