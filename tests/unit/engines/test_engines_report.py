@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -171,20 +170,20 @@ def test_models_have_the_catalogs_names_and_those_not_loaded_their_reasons(
     log = tmp_path / "container.log"
     log.write_text("t sagemaker nli.tar.gz was not loaded: labels do not fit the head\n")
     report = report_on(
-        Server(name="x", url=serve(answers), pid=os.getpid(), names={"0a1b": "minilm"}, log=str(log)),
+        Server(name="x", url=serve(answers), token="t", pid=os.getpid(), names={"0a1b": "minilm"}, log=str(log)),
     )
     assert [model.name for model in report.models] == ["minilm"]
     assert {process.role for process in report.processes if process.pid == os.getpid()} == {"worker of minilm"}
     assert report.faults == ["model nli was not loaded: labels do not fit the head"]
 
 
-def test_instances_tell_names_and_logs() -> None:
+def test_instances_tell_names_and_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the introspection of an endpoint: what TargetModel is to the container, without its ending."""
     container = {"id": "i", "ready": True, "pid": os.getpid(), "log_file": "/logs/i.log"}
     models = [{"model_id": "0a1b", "target": "minilm.tar.gz"}]
     variant = {"name": "v", "instance_type": "ml.g5.xlarge", "instances": [{**container, "models": models}]}
-    with socket.create_server(("127.0.0.1", 0)):
-        (server,) = servers._instances({"endpoints": [{"name": "e", "variants": [variant]}]})
+    monkeypatch.setattr(servers, "address_of", lambda _pid: ("http://127.0.0.1:9", "t"))
+    (server,) = servers._instances({"endpoints": [{"name": "e", "variants": [variant]}]})
     assert (server.names, server.log) == ({"0a1b": "minilm"}, "/logs/i.log")
 
 
@@ -233,7 +232,7 @@ def test_model_whose_process_has_ended_is_named(
         "/models/a%20b/invoke": answer,
     }
 
-    report = report_on(Server(name="x", url=serve(answers), pid=os.getpid()))
+    report = report_on(Server(name="x", url=serve(answers), token="t", pid=os.getpid()))
 
     assert len(report.faults) == faults
     assert all("a b is READY, but its process has ended" in fault for fault in report.faults)
@@ -247,7 +246,7 @@ def test_model_that_is_not_ready_is_not_called(serve: Callable[[dict[str, tuple[
         "/models/a/invoke": (400, STOPPED),
     }
 
-    assert report_on(Server(name="x", url=serve(answers), pid=os.getpid())).faults == ["a is FAILED"]
+    assert report_on(Server(name="x", url=serve(answers), token="t", pid=os.getpid())).faults == ["a is FAILED"]
 
 
 def test_more_than_the_instance_has_is_a_fault(
