@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cohost.errors import CohostError
 from cohost.local import subcommand
+from local_aws.hub import default_roots
 from local_aws.server import NAME, LocalAws
 from local_aws.settings import DEFAULT_REGION, Settings
 
@@ -36,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--port", type=int, default=4566, help="port on 127.0.0.1; 0 takes a free one (default 4566)")
     up.add_argument("--state", type=Path, default=Path(".cohost"), help="folder for logs and files (default .cohost)")
     up.add_argument("--catalog", type=Path, help="the catalog to be deployed; it is checked first")
-    up.add_argument("--hub", type=Path, action="append", default=[], help="folder of models laid out as org/name")
+    up.add_argument("--hub", type=Path, action="append", default=[], help="a further folder of models, org/name")
     up.add_argument("--region", default=DEFAULT_REGION, help=f"region (default {DEFAULT_REGION})")
     up.add_argument(
         "--speed", type=float, default=1, help="how much faster the clock of alarms, cooldowns and schedules runs"
@@ -56,7 +57,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         port=options.port,
         state_dir=options.state.resolve(),
         catalog=catalog,
-        hub_roots=tuple(hub.resolve() for hub in options.hub),
+        # Folders of the user's first: a model of theirs may have a name of ours.
+        hub_roots=(*(hub.resolve() for hub in options.hub), *default_roots()),
         region=options.region,
         speed=options.speed,
     )

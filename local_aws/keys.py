@@ -95,13 +95,14 @@ class AccessKeys:
 def user_key(state_dir: Path) -> AccessKey:
     """The user's key of a state folder, made at the folder's first start and kept in a file of its owner's alone.
 
-    A file that others may read is replaced, together with the key that they may have read.
+    A file that is not its owner's alone is replaced, together with the key that somebody else may know.
 
     Raises:
         LocalError: the file cannot be written.
     """
     with contextlib.suppress(LocalError, FileNotFoundError):
-        if not stat.S_IMODE((state_dir / KEY_FILE).stat().st_mode) & _OTHERS:
+        found = (state_dir / KEY_FILE).lstat()
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & _OTHERS:
             return _user_key(USER, **read_key(state_dir))
     key = _user_key(USER, _new_id("AKIA"), secrets.token_urlsafe(30))
     _keep(state_dir / KEY_FILE, key)

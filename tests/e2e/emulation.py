@@ -12,7 +12,7 @@ from cohost import local
 from local_aws.demo.cdk import Cdk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -31,10 +31,10 @@ class Emulation:
 
 
 @contextlib.contextmanager
-def emulation(folder: Path, catalog: Path, hub: Sequence[Path] = ()) -> Iterator[Emulation]:
+def emulation(folder: Path, catalog: Path) -> Iterator[Emulation]:
     """Run an emulation, for this process's boto3 and cohost too; it is gone when the block ends."""
     state = folder / "state"
-    server = local.start(port=0, state=state, catalog=catalog, hub=hub)
+    server = local.start(port=0, state=state, catalog=catalog)
     environment = server.environment()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_PROFILE", "COHOST_CATALOG", "COHOST_HUB"):

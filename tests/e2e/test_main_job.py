@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING
 
+# jsii writes a banner to stderr on a Node version at its end of life; set before it is imported.
+os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "20")
+
+import aws_cdk
 import boto3
 import pytest
+from aws_cdk import aws_s3_assets, aws_ssm
 from transformers import pipeline
 from typer.testing import CliRunner
 
 from cohost import cli
 from local_aws.demo.leftovers import find_leftovers
 from local_aws.hub import Hub, default_roots
+from local_aws.settings import ACCOUNT_ID, DEFAULT_REGION
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Journey
@@ -201,6 +208,29 @@ def test_failed_update_goes_back_to_the_old_generation(journey: Journey) -> None
     assert journey.keys(old) == keys
     assert journey.all_keys(old) == everything
     assert journey.client().invoke("mdeberta", TEXTS[0])
+
+
+def test_an_asset_over_5_mb_arrives_whole(journey: Journey) -> None:
+    """The cdk command sends it in parts, with keys of a role that it takes; each part is let in by its signature."""
+    folder, content = journey.folder / "large", os.urandom(6 * 1024 * 1024)
+    folder.mkdir()
+    (folder / "asset.bin").write_bytes(content)
+    app = aws_cdk.App(outdir=str(folder / "out"), analytics_reporting=False)
+    stack = aws_cdk.Stack(app, "Large", env=aws_cdk.Environment(account=ACCOUNT_ID, region=DEFAULT_REGION))
+    asset = aws_s3_assets.Asset(stack, "Asset", path=str(folder / "asset.bin"))
+    aws_ssm.CfnParameter(
+        stack, "Key", type="String", value=f"{asset.s3_bucket_name} {asset.s3_object_key}", name="large"
+    )
+    app.synth()
+    built = ("--app", str(folder / "out"))
+
+    journey.cdk._run(["deploy", "Large", "--require-approval", "never", *built], folder=folder)
+
+    bucket, key = boto3.client("ssm").get_parameter(Name="large")["Parameter"]["Value"].split()
+    stored = boto3.client("s3").get_object(Bucket=bucket, Key=key)
+    assert stored["ETag"].endswith('-2"')
+    assert stored["Body"].read() == content
+    journey.cdk._run(["destroy", "Large", "--force", *built], folder=folder)
 
 
 def test_destroy_leaves_nothing(journey: Journey) -> None:

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.steps, pytest.mark.timeout(300)]
 
 OLD, NEW = "a" * 40, "b" * 40
-MINILM, TINY = "sentence-transformers/all-MiniLM-L6-v2", "lmi-cohost/tiny-mdeberta-nli"
-PACKED = "lmi-cohost/tiny-xlmr-nli"
+MINILM, TINY, PACKED = "sentence-transformers/all-MiniLM-L6-v2", "acme/tiny-mdeberta-nli", "acme/tiny-xlmr-nli"
 TEXT = "The train to Busan leaves at nine."
 TOKEN = "hf_canaryCanaryCanary"
 
@@ -104,11 +103,11 @@ def catalog_of(**models: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WeightsJourney]:
-    """An emulation of its own, without any hub that holds these models: what is not in S3 is not there."""
+    """An emulation of its own, in whose hub the small models have other names: what is not in S3 is not there."""
     folder = tmp_path_factory.mktemp("weights")
     for model_id in (MINILM, TINY, PACKED):
-        shutil.copytree(Hub(default_roots()).resolve(model_id), folder / "hub" / model_id)
-    (folder / "empty").mkdir()
+        ours = model_id.replace("acme/", "lmi-cohost/")
+        shutil.copytree(Hub(default_roots()).resolve(ours), folder / "hub" / model_id)
     catalog = catalog_of(
         minilm={"model_id": MINILM, "revision": OLD, "task": "feature-extraction"},
         mdeberta={"model_id": TINY, "revision": OLD, "task": "text-classification"},
@@ -116,7 +115,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WeightsJourney]:
     )
     (folder / "first.yaml").write_text(yaml.safe_dump(catalog))
     # What a user's shell holds must reach neither template nor archive.
-    with pytest.MonkeyPatch.context() as patch, emulation(folder, folder / "first.yaml", [folder / "empty"]) as own:
+    with pytest.MonkeyPatch.context() as patch, emulation(folder, folder / "first.yaml") as own:
         patch.setenv("HF_TOKEN", TOKEN)
         yield WeightsJourney(cdk=own.cdk, folder=folder, catalog=catalog)
 

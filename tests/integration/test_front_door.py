@@ -28,6 +28,8 @@ from cohost.errors import LocalError
 from cohost.report.run import Target
 from load_tests.targets import Destination, Resolved
 from load_tests.transport import Transport
+from local_aws.__main__ import main
+from local_aws.hub import default_roots
 from local_aws.server import LocalAws
 from local_aws.settings import Settings
 
@@ -476,6 +478,22 @@ def test_command_starts_soon_and_ends_cleanly(tmp_path: Path, number: signal.Sig
         assert process.wait(60) == 0
         assert process.stderr.read() == ""
     assert not (tmp_path / "server.json").exists()
+
+
+def test_hub_folders_come_before_the_one_that_is_built_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`--hub` is a further folder: what comes with the project is found beside it, and a name of the user's wins."""
+    seen: list[Settings] = []
+
+    class Started:
+        def __init__(self, settings: Settings) -> None:
+            seen.append(settings)
+
+        def serve(self, _: Any) -> None:
+            """Nothing to serve."""
+
+    monkeypatch.setattr("local_aws.__main__.LocalAws", Started)
+    assert main(["up", "--state", str(tmp_path), "--hub", str(tmp_path / "hub")]) == 0
+    assert seen[0].hub_roots == (tmp_path / "hub", *default_roots())
 
 
 def test_bad_catalog_stops_the_command(tmp_path: Path) -> None:
