@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Refuse = Callable[[str, Send], Awaitable[None]]
 
 TOKEN_HEADER: Final = "x-cohost-token"  # noqa: S105 - a header's name
+TOKEN_VARIABLE: Final = "COHOST_CONTAINER_TOKEN"  # noqa: S105 - a variable's name
 # Of a page's own requests "same-origin" is let through, for a page that such a server hands out itself, and "none" is
 # an address that the user has typed. A page on another port of this machine is "same-site", which is not the user.
 _OWN_SITES: Final = ("none", "same-origin")

@@ -27,11 +27,13 @@ from gevent.event import Event  # noqa: E402 - as above
 from cohost.errors import CohostError  # noqa: E402 - as above
 from load_tests.lifecycle import Lifecycle  # noqa: E402 - as above
 from load_tests.options import add_options  # noqa: E402 - as above
+from load_tests.web_page import guard  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     import argparse
 
     from locust.env import Environment
+    from locust.web import WebUI
 
 EXIT_FAULT = 1
 _lifecycles: dict[int, Lifecycle] = {}
@@ -62,8 +64,10 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser)
 
 
-def _on_init(environment: Environment, **_: object) -> None:
+def _on_init(environment: Environment, web_ui: WebUI | None = None, **_: object) -> None:
     options: Any = environment.parsed_options
+    if web_ui is not None:
+        guard(web_ui, options.web_host)
     try:
         _lifecycles[id(environment)] = Lifecycle(environment)
     except (CohostError, BotoCoreError, ClientError) as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cohost.deployment import DEFAULT_STACK
 from cohost.scaling.waking import WAKE_TIMEOUT_S
 from load_tests.option_values import MAX_BATCH, not_negative, parse_models, parse_sweep, positive, share, whole
+from load_tests.web_page import stay_at_home
 
 if TYPE_CHECKING:
     import argparse
@@ -16,10 +17,11 @@ DEFAULT_SWEEP = "1,2,4,8,16,32"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options to Locust's parser, in groups of their own in `--help`.
+    """Add the options to Locust's parser, in groups of their own in `--help`, and keep its ports on this machine.
 
     Their values are plain data, paths too, because a master sends them to its workers. Adding them twice is fine.
     """
+    stay_at_home(parser)
     if any("--sweep-batch" in action.option_strings for action in parser._actions):  # noqa: SLF001 - it cannot be asked
         return
     _add_target(parser.add_argument_group("encoders: what is called"))

@@ -1,6 +1,8 @@
 """A target with known behaviour, for tests and benchmarks of the load test itself: `python -m load_tests.stub`.
 
-One process, one thread, epoll, and as little work a call as can be: what is measured must be the generator.
+One process, one thread, epoll, and as little work a call as can be: what is measured must be the generator. It answers
+programs of this machine only (cohost/callers.py), and where it stands for SageMaker signed calls only, though it knows
+no key to check a signature with: there is nothing to read or do but to be counted.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import select
 import signal
 import socket
@@ -17,11 +20,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cohost.callers import foreign_caller
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 READ_BYTES = 1 << 20
-NOT_A_PLACE = -1
+# Of a request's head what tells a web page from a program.
+_FIELDS = re.compile(rb"\r\n(host|origin|sec-fetch-site|authorization):[ \t]*([^\r]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +64,7 @@ class Connection:
 
 
 class Stub:
-    """The server. `connections` counts accepted connections, `calls` whole requests."""
+    """The server. `connections` counts accepted connections, `calls` whole requests that were not refused."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
@@ -119,7 +125,7 @@ class Stub:
     def _schedule(self, connection: Connection, request: tuple[bytes, bytes]) -> None:
         head, body = request
         received = time.perf_counter()
-        answer = self._own(head)
+        answer = _refusal(head) or self._own(head)
         if answer is not None:
             connection.sock.send(answer)
             return
@@ -147,9 +153,7 @@ class Stub:
     def _answer_to(self, body: bytes) -> bytes:
         every = self.behaviour.fail_every
         if every and self.calls % every == 0:
-            return _response(
-                self.behaviour.fail_status, b'{"code": 503, "type": "ServiceUnavailable", "message": "full"}'
-            )
+            return _fault(self.behaviour.fail_status, "ServiceUnavailable", "full")
         items = self.behaviour.items or _items_of(body)
         return _response(200, b"[" + b",".join([b'{"label":"a","score":0.9}'] * items) + b"]")
 
@@ -159,13 +163,24 @@ class Stub:
             return _response(200, b'{"models":[{"modelName":"stub","modelUrl":"stub"}]}')
         if head.startswith(b"GET /counts"):
             return _response(200, json.dumps({"connections": self.connections, "calls": self.calls}).encode())
-        return None
+        return None if head.startswith(b"POST /") else _fault(404, "ResourceNotFoundException", "no such route")
 
     def _answer(self) -> None:
         while self._due and self._due[0][0] <= time.perf_counter():
             _, connection, answer = self._due.popleft()
             with contextlib.suppress(OSError):  # the caller may be gone
                 connection.sock.send(answer)
+
+
+def _refusal(head: bytes) -> bytes | None:
+    """The answer to a request that is none of this machine's programs', or is to be signed and is not."""
+    headers = {name.lower().decode(): value.decode("latin-1") for name, value in _FIELDS.findall(head)}
+    reason = foreign_caller(headers)
+    if reason is not None:
+        return _fault(403, "AccessDeniedException", reason)
+    if head.startswith(b"POST /endpoints/") and not headers.get("authorization", "").startswith("AWS4-"):
+        return _fault(403, "MissingAuthenticationTokenException", "Missing Authentication Token")
+    return None
 
 
 def _take_request(data: bytearray) -> tuple[bytes, bytes] | None:
@@ -198,6 +213,10 @@ def _response(status: int, body: bytes) -> bytes:
         len(body),
         body,
     )
+
+
+def _fault(status: int, kind: str, message: str) -> bytes:
+    return _response(status, json.dumps({"code": status, "type": kind, "message": message}).encode())
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import get_session
 
 from cohost.artifacts.archive import server_name
+from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
 from cohost.catalog import Catalog, load_catalog
 from cohost.client import CohostClient
 from cohost.report.run import Model, Target
@@ -158,36 +160,46 @@ def _container(options: argparse.Namespace, wanted: Mapping[str, float], catalog
         msg = f"--host {options.host!r}; allowed: a container's URL without a path; fix: e.g. http://127.0.0.1:8080"
         raise LoadError(msg)
     base = f"{url.scheme}://{url.netloc}"
-    served = _served_names(base, wanted, catalog)
+    headers = _token_header()
+    served = _served_names(base, headers, wanted, catalog)
     models, revisions = _models(options, wanted or dict.fromkeys(served, 1.0), catalog)
     paths = [f"/invocations?model_name={urllib.parse.quote(served[model.name], safe='')}" for model in models]
     return Resolved(
         target=Target(kind="container", url=base, emulated=False),
         models=models,
-        destinations=tuple(Destination(path, {}) for path in paths),
+        destinations=tuple(Destination(path, headers) for path in paths),
         revisions=revisions,
         credentials=None,
     )
 
 
-def _served_names(base: str, wanted: Collection[str], catalog: Catalog | None) -> dict[str, str]:
+def _served_names(
+    base: str, headers: Mapping[str, str], wanted: Collection[str], catalog: Catalog | None
+) -> dict[str, str]:
     """The models to call by the catalog's names, and the container's name for each.
 
     They differ where the container was started with a folder for each model, as on a scale-to-zero endpoint.
     """
     if wanted and all(server_name(name) == name for name in wanted):
         return {name: name for name in wanted}
-    listed = _list_models(base)
+    listed = _list_models(base, headers)
     if not wanted:
         named = {server_name(name): name for name in (catalog.models if catalog else ())}
         return {name if catalog and name in catalog.models else named.get(name, name): name for name in listed}
     return {name: server_name(name) if name not in listed and server_name(name) in listed else name for name in wanted}
 
 
-def _list_models(base: str) -> list[str]:
+def _token_header() -> dict[str, str]:
+    """What a container of this project wants to see; a server of others asks for nothing, and nothing is given."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    return {TOKEN_HEADER: token} if token else {}
+
+
+def _list_models(base: str, headers: Mapping[str, str]) -> list[str]:
     """The models that a container holds, by DJL Serving's management API."""
+    request = urllib.request.Request(f"{base}/models?limit=1000", headers=dict(headers))  # noqa: S310 - http only
     try:
-        with urllib.request.urlopen(f"{base}/models?limit=1000", timeout=LIST_TIMEOUT_S) as answer:  # noqa: S310 - http only
+        with urllib.request.urlopen(request, timeout=LIST_TIMEOUT_S) as answer:  # noqa: S310 - http only
             names = [str(model["modelName"]) for model in json.load(answer)["models"]]
     except (OSError, ValueError, KeyError, TypeError, urllib.error.URLError) as error:
         msg = f"--host {base!r}: its models cannot be listed ({error}); fix: start it, or name models with --models"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
 from cohost.catalog import load_catalog
 from cohost.console import err, out, print_fault, print_json, print_table
 from cohost.errors import CohostError
@@ -85,8 +86,8 @@ def _run(options: argparse.Namespace) -> int:
 def _tell_callers(server: Server) -> None:
     err.print(Text(f"Serving at {server.url} until Ctrl-C; `cohost local report` tells what it holds."))
     err.print(Text("It answers those alone who send the token of this start, for example:"))
-    token = next(f"{name}: {value}" for name, value in server.headers.items())
-    err.print(Text(f"curl --header '{token}' {server.url}/models"), soft_wrap=True)
+    err.print(Text(f"curl --header '{TOKEN_HEADER}: {server.token}' {server.url}/models"), soft_wrap=True)
+    err.print(Text(f"For `locust --host {server.url}`: export {TOKEN_VARIABLE}={server.token}"), soft_wrap=True)
 
 
 def _warn(text: str) -> None:

@@ -6,8 +6,8 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
+from cohost.callers import TOKEN_VARIABLE
 from local_aws.engines.engine import EngineError, Start
-from local_aws.lmi.process import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from local_aws.engines.engine import Setup

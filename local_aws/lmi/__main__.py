@@ -9,9 +9,8 @@ import os
 import sys
 from pathlib import Path
 
-from cohost.callers import TOKEN_HEADER, new_token
+from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE, new_token
 from local_aws import hub
-from local_aws.lmi.process import TOKEN_VARIABLE
 from local_aws.lmi.server import ServerSettings, serve
 from local_aws.lmi.server_rules import RulesError, ServerRules
 

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 import httpx
 import psutil
 
-from cohost.callers import TOKEN_HEADER, new_token
+from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE, new_token
 from cohost.errors import LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _ROOT = Path(__file__).resolve().parents[2]
-TOKEN_VARIABLE = "COHOST_CONTAINER_TOKEN"  # noqa: S105 - a variable's name
 _READY = "ready.json"
 _READY_OPTION = "--ready-file"
 _POLL_S = 0.02

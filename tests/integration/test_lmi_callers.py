@@ -16,8 +16,8 @@ import psutil
 import pytest
 from cloud_fixtures.running import wait_for
 
-from local_aws.lmi import TOKEN_HEADER, address_of
-from local_aws.lmi.process import TOKEN_VARIABLE
+from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
+from local_aws.lmi import address_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

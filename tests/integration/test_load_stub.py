@@ -143,6 +143,36 @@ def within(tries: int, attempt: Callable[[int], str | None]) -> None:
     pytest.fail("; ".join(faults))
 
 
+SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/sagemaker/aws4_request, Signature=b"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("POST", "/invocations", {}, 200),
+        ("POST", "/endpoints/e/invocations", SIGNED, 200),
+        ("POST", "/endpoints/e/invocations", {}, 403),
+        ("POST", "/invocations", {"Origin": "http://evil.test"}, 403),
+        ("POST", "/endpoints/e/invocations", {**SIGNED, "sec-fetch-site": "cross-site"}, 403),
+        ("POST", "/invocations", {"HOST": "evil.test"}, 403),
+        ("GET", "/counts", {"Sec-Fetch-Site": "same-site"}, 403),
+        ("GET", "/models", {"Host": "evil.test"}, 403),
+        ("GET", "/invocations?model_name=stub", {}, 404),
+    ],
+)
+def test_the_stub_answers_programs_and_no_web_page(
+    stub: Callable[..., Target], method: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    """What is refused is no call; where it stands for SageMaker a call is signed."""
+    target = stub()
+    connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=60)
+    connection.request(method, path, b"{}" if method == "POST" else None, headers)
+    answer = connection.getresponse()
+    assert (answer.status, answer.read() != b"") == (status, True)
+    connection.close()
+    assert target.counts()["calls"] == (status == 200)
+
+
 def test_fifty_users_see_the_latency_of_the_target(stub: Callable[..., Target], tmp_path: Path) -> None:
     """20 ms answers read as 20 ms with 50 users, over one connection a user and no more."""
 

@@ -43,7 +43,7 @@ def ask(headers: dict[str, str], *, url: str = "http://127.0.0.1:8084") -> tuple
     """The guard's answer to a request, and what got through to the application behind it."""
     behind = Behind()
     # Starlette's own test client would bring a host and an event loop of its own.
-    transport = httpx.ASGITransport(app=Guard(behind, TOKEN, refuse))  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(app=Guard(behind, TOKEN, refuse))
 
     async def send() -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url=url) as client:

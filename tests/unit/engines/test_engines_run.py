@@ -111,8 +111,7 @@ def test_djl_serves_the_catalog(
     python = programs.install("python", {"-c": {}})
     monkeypatch.setenv("PYTHON_EXECUTABLE", str(python))
     arguments = ("--engine", "djl", "--djl-home", str(tmp_path / "djl"), "--catalog", str(OFFLINE))
-    arguments += ("--port", _free_port())
-    result = _run("run", *arguments, "--state", str(tmp_path), "--check", "--json")
+    result = _run("run", *arguments, "--port", _free_port(), "--state", str(tmp_path), "--check", "--json")
     assert result.returncode == 0, result.stderr
     models = {model["name"] for model in json.loads(result.stdout)["models"]}
     assert models == set(NAMES)

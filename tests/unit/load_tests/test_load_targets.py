@@ -45,14 +45,16 @@ def given(**changes: Any) -> argparse.Namespace:
 
 
 class Answering(http.server.BaseHTTPRequestHandler):
-    """Lists models and keeps what is posted."""
+    """Lists models and keeps what is posted, and the token of each listing."""
 
     protocol_version = "HTTP/1.1"
     seen: list[tuple[str, dict[str, str], bytes]]
+    tokens: list[str | None]
     models: tuple[str, ...] = ("mdeberta",)
 
     def do_GET(self) -> None:
         """DJL Serving's list of models."""
+        self.tokens.append(self.headers["x-cohost-token"])
         self._answer(json.dumps({"models": [{"modelName": name} for name in self.models]}).encode())
 
     def do_POST(self) -> None:
@@ -74,7 +76,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[tuple[str, type[Answering]]]:
     """A running server and the class that keeps what it saw."""
-    handler = type("Handler", (Answering,), {"seen": []})
+    handler = type("Handler", (Answering,), {"seen": [], "tokens": []})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
@@ -136,6 +138,17 @@ def test_a_component_s_model_is_called_by_the_server_s_name(stack: Session) -> N
 
     assert [model.name for model in found.models] == ["xlmr-large"]
     assert found.destinations[0].headers["X-Amzn-SageMaker-Custom-Attributes"] == "model_name=xlmr_large"
+
+
+def test_a_containers_token_goes_with_every_request(
+    server: tuple[str, type[Answering]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the list of models and to the calls, where the variable holds one; without, no such field is sent."""
+    assert resolve(given(host=server[0])).destinations[0].headers == {}
+    monkeypatch.setenv("COHOST_CONTAINER_TOKEN", "the-token")
+    found = resolve(given(host=server[0]))
+    assert found.destinations[0].headers == {"x-cohost-token": "the-token"}
+    assert server[1].tokens == [None, "the-token"]
 
 
 @pytest.mark.usefixtures("credentials")

@@ -1,0 +1,66 @@
+"""The ports that a load test opens: Locust's web page, and the master's for its workers. Both stay on this machine.
+
+Locust's own defaults are all interfaces, without a login, and its page answers every origin (flask_cors): whoever
+reaches it starts load on an endpoint that bills. Here both listen on 127.0.0.1 unless `--web-host` or
+`--master-bind-host` says otherwise, and the page answers a browser that shows this page and no other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cohost.callers import foreign_caller
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Mapping
+
+    from locust.web import WebUI
+
+    Environ = dict[str, Any]
+    StartResponse = Callable[..., Any]
+    Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+HOME: Final = "127.0.0.1"
+_OPTIONS: Final = {
+    "web_host": "Host to bind the web interface to. Defaults to 127.0.0.1 ('*' for all interfaces).",
+    "master_bind_host": "IP address for the master to listen on. Defaults to 127.0.0.1 ('*' for other machines).",
+}
+_FIELDS: Final = {"host": "HTTP_HOST", "origin": "HTTP_ORIGIN", "sec-fetch-site": "HTTP_SEC_FETCH_SITE"}
+
+
+def stay_at_home(parser: argparse.ArgumentParser) -> None:
+    """Make 127.0.0.1 the default of both addresses; an option, a variable or a file that names another wins."""
+    for action in parser._actions:  # noqa: SLF001 - it cannot be asked
+        if action.dest in _OPTIONS:
+            action.default = HOME
+            action.help = _OPTIONS[action.dest]
+
+
+def guard(page: WebUI, web_host: str) -> None:
+    """Have the page refuse (403) what a page of another origin sends, before Locust sees it.
+
+    On 127.0.0.1 it is refused under a foreign name as well, which another site's page may have pointed there. Under an
+    address that the user has chosen the name is the user's, and not known here.
+    """
+    flask: Any = page.app
+    app: Wsgi = flask.wsgi_app
+
+    def guarded(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        reason = _foreign(environ, any_host=web_host != HOME)
+        if reason is None:
+            return app(environ, start_response)
+        body = reason.encode()
+        start_response("403 Forbidden", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+        return [body]
+
+    flask.wsgi_app = guarded
+
+
+def _foreign(environ: Mapping[str, Any], *, any_host: bool) -> str | None:
+    headers = {name: str(environ[key]) for name, key in _FIELDS.items() if key in environ}
+    host = headers.get("host", "")
+    if headers.get("origin") in {f"http://{host}", f"https://{host}"}:
+        # The page's own scripts: browsers send Origin with every POST.
+        del headers["origin"]
+    return foreign_caller({**headers, "host": HOME} if any_host else headers)
