@@ -37,7 +37,7 @@ FLAGS = [
 class Browser:
     """A page in headless Chromium, led through its DevTools protocol; `events` are all that it told."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         program = next(filter(None, map(shutil.which, NAMES)), None)
         if program is None:
             reason = "pages are to be seen in a browser, and none is installed; fix: install the package chromium"
@@ -45,7 +45,7 @@ class Browser:
             pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
         self.events: list[dict[str, Any]] = []
         self._ids = itertools.count(1)
-        command = [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+        command = [program, *FLAGS, *flags, f"--user-data-dir={folder}", "about:blank"]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self._socket = websocket.create_connection(self._page(folder / "DevToolsActivePort"), timeout=60)
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -53,11 +53,20 @@ class Browser:
 
     def open(self, file: Path) -> None:
         """Open a page, wait until it is loaded, and a moment for what it might still ask for."""
-        self.events.clear()
-        self._send("Page.navigate", url=file.resolve().as_uri())
-        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
-            self._receive()
+        self.visit(file.resolve().as_uri())
         self.evaluate("new Promise(done => setTimeout(done, 500))")
+
+    def visit(self, url: str) -> None:
+        """Open an address as if it were typed, and wait until its page is loaded."""
+        self.events.clear()
+        self._send("Page.navigate", url=url)
+        self._wait_until_loaded()
+
+    def leave(self, script: str) -> None:
+        """Run a script that takes the page elsewhere, and wait until that is loaded."""
+        self.events.clear()
+        self._send("Runtime.evaluate", expression=script)
+        self._wait_until_loaded()
 
     def evaluate(self, script: str) -> Any:
         """The value of a script in the page."""
@@ -73,6 +82,10 @@ class Browser:
         self._socket.close()
         self._process.terminate()
         self._process.wait(60)
+
+    def _wait_until_loaded(self) -> None:
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self._receive()
 
     def _page(self, port_file: Path) -> str:
         deadline = time.monotonic() + 60
