@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from local_aws.lmi.faults import Fault, ResourceNotFound
 from local_aws.lmi.http_protocol import REASON_HEADER, connection_of
-from local_aws.lmi.inference import infer, ping
+from local_aws.lmi.inference import LaterAnswers, infer, ping
 from local_aws.lmi.jobs import Unanswered
 from local_aws.lmi.management import counters, manage, worker_processes
 from local_aws.lmi.replies import Reply, fault_reply, new_request_id
@@ -36,6 +36,7 @@ class LmiApp:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._later = LaterAnswers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request. The server that runs this sends no other kind of scope."""
@@ -54,7 +55,7 @@ class LmiApp:
             if (connection := connection_of(scope)) is not None:
                 connection.reset()
             return
-        await reply.send(send, request_id, close=request.headers.get("connection", "").lower() == "close")
+        await reply.send(send, request_id)
 
     async def _answer(self, request: Request, body: bytes, request_id: str) -> Reply:
         try:
@@ -75,7 +76,7 @@ class LmiApp:
         if _INFERENCE.fullmatch(sent):
             if segments[1] == "ping":
                 return ping(self._registry)
-            return await infer(self._registry, request, segments, body, request_id)
+            return await infer(self._registry, self._later, request, segments, body, request_id)
         if _MANAGEMENT.fullmatch(sent):
             return await manage(self._registry, request, segments, body)
         if request.scope["path"] == COUNTERS_PATH and request.method == "GET":

@@ -9,8 +9,9 @@ Fault
 ├── MethodNotAllowed        405
 ├── NumberFormat            409
 ├── IllegalArgument         409
-├── EngineFailure           500  a model that does not start
+├── EngineFailure           500  a model that does not start (DownloadFailure: its files cannot be fetched)
 ├── ArchiveFailure          500
+├── NullPointer, JsonSyntax, Arithmetic  500  what the real server answers where it trips over a request itself
 ├── StillUnloading          500
 ├── NotReady, WorkerFailure 503
 ├── CapacityExceeded        503
@@ -131,11 +132,36 @@ class EngineFailure(Fault):
     kind = "EngineException"
 
 
+class DownloadFailure(EngineFailure):
+    """A model's files cannot be fetched."""
+
+
 class ArchiveFailure(Fault):
     """A model's archive cannot be unpacked."""
 
     status = 500
     kind = "IOException"
+
+
+class NullPointer(Fault):
+    """The real server reads a field that is not there; without a message where Java gives none."""
+
+    status = 500
+    kind = "NullPointerException"
+
+
+class JsonSyntax(Fault):
+    """A body is no JSON, or of another shape; the message is Gson's."""
+
+    status = 500
+    kind = "JsonSyntaxException"
+
+
+class Arithmetic(Fault):
+    """The real server divides by its number of GPUs, and there is none."""
+
+    status = 500
+    kind = "ArithmeticException"
 
 
 class StillUnloading(Fault):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import struct
 import uuid
@@ -38,12 +39,20 @@ _CONNECTION = "lmi.connection"
 # On, and no time to send what is left: the caller's end learns of it as a reset.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _REASON_FIELD = REASON_HEADER.encode()
+_KEEP_ALIVE = (b"connection", b"keep-alive")
+_CLOSE_LINE = re.compile(rb"\r\nconnection: close\r\n", re.IGNORECASE)
 _INVALID = {"code": 400, "type": "BadRequestException", "message": "Invalid HTTP message."}
 
 
 class _ReasonConnection(OneWriteConnection):
     def send(self, event: Any) -> Any:  # noqa: ANN401 - one method of many signatures
-        return super().send(_with_reason(event) if isinstance(event, h11.Response) else event)
+        if not isinstance(event, h11.Response):
+            return super().send(event)
+        sent = super().send(_with_reason(event))
+        if _KEEP_ALIVE in event.headers:
+            # h11 puts "close" in its place where the caller asked for it; the real server does not (recorded: 19).
+            self._head = _CLOSE_LINE.sub(b"\r\nconnection: keep-alive\r\n", self._head)
+        return sent
 
 
 class NetworkThreads:

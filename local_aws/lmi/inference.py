@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import uuid
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.faults import BadRequest, Fault, ModelNotFound, NotReady, ResourceNotFound
 from local_aws.lmi.http_protocol import connection_of
-from local_aws.lmi.invocation import Invocation
+from local_aws.lmi.invocation import CUSTOM_ATTRIBUTES, Invocation
+from local_aws.lmi.jobs import Unanswered
 from local_aws.lmi.model import Status
 from local_aws.lmi.replies import Reply, json_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     from starlette.requests import Request
 
+    from local_aws.lmi.http_protocol import LmiHttpProtocol
+    from local_aws.lmi.model import Model
     from local_aws.lmi.registry import Registry
 
 _SERVER_ERROR = 500
+_NEXT = "x-next-token"
+_STARTING = "x-starting-token"
 
 
 def ping(registry: Registry) -> Reply:
@@ -29,21 +36,82 @@ def ping(registry: Registry) -> Reply:
     return json_reply(states, _SERVER_ERROR if failed else HTTPStatus.OK)
 
 
-async def infer(registry: Registry, request: Request, segments: Sequence[str], body: bytes, request_id: str) -> Reply:
-    """Has a request answered by the model that its path, query, headers or form name.
+class LaterAnswers:
+    """Keeps the answers to requests that did not wait for theirs (`x-synchronous: false`), by token.
+
+    As the server's default cache they stay in memory; here no more than `most` of them, the oldest go first.
+    Source: DJL Serving 0.36.0 (docs/async_caching.md; InferenceRequestHandler), recorded (02v_tf590, exchange 79).
+    """
+
+    def __init__(self, most: int = 1000) -> None:
+        self._replies: dict[str, Reply] = {}
+        self._most = most
+        self._running: set[asyncio.Task[None]] = set()
+
+    def begin(self, answer: Coroutine[None, None, Reply]) -> Reply:
+        """Have a request answered while the caller goes on; return what tells it the token."""
+        token = str(uuid.uuid4())
+        headers = {_NEXT: token, CUSTOM_ATTRIBUTES: f"{_NEXT}={token}"}
+        self._replies[token] = Reply(HTTPStatus.ACCEPTED, b"", headers, "The model result is not yet available")
+        while len(self._replies) > self._most:
+            del self._replies[next(iter(self._replies))]
+        task = asyncio.create_task(self._finish(token, answer))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return Reply(HTTPStatus.OK, b"", headers)
+
+    def get(self, token: str) -> Reply:
+        """Return the answer of a token, or 202 as long as there is none.
+
+        Raises:
+            BadRequest: no request has that token.
+        """
+        reply = self._replies.get(token)
+        if reply is None:
+            raise BadRequest(f"Invalid {_STARTING}: {token}")
+        return reply
+
+    async def _finish(self, token: str, answer: Coroutine[None, None, Reply]) -> None:
+        try:
+            reply = await answer
+        except Fault as fault:
+            reply = Reply(_SERVER_ERROR, reason=fault.message)
+        except Unanswered:
+            # The caller goes on asking, and goes on being told that there is nothing yet.
+            return
+        if token in self._replies:
+            self._replies[token] = reply
+
+
+async def infer(
+    registry: Registry, later: LaterAnswers, request: Request, segments: Sequence[str], body: bytes, request_id: str
+) -> Reply:
+    """Have a request answered by the model that its path, query, headers or form name.
 
     Raises:
         Fault: it names none or an unknown one, or the model cannot answer.
         Unanswered: the caller has left, or the server closes the connection without an answer.
     """
     invocation = Invocation(request, body)
-    model = registry.get(_addressed(registry, invocation, segments))
+    name = _addressed(registry, invocation, segments)
+    token = invocation.value_of(_STARTING)
+    if token is not None and request.method != "OPTIONS":
+        return later.get(token)
+    if registry.is_leaving(name):
+        raise NotReady(name)
+    model = registry.get(name)
     if request.method == "OPTIONS":
         return json_reply({})
+    # Java's Boolean.parseBoolean: whatever is not "true" is false.
+    if (invocation.value_of("x-synchronous") or "true").lower() != "true":
+        return later.begin(_answer(model, invocation, request_id, None))
+    return await _answer(model, invocation, request_id, connection_of(request.scope))
+
+
+async def _answer(model: Model, invocation: Invocation, request_id: str, connection: LmiHttpProtocol | None) -> Reply:
     if model.status is not Status.READY or model.pool is None or model.settings is None:
         raise NotReady(model.name)
     properties = invocation.properties | {"requestId": request_id, "handler": model.settings.properties["handler"]}
-    connection = connection_of(request.scope)
     try:
         answer = await model.pool.submit(
             properties, invocation.contents, connection.belongs_to if connection is not None else None

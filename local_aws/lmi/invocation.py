@@ -44,6 +44,11 @@ class Invocation:
         """The properties under their own names."""
         return dict(self._properties.values())
 
+    def value_of(self, name: str) -> str | None:
+        """A property whatever the case of its name, or None."""
+        found = self._properties.get(name.lower())
+        return None if found is None else found[1]
+
     @property
     def model_name(self) -> str | None:
         """The model that the request names: by query, header or custom attribute, or form field."""

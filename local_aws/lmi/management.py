@@ -6,7 +6,7 @@ import os
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from local_aws.lmi.faults import BadRequest, MethodNotAllowed, ModelNotFound, ResourceNotFound
+from local_aws.lmi.faults import BadRequest, MethodNotAllowed, ModelNotFound, NullPointer, ResourceNotFound
 from local_aws.lmi.http_protocol import connection_of
 from local_aws.lmi.load_request import read_load_request
 from local_aws.lmi.metrics import CONTENT_TYPE, exposition
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from local_aws.lmi.registry import Registry
 
 _LARGEST_PAGE = 100
+# The real server removes a model that never had workers and then trips over them (recorded: 01, exchange 54).
+_NO_POOL = 'Cannot invoke "ai.djl.serving.wlm.WorkerPool.decreaseRef()" because "<local2>" is null'
 _NO_PROMETHEUS = (
     "Prometheus is not enabled, set SERVING_PROMETHEUS environment var to true to enable prometheus metrics"
 )
@@ -57,10 +59,15 @@ async def _manage_one(registry: Registry, request: Request, name: str, version: 
     if request.method == "PUT":
         return await _scale(registry, request, name)
     if request.method == "DELETE":
-        if name in registry.models and registry.models[name].locked and (connection := connection_of(request.scope)):
+        model = registry.models.get(name)
+        if model is not None and model.locked and (connection := connection_of(request.scope)):
             connection.stick()
         await registry.unregister(name)
+        if model is not None and model.pool is None:
+            raise NullPointer(_NO_POOL)
         return _status(f'Model or workflow "{name}" unregistered')
+    if registry.is_leaving(name, without_workers=True):
+        raise ModelNotFound(f"Workflow not found: Workflow not found: {name}")  # so in the real server (recorded: 05)
     model = registry.get(name, described=True)
     return json_reply([{"workflowName": name, "models": [model.describe()]}])
 

@@ -5,6 +5,7 @@ Source of keys and defaults: DJL Serving 0.36.0 (ModelInfo, PyEnv) and its recor
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
-from local_aws.lmi.faults import EngineFailure, IllegalArgument, ModelNotFound, NumberFormat
+from local_aws.lmi.faults import Arithmetic, EngineFailure, IllegalArgument, ModelNotFound, NumberFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 STOCK_ENTRY_POINT = "djl_python.huggingface"
 ONNX_ENGINE = "OnnxRuntime"
@@ -69,7 +72,8 @@ def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSetting
         ModelNotFound: nothing in the folder tells which engine the model is for.
         IllegalArgument: the engine is not one of this container's.
         NumberFormat: a number cannot be read by Java's rules (a blank after it counts as part of it).
-        EngineFailure: the engine or the option asks for more than a CPU can do, or for too many workers.
+        EngineFailure: the option asks for more than a CPU can do, or for too many workers.
+        Arithmetic: the engine is MPI, which needs a GPU.
     """
     given = _given_properties(model_dir)
     properties = given | {name: str(number) for name, number in overrides.items()}
@@ -162,8 +166,8 @@ def _check_engine(model_dir: Path, properties: Mapping[str, str]) -> None:
     if engine is None and not _is_onnx(model_dir, properties) and not _looks_like_python(model_dir, properties):
         raise ModelNotFound(f"Failed to detect engine of the model: {model_dir}")
     if engine == "MPI":
-        # The real server divides by its number of GPUs here and says "/ by zero".
-        raise EngineFailure("engine=MPI needs a GPU, this machine is served on CPU; write engine=Python")
+        logger.error("engine=MPI needs a GPU, this machine is served on CPU; write engine=Python")
+        raise Arithmetic("/ by zero")  # the real server's number of GPUs (recorded: 22)
     if engine == ONNX_ENGINE and not (model_dir / ONNX_FILE).is_file():
         # The real server would convert the weights with a program that its cpu-full image lacks.
         raise EngineFailure(f"{ONNX_FILE} not found in: {model_dir}")

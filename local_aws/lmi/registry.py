@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING
 
-from local_aws.lmi.faults import AlreadyRegistered, ArchiveFailure, Fault, ModelNotFound, StillUnloading
+from local_aws.lmi.faults import (
+    AlreadyRegistered,
+    ArchiveFailure,
+    DownloadFailure,
+    Fault,
+    ModelNotFound,
+    StillUnloading,
+)
 from local_aws.lmi.memory import resident_mb
 from local_aws.lmi.model import Machine, Model
 
@@ -19,6 +27,8 @@ if TYPE_CHECKING:
     from local_aws.lmi.server_rules import ServerRules
 
 logger = logging.getLogger(__name__)
+
+_MOMENT_S = 0.25
 
 
 class Registry:
@@ -37,6 +47,7 @@ class Registry:
     ) -> None:
         self._models: dict[str, Model] = {}
         self._loads: set[asyncio.Task[None]] = set()
+        self._failed: dict[str, tuple[float, bool]] = {}
         # Models that are no more in the list, though one is still being ended, or has left a process behind.
         self._leaving: list[Model] = []
         self._unloaded: list[Model] = []
@@ -79,9 +90,11 @@ class Registry:
         self._take_name(model)
         try:
             await self._load(model)
-        except BaseException:
+        except BaseException as error:
             if self._models.get(model.name) is model:
                 await self.unregister(model.name)
+                if model.pool is not None or isinstance(error, DownloadFailure | ArchiveFailure):
+                    self._failed[model.name] = (time.monotonic(), model.pool is not None)
             raise
 
     def register_later(self, model: Model) -> None:
@@ -111,6 +124,16 @@ class Registry:
         await model.unload(self._machine)
         self._leaving.remove(model)
         self._unloaded = [gone for gone in (*self._unloaded, model) if gone.pool is not None and gone.pool.alive]
+
+    def is_leaving(self, name: str, *, without_workers: bool = False) -> bool:
+        """Whether a model of that name was refused a moment ago; `without_workers`: before it had any.
+
+        The real server answers the load before it has removed the model, and whoever is as quick as the recorder finds
+        it half there (recorded: 04, 05, 22).
+        """
+        failed_at, had_workers = self._failed.get(name, (-_MOMENT_S, False))
+        is_recent = time.monotonic() - failed_at < _MOMENT_S
+        return is_recent and name not in self._models and not (without_workers and had_workers)
 
     def get(self, name: str, *, described: bool = False) -> Model:
         """A model by name.

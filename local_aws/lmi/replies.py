@@ -35,9 +35,12 @@ class Reply:
     headers: Mapping[str, str] | None = None
     reason: str | None = None
 
-    async def send(self, send: Send, request_id: str, *, close: bool) -> None:
-        """Writes the answer. Answers of 400 and above close the connection, as the real server's do."""
-        closing = close or self.status >= _CLOSING_STATUS
+    async def send(self, send: Send, request_id: str) -> None:
+        """Write the answer. Answers of 400 and above close the connection, as the real server's do.
+
+        A caller that asks for the connection to be closed gets that, under "keep-alive" (recorded: 19).
+        """
+        closing = self.status >= _CLOSING_STATUS
         headers = _header_fields(self.headers or {})
         headers += [(b"x-request-id", _visible(request_id)), *NO_CACHE]
         if self.status != HTTPStatus.NO_CONTENT:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from local_aws.lmi.faults import EngineFailure
+from local_aws.lmi.faults import DownloadFailure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ def download(url: str, into: Path) -> Path:
     Credentials and endpoint come from the environment, as boto3 reads them.
 
     Raises:
-        EngineFailure: nothing lies there, or S3 refuses.
+        DownloadFailure: nothing lies there, or S3 refuses.
     """
     parts = urlsplit(url)
     # The server's downloader asks for "<address>/*": what lies below the address, and no neighbour whose name goes on.
@@ -32,11 +32,11 @@ def download(url: str, into: Path) -> Path:
         for key in keys:
             target = into / key.removeprefix(prefix)
             if not target.resolve().is_relative_to(into.resolve()):
-                raise EngineFailure(f"Failed to download {url}: the key {key} leads out of the folder")
+                raise DownloadFailure(f"Failed to download {url}: the key {key} leads out of the folder")
             target.parent.mkdir(parents=True, exist_ok=True)
             client.download_file(parts.netloc, key, str(target))
     except (BotoCoreError, ClientError, OSError) as error:
-        raise EngineFailure(f"Failed to download {url}: {error}") from error
+        raise DownloadFailure(f"Failed to download {url}: {error}") from error
     if not keys:
-        raise EngineFailure(f"Failed to download {url}: no object has that prefix; check option.model_id")
+        raise DownloadFailure(f"Failed to download {url}: no object has that prefix; check option.model_id")
     return into

@@ -222,7 +222,7 @@ class _Server(uvicorn.Server):
 
 
 async def _refuse(reason: str, send: Send) -> None:
-    await fault_reply(Forbidden(reason)).send(send, new_request_id(None), close=True)
+    await fault_reply(Forbidden(reason)).send(send, new_request_id(None))
 
 
 def _write_ready(file: Path, port: int, token: str) -> None:

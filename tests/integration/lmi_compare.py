@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-4
 
 _CUT = re.compile(r"\.\.\.\{TRUNCATED, (\d+) bytes\}$")
-_VARYING = {"{UUID}"}
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\{UUID\}")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 _START_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _UNORDERED = "/ping"
@@ -41,7 +41,7 @@ def _header_differences(expected: dict[str, str], answer: Answer) -> list[str]:
     for name in expected.keys() & answer.headers.keys():
         given, recorded = answer.headers[name], expected[name]
         # Numbers may have another length; the client has already read as many bytes as the header says.
-        if name != "content-length" and recorded not in _VARYING and given != recorded:
+        if name != "content-length" and _UUID.sub("{UUID}", given) != _UUID.sub("{UUID}", recorded):
             found.append(f"header {name} is {given!r}, recorded {recorded!r}")
     return found
 
@@ -90,6 +90,9 @@ def _equal(expected: Any, given: Any, path: str) -> bool:
         return isinstance(given, int)
     if path.endswith(".status") and {expected, given} == {"PENDING", "Unhealthy"}:
         # A model that loads: its first step takes seconds there and milliseconds here.
+        return True
+    if path == "$.error" and str(expected).isdigit() and str(given).isdigit():
+        # The place of the greatest of a head's random numbers, as which a model was loaded that has no such head.
         return True
     if isinstance(expected, float) and isinstance(given, float):
         return abs(expected - given) <= TOLERANCE

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 VECTORS = Path(__file__).parents[1] / "data" / "djl_vectors"
 HUB = Path(__file__).parents[2] / "local_aws" / "data" / "hub" / "lmi-cohost"
 WEIGHTS = {"minilm": "tiny-minilm-nli", "deberta": "tiny-mdeberta-nli", "xlmr": "tiny-xlmr-nli", "embed": "tiny-embed"}
+_LAST = 99
 LONG = " ".join(["the movie was great and good"] * 100)
 
 # Bodies that the recordings hold shortened or with characters replaced, by file and name.
@@ -80,6 +81,8 @@ class Exchange:
     def order(self) -> int:
         """The place of the request within its group: the place in the batch that the answer tells, else its number."""
         place = re.match(r'\{\s*"i":(\d+),\s*"n":[2-9]', self.response.get("body") or "")
+        if "query string" in self.name and not self.response["body"]:
+            return _LAST  # a batch of requests with query parameters has too few answers: the last request's is lost
         digits = place or re.search(r"(\d+)$", self.name)
         # These reached the server in the order of the file, as the index of the bad one shows.
         return self.index if "double prefix" in self.name else int(digits[1]) if digits else 0
@@ -240,7 +243,7 @@ async def send(port: int, payload: bytes, limit_s: float = 60) -> Answer:
                 rest = await _read_answer(reader, await reader.readuntil(b"\r\n\r\n"), is_head=is_head)
                 return Answer(100, "Continue", {}, _as_text(rest))
             answer = await _read_answer(reader, head, is_head=is_head)
-            if payload.count(b" HTTP/1.1\r\n") == 1 or answer.headers.get("connection") == "close":
+            if payload.count(b" HTTP/1.1\r\n") <= 1 or answer.headers.get("connection") == "close":
                 return answer
             # Two requests were written at once; the recording holds the second answer as text after the first.
             second = await _read_answer(reader, await reader.readuntil(b"\r\n\r\n"), is_head=is_head)

@@ -15,16 +15,22 @@ if TYPE_CHECKING:
 _DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8", "auto": "auto"}
 _OFF = "disable"
 _AUTO = "auto"
+_STREAMING = ("true", "false", "huggingface")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions:
-    """`model` is a folder; `task` None means that the architecture decides; `dtype` None is the checkpoint's own."""
+    """`model` is a folder; `task` None means that the architecture decides; `dtype` None is the checkpoint's own.
+
+    `low_cpu_mem_usage` and `streaming` have the model loaded as one that generates text, whatever its task.
+    """
 
     model: str
     task: str | None
     dtype: str | None
     trust_remote_code: bool
+    low_cpu_mem_usage: bool
+    streaming: bool
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of `transformers.pipeline` beside task, model and tokenizer."""
@@ -35,8 +41,7 @@ class PipelineOptions:
 def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
     """The options from a handler's first call.
 
-    `device_map` and `low_cpu_mem_usage` are left alone: with one CPU there is nothing to place, and transformers 5
-    loads lazily always.
+    `device_map` is left alone: with one CPU there is nothing to place.
 
     Raises:
         ValueError: an option has a value that the pipeline has no use for, or asks for what a CPU cannot do.
@@ -53,8 +58,21 @@ def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
         model=properties.get("model_id") or properties["model_dir"],
         task=properties.get("task"),
         dtype=_dtype(properties.get("dtype")),
-        trust_remote_code=str(properties.get("trust_remote_code", "")).lower() == "true",
+        trust_remote_code=_is_true(properties.get("trust_remote_code")),
+        low_cpu_mem_usage=_is_true(properties.get("low_cpu_mem_usage")),
+        streaming=_streaming(str(properties.get("enable_streaming", "false")).lower()),
     )
+
+
+def _is_true(value: Any) -> bool:  # noqa: ANN401 - text, or nothing
+    return str(value).lower() == "true"
+
+
+def _streaming(value: str) -> bool:
+    if value not in _STREAMING:
+        msg = f"enable_streaming={value} is not allowed; allowed: {', '.join(_STREAMING)}"
+        raise ValueError(msg)
+    return value != "false"
 
 
 def _dtype(name: str | None) -> str | None:

@@ -8,6 +8,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from local_aws.lmi import handler_api
@@ -85,6 +86,18 @@ def test_nan_cannot_be_answered() -> None:
     """facts: NaN scores fail to encode."""
     with pytest.raises(ValueError, match="Out of range float values are not JSON compliant"):
         Output().add_as_json([float("nan")])
+
+
+def test_numbers_of_numpy_can_be_answered_and_tensors_cannot() -> None:
+    """Recorded (30): with return_tensors the pipeline gives tensors, and the answer is 424."""
+
+    class Tensor:
+        def tolist(self) -> list[float]:
+            return [1.0]
+
+    assert Output().add_as_json({"a": np.float32(0.5), "b": np.array([1])}).content.size() == 1
+    with pytest.raises(TypeError, match="Object of type Tensor is not JSON serializable"):
+        Output().add_as_json(Tensor())
 
 
 def test_an_error_is_an_answer_with_a_json_body() -> None:

@@ -84,3 +84,11 @@ def test_the_handler_cannot_be_chosen() -> None:
     """Recorded (02): a header "handler" is refused."""
     with pytest.raises(BadRequest, match="The handler can't be overridden in a request"):
         _invocation({"handler": "x"})
+
+
+def test_a_property_is_found_whatever_its_case() -> None:
+    """Headers and custom attributes alike; None where there is none."""
+    invocation = _invocation({"X-Synchronous": "false", "X-Amzn-SageMaker-Custom-Attributes": "X-Starting-Token=t"})
+    assert invocation.value_of("x-synchronous") == "false"
+    assert invocation.value_of("X-STARTING-TOKEN") == "t"
+    assert invocation.value_of("x-max-items") is None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from local_aws.lmi.faults import BadRequest, Fault, NumberFormat
+from local_aws.lmi.faults import BadRequest, Fault, JsonSyntax, NullPointer, NumberFormat
 from local_aws.lmi.load_request import LoadRequest, read_load_request
 
 
@@ -36,23 +36,53 @@ def test_a_query_takes_the_name_from_the_address() -> None:
     assert (load.model.name, load.synchronous) == ("xlmr", False)
 
 
+NO_URL = 'Cannot invoke "String.startsWith(String)" because "<parameter1>" is null'
+
+
 @pytest.mark.parametrize(
-    ("body", "content_type", "message"),
+    ("body", "fault", "message"),
     [
-        (b'{"model_name": "m"}', "application/json", "Parameter url is required."),
-        (b'{"url": "u"}', "application/json", "Parameter model_name is required."),
-        (b"{}", "application/json; charset=utf-8", "Parameter url is required."),
-        (b'{"url": 5, "model_name": "m"}', "application/json", "Parameter url is required."),
-        (b"", "application/json", "The body is not JSON"),
-        (b"\xff", "application/json", "The body is not JSON"),
-        (b"[]", "application/json", "The body is not a JSON object"),
-        (b'{"url": "u", "model_name": "m"}', "text/plain", "Parameter url is required."),
+        (b'{"model_name": "m"}', NullPointer, NO_URL),
+        (b'{"url": "u"}', NullPointer, None),
+        (b"{}", NullPointer, NO_URL),
+        (b"", NullPointer, "LoadModelRequest.getModelUrl"),
+        (b"null", NullPointer, "LoadModelRequest.getModelUrl"),
+        (b'{"model_name":', JsonSyntax, "End of input at line 1 column 15 path $.model_name"),
+        (b'{\n"url": ', JsonSyntax, "End of input at line 2 column 8 path $.url"),
+        (b"{url}", JsonSyntax, "Expecting property name"),
+        (b"\xff", JsonSyntax, "Expecting value"),
+        (b"[]", JsonSyntax, "Expected BEGIN_OBJECT but was BEGIN_ARRAY at line 1 column 2 path $"),
+        (b"5", JsonSyntax, "Expected BEGIN_OBJECT but was NUMBER"),
+        (b'{"url": [], "model_name": "m"}', JsonSyntax, "Expected a string but was BEGIN_ARRAY path $.url"),
     ],
 )
-def test_what_is_missing_is_named(body: bytes, content_type: str, message: str) -> None:
-    """Where the real server answers 500 with an exception of its own, the caller is told what to mend."""
-    with pytest.raises(BadRequest, match=message):
-        _read(body, content_type=content_type)
+def test_a_broken_json_request_meets_the_real_servers_exceptions(
+    body: bytes, fault: type[Fault], message: str | None
+) -> None:
+    """Recorded (01, exchanges 33 to 38): 500 with Java's own texts."""
+    with pytest.raises(fault) as caught:
+        _read(body)
+    assert caught.value.status == 500
+    assert (message is None and caught.value.message is None) or str(message) in str(caught.value.message)
+
+
+def test_the_log_says_what_is_wrong_with_a_load_request(caplog: pytest.LogCaptureFixture) -> None:
+    """The answer does not; whoever reads the container's log learns which field is missing."""
+    with pytest.raises(NullPointer):
+        _read(b'{"url": "u"}')
+    assert "no model_name" in caplog.text
+
+
+def test_numbers_in_json_become_text() -> None:
+    """Gson reads a number where it wants a text."""
+    assert _read(b'{"url": 5, "model_name": true}').model.name == "true"
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", ""])
+def test_a_query_without_an_address_is_refused(content_type: str) -> None:
+    """A body that is not said to be JSON is not read (01, exchange 39)."""
+    with pytest.raises(BadRequest, match=r"Parameter url is required\."):
+        _read(b'{"url": "u", "model_name": "m"}', content_type=content_type)
 
 
 @pytest.mark.parametrize("value", ["x", 1.5, None, [1]])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local_aws.lmi.faults import EngineFailure, Fault, IllegalArgument, ModelNotFound, NumberFormat
+from local_aws.lmi.faults import Arithmetic, Fault, IllegalArgument, ModelNotFound, NumberFormat
 from local_aws.lmi.model_settings import ModelSettings, java_int, read_settings
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_numbers_of_the_load_request_win(tmp_path: Path) -> None:
     [
         ("engine=NoSuch\n", IllegalArgument, "Deep learning engine not found: NoSuch"),
         ("engine=Python \n", IllegalArgument, "Deep learning engine not found: Python "),
-        ("engine=MPI\noption.model_id=a/b\n", EngineFailure, "engine=MPI needs a GPU"),
+        ("engine=MPI\noption.model_id=a/b\n", Arithmetic, "/ by zero"),
         ("batch_size=abc\noption.model_id=a/b\n", NumberFormat, 'For input string: "abc"'),
         ("batch_size=8 \noption.model_id=a/b\n", NumberFormat, 'For input string: "8 "'),
         ("cpu.minWorkers=abc\noption.model_id=a/b\n", NumberFormat, 'For input string: "abc"'),

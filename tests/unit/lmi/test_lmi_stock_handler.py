@@ -11,7 +11,7 @@ from local_aws.lmi.handler_api import Input, Output
 from local_aws.lmi.handler_api.request_io import TextInput
 from local_aws.lmi.stock.configuration import read_options
 from local_aws.lmi.stock.handler import StockHandler
-from local_aws.lmi.stock.pipelines import task_of
+from local_aws.lmi.stock.pipelines import Streaming, task_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +151,7 @@ def test_a_formatter_replaces_the_parsing() -> None:
         ({"dtype": "fp99"}, "Invalid data type: fp99; known: fp32"),
         ({"rolling_batch": "vllm"}, "write rolling_batch=disable"),
         ({"quantize": "bitsandbytes8"}, "quantize: bitsandbytes needs a GPU"),
+        ({"enable_streaming": "yes"}, "enable_streaming=yes is not allowed; allowed: true, false, huggingface"),
     ],
 )
 def test_options_of_no_use_stop_the_load(properties: dict[str, str], text: str) -> None:
@@ -164,6 +165,30 @@ def test_options_reach_the_pipeline() -> None:
     options = read_options({"model_id": "/w", "dtype": "BF16", "trust_remote_code": "True", "max_length": "64"})
     assert options.model == "/w"
     assert options.keywords() == {"trust_remote_code": True, "dtype": "bfloat16"}
+
+
+def test_an_encoder_that_is_to_stream_answers_a_sentence() -> None:
+    """Recorded (22, exchange 41): 200, application/jsonlines; a batch of several fails."""
+    handler = StockHandler()
+    handler._pipeline = Streaming("not in supported list")
+    output = handler.handle(_input(b'{"inputs": "a"}'))
+    assert output is not None
+    assert (output.properties, _answers(output)) == (
+        {"content-type": "application/jsonlines"},
+        ["not in supported list"],
+    )
+    with pytest.raises(NotImplementedError, match="Dynamic batch not supported for generic streaming"):
+        handler.handle(_input(b'{"inputs": "a"}', b'{"inputs": "b"}'))
+
+
+def test_query_parameters_shift_the_answers_of_a_batch() -> None:
+    """Recorded (18, exchange 35): the second request gets the key of the first one's body."""
+    inputs = _input(b'{"inputs": "a"}', b'{"inputs": "b"}')
+    inputs.content.keys.insert(0, "batch_000.model_name")
+    inputs.content.values.insert(0, b"m")
+    output = _handler().handle(inputs)
+    assert output is not None
+    assert output.content.keys == ["batch_000.model_name", "batch_000.data"]
 
 
 def test_weights_in_the_archive_are_used_without_a_model_id() -> None:
