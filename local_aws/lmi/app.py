@@ -12,7 +12,7 @@ from local_aws.lmi.faults import Fault, ResourceNotFound
 from local_aws.lmi.http_protocol import REASON_HEADER, connection_of
 from local_aws.lmi.inference import LaterAnswers, infer, ping
 from local_aws.lmi.jobs import Unanswered
-from local_aws.lmi.management import counters, manage, worker_processes
+from local_aws.lmi.management import break_worker, counters, manage, worker_processes
 from local_aws.lmi.replies import Reply, fault_reply, new_request_id
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _MANAGEMENT = re.compile(r"/(models|server)([/?].*)?", re.DOTALL)
 # Ours, at paths that the real server does not have: it tells its counters at /server/metrics when it is asked to.
 COUNTERS_PATH = "/_cohost/metrics"
 WORKERS_PATH = "/_cohost/workers"
+FAULTS_PATH = "/_cohost/worker-faults"
 _LARGEST_BODY = 64 * 1024 * 1024
 
 
@@ -79,10 +80,16 @@ class LmiApp:
             return await infer(self._registry, self._later, request, segments, body, request_id)
         if _MANAGEMENT.fullmatch(sent):
             return await manage(self._registry, request, segments, body)
-        if request.scope["path"] == COUNTERS_PATH and request.method == "GET":
+        return self._own_route(request, body)
+
+    def _own_route(self, request: Request, body: bytes) -> Reply:
+        route = (request.method, request.scope["path"])
+        if route == ("GET", COUNTERS_PATH):
             return counters(self._registry)
-        if request.scope["path"] == WORKERS_PATH and request.method == "GET":
+        if route == ("GET", WORKERS_PATH):
             return worker_processes(self._registry)
+        if route == ("PUT", FAULTS_PATH):
+            return break_worker(self._registry, body)
         raise ResourceNotFound
 
 

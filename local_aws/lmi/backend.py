@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = "java.util.concurrent.TimeoutException"
-# A fork is there at once; Python takes longer to come up (recorded: 27), and calls are refused meanwhile.
-_INTERPRETER_S = 0.15
 _UNRECOVERABLE = "Backend Python process is unrecoverable. Initiating worker termination"
 
 
@@ -65,12 +63,13 @@ class Backend:
     restart has failed in a way after which it can be neither stopped nor started.
     """
 
-    def __init__(self, starter: WorkerStarter, failures: Failures, *, asynchronous: bool) -> None:
+    def __init__(self, starter: WorkerStarter, failures: Failures, rules: ServerRules, *, asynchronous: bool) -> None:
         """Prepare for a process; that of an asynchronous worker is started again whenever it ends."""
         self.pid = 0
         self.ready = False
         self._starter = starter
         self._failures = failures
+        self._rules = rules
         self._asynchronous = asynchronous
         # Only after the first load: what the real server does when that fails is not known (docs/inside-lmi.md).
         self._restarts = False
@@ -200,7 +199,7 @@ class Backend:
             self._drop()
             self._failures.count += 1
         async with self._turn:
-            await asyncio.sleep(_INTERPRETER_S)
+            await asyncio.sleep(self._rules.interpreter_s)
             try:
                 await self._launch()
             except Fault as fault:

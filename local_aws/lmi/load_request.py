@@ -69,6 +69,21 @@ def read_load_request(request: Request, body: bytes) -> LoadRequest:
     return LoadRequest(model, str(fields.get("synchronous", "true")).lower() == "true")
 
 
+def json_object(body: bytes) -> dict[str, Any]:
+    """Read a body as a JSON object.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise BadRequest(f"The body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequest("The body is not a JSON object.")
+    return value
+
+
 def _json_object(body: bytes) -> dict[str, Any]:
     text = body.decode("utf-8", "replace")
     try:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.faults import BadRequest, MethodNotAllowed, ModelNotFound, NullPointer, ResourceNotFound
 from local_aws.lmi.http_protocol import connection_of
-from local_aws.lmi.load_request import read_load_request
+from local_aws.lmi.json_text import compact
+from local_aws.lmi.load_request import json_object, read_load_request
 from local_aws.lmi.metrics import CONTENT_TYPE, exposition
 from local_aws.lmi.model_settings import MOST_WORKERS, java_int
 from local_aws.lmi.replies import Reply, json_reply
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _LARGEST_PAGE = 100
 # The real server removes a model that never had workers and then trips over them (recorded: 01, exchange 54).
 _NO_POOL = 'Cannot invoke "ai.djl.serving.wlm.WorkerPool.decreaseRef()" because "<local2>" is null'
+_DIE = "die"
+_FAULTS = (_DIE, "hang", "lose_device")
 _NO_PROMETHEUS = (
     "Prometheus is not enabled, set SERVING_PROMETHEUS environment var to true to enable prometheus metrics"
 )
@@ -121,6 +124,31 @@ def worker_processes(registry: Registry) -> Reply:
     return json_reply(
         [{"pid": pid, "model_dir": process.model_dir, "started": process.started} for pid, process in processes]
     )
+
+
+def break_worker(registry: Registry, body: bytes) -> Reply:
+    """Do to the oldest worker of a model what the body says: {"model": NAME, "fault": "die" | "hang" | "lose_device"}.
+
+    "die" kills its process; the others have every later forward pass of it hang, or fail as on a lost device.
+
+    Raises:
+        BadRequest: the body says something else, or the model has no worker whose process is there.
+        ModelNotFound: there is no such model.
+    """
+    wanted = json_object(body)
+    name, fault = wanted.get("model"), wanted.get("fault")
+    if not isinstance(name, str) or fault not in _FAULTS:
+        allowed = f'{{"model": NAME, "fault": one of {", ".join(_FAULTS)}}}'
+        raise BadRequest(f"body: {compact(wanted)} names no model or fault; allowed: {allowed}; fix: name both")
+    pool = registry.get(name).pool
+    backends = [worker.backend for worker in pool.workers if worker.backend.ready] if pool is not None else []
+    if not backends:
+        raise BadRequest(f"model: {name} has no worker process; allowed: a loaded model; fix: load it again")
+    if fault == _DIE:
+        backends[0].kill()
+    else:
+        backends[0].inject(fault)
+    return json_reply({"model": name, "fault": fault, "pid": backends[0].pid})
 
 
 def _server(registry: Registry, segments: Sequence[str]) -> Reply:

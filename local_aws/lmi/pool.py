@@ -182,6 +182,7 @@ class WorkerPool:
         async with self._scaling:
             self.clear_stale()
             if len(self._running()) < self.max_workers and len(self._members) < self.max_workers:
+                await asyncio.sleep(self._rules.interpreter_s)
                 await self._add(permanent=False)
 
     async def _scale_up_quietly(self) -> None:

@@ -67,7 +67,8 @@ class Worker:
         self.running = True
         self.busy = False
         self.stopped_at = 0.0
-        self.backend = Backend(parts.starter, parts.failures, asynchronous=parts.settings.async_mode)
+        asynchronous = parts.settings.async_mode
+        self.backend = Backend(parts.starter, parts.failures, parts.rules, asynchronous=asynchronous)
         self._parts = parts
         self._jobs: Sequence[Job] = ()
         self._used_at = time.monotonic()

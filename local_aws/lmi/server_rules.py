@@ -37,8 +37,9 @@ class ServerRules:
     A model has failed once its workers failed more often than its `retry_threshold` says, here for models that say
     nothing. With `health_check_override` it is READY all the same; with `fail_fast` the server ends once somebody looks
     at it. A connection is closed when an asynchronous handler sends nothing for `chunked_read_timeout_s`. The server
-    reads requests in `network_threads` threads, which its connections share. `speed` is ours: how many times faster
-    than in the real server all of the server's waits pass.
+    reads requests in `network_threads` threads, which its connections share. Two are ours: `speed`, how many times
+    faster than in the real server all of the server's waits pass; and `interpreter_s`, which the start of a process
+    takes where calls are refused meanwhile, since Python does not come up as quickly as a fork (recorded: 24, 27).
     """
 
     retry_threshold: int = 0
@@ -47,6 +48,7 @@ class ServerRules:
     chunked_read_timeout_s: float = _CHUNKED_READ_TIMEOUT_S
     network_threads: int = 2 * _THREADS_PER_CORE
     speed: float = 1.0
+    interpreter_s: float = 0.15
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:

@@ -77,6 +77,13 @@ class Served:
         """One call."""
         return await self.client.post(f"/models/{name}/invoke", json=body)
 
+    def load_usual_models(self) -> None:
+        """Load an echo model with two workers and a tiny NLI model."""
+        two = "cpu.minWorkers=2\ncpu.maxWorkers=2\n"
+        assert self.load("echo", two, ECHO).status_code == 200
+        one = "option.task=text-classification\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
+        assert self.load("nli", f"option.model_id=lmi-cohost/tiny-minilm-nli\n{one}").status_code == 200
+
     def stop(self) -> None:
         """Ends both."""
         self.run(self.client.aclose())
@@ -88,9 +95,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A file's container with a budget of 20,000 MiB, an echo model with two workers and a tiny NLI model."""
     with asyncio.Runner() as runner:
         served = Served(runner, tmp_path_factory.mktemp("served"), memory_mb=20_000)
-        two = "cpu.minWorkers=2\ncpu.maxWorkers=2\n"
-        assert served.load("echo", two, ECHO).status_code == 200
-        one = "option.task=text-classification\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
-        assert served.load("nli", f"option.model_id=lmi-cohost/tiny-minilm-nli\n{one}").status_code == 200
+        served.load_usual_models()
         yield served
         served.stop()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_workers import FakeStarter
 
-from local_aws.lmi import backend
 from local_aws.lmi.faults import (
     BackendStopped,
     CapacityExceeded,
@@ -32,16 +31,12 @@ if TYPE_CHECKING:
     Scenario = Callable[[WorkerPool, FakeStarter], Coroutine[Any, Any, Any]]
 
 # The minute for which an ended worker keeps its place takes 0.06 s, and nothing else in these tests waits by the clock.
-QUICK = ServerRules(speed=1000)
+AT_ONCE = ServerRules(interpreter_s=0)
+QUICK = replace(AT_ONCE, speed=1000)
 ENGINE_FAILURE = (
     b'{"code":500,"message":"Inference Engine Failure","properties":{},"content":{"keys":[],"values":[]},'
     b'"cancelled":false}'
 )
-
-
-@pytest.fixture(autouse=True)
-def _python_comes_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_INTERPRETER_S", 0)
 
 
 @pytest.fixture
@@ -60,7 +55,7 @@ def asynchronous(settings: ModelSettings) -> ModelSettings:
 def _run(settings: ModelSettings, scenario: Scenario, rules: ServerRules | None = None) -> Any:
     async def run() -> Any:
         starter = FakeStarter()
-        pool = WorkerPool("m", settings, rules or ServerRules(), starter)  # type: ignore[arg-type]
+        pool = WorkerPool("m", settings, rules or AT_ONCE, starter)  # type: ignore[arg-type]
         async with asyncio.timeout(60):
             try:
                 return await scenario(pool, starter)
@@ -431,8 +426,7 @@ def test_a_call_that_hangs_is_given_up_without_an_answer(asynchronous: ModelSett
             await hanging
         return pool.failed, await _outcomes(pool, 1)
 
-    rules = ServerRules(speed=1000, chunked_read_timeout_s=120)
-    assert _run(replace(asynchronous, predict_timeout_s=0), scenario, rules) == (False, ["ok"])
+    assert _run(replace(asynchronous, predict_timeout_s=0), scenario, QUICK) == (False, ["ok"])
 
 
 # Starts, queues and scaling
