@@ -1,0 +1,70 @@
+"""What the container's environment says about failed models and waits is read once, and refused where it cannot be."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from local_aws.lmi.backend import Failures
+from local_aws.lmi.http_protocol import NetworkThreads
+from local_aws.lmi.server_rules import RulesError, ServerRules
+
+
+def test_without_a_variable_the_real_servers_defaults_hold() -> None:
+    """No retries, nothing overridden, 120 s for a part of an answer, two network threads for each core."""
+    threads = 2 * (os.cpu_count() or 1)
+    assert ServerRules.of({}) == ServerRules(network_threads=threads)
+    assert (ServerRules().retry_threshold, ServerRules().chunked_read_timeout_s, ServerRules().speed) == (0, 120, 1)
+    assert (ServerRules().health_check_override, ServerRules().fail_fast) == (False, False)
+
+
+def test_every_variable_is_read() -> None:
+    """By the real server's names, in any case of "true", and ours for the clock."""
+    environment = {
+        "SERVING_RETRY_THRESHOLD": "3",
+        "SERVING_HEALTH_CHECK_OVERRIDE": "TRUE",
+        "SERVING_FAIL_FAST": "true",
+        "SERVING_CHUNKED_READ_TIMEOUT": "30",
+        "SERVING_NUMBER_OF_NETTY_THREADS": "4",
+        "COHOST_LMI_SPEED": "20",
+    }
+    assert ServerRules.of(environment) == ServerRules(
+        retry_threshold=3,
+        health_check_override=True,
+        fail_fast=True,
+        chunked_read_timeout_s=30,
+        network_threads=4,
+        speed=20,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("SERVING_RETRY_THRESHOLD", "often"), ("COHOST_LMI_SPEED", "0"), ("COHOST_LMI_SPEED", "fast")],
+)
+def test_a_number_that_cannot_be_read_is_refused_with_its_fix(name: str, value: str) -> None:
+    """The container does not start on a guess."""
+    with pytest.raises(RulesError, match=rf"{name}: '{value}' .*; allowed: .*; fix: "):
+        ServerRules.of({name: value})
+
+
+def test_the_clock_makes_every_wait_shorter() -> None:
+    """20 times the speed: the minute of an ended worker is three seconds."""
+    assert ServerRules(speed=20).stale_s == 3
+    assert ServerRules(speed=20).on_our_clock(120) == 6
+
+
+@pytest.mark.parametrize(("count", "exceeded"), [(0, False), (2, False), (3, True)])
+def test_the_failure_after_the_last_that_is_allowed_is_final(count: int, *, exceeded: bool) -> None:
+    """retry_threshold=2 forgives two."""
+    failures = Failures(2, ServerRules(fail_fast=True))
+    failures.count = count
+    assert (failures.exceeded, failures.final, failures.ends_server) == (exceeded, exceeded, exceeded)
+
+
+def test_connections_share_the_network_threads_in_turn() -> None:
+    """Recorded (31): of four threads one that is stuck serves every fourth connection no more."""
+    threads = NetworkThreads(4)
+    threads.stick(threads.take())
+    assert [threads.serves(threads.take()) for _ in range(8)] == [True, True, True, False] * 2
