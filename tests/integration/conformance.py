@@ -1,6 +1,7 @@
-"""Replays the recordings of the real server and sums up; run by `make conformance`.
+"""Replays both sets of recordings of the real server and sums up; run by `make conformance`.
 
-The lines before the last one name every exchange that is not compared as equal, with its reason.
+The lines before the sums name every step that is not equal, with its reason. The exit code is not 0 when an answer is
+neither as recorded nor as pinned, or when there are more deliberate differences than the goals allow.
 """
 
 from __future__ import annotations
@@ -11,33 +12,33 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-LEAST_EQUAL = 0.95
 
 
 class Summary:
-    """Prints, after everything else, what the tests have counted."""
+    """Prints, after everything else, what the tests have counted, and keeps which goals are missed."""
 
     def __init__(self) -> None:
-        self.share = 0.0
+        self.breaches: list[str] = []
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """The list of differences, then the sums."""
+        """The list of differences, then the sums of each set."""
         # Importable only now: pytest has put their folder on the path.
         from lmi_scenarios import LEFT_OUT_FILES, not_equal  # noqa: PLC0415
-        from test_lmi_recordings import TALLY  # noqa: PLC0415
+        from lmi_tally import TALLIES, too_many_kinds  # noqa: PLC0415
 
-        counts = config.stash.get(TALLY, None)
-        if counts is None:
-            return
-        for kind, title in (("deliberate", "different on purpose"), ("left_out", "left out")):
+        tallies = config.stash.get(TALLIES, {})
+        for kind, title in (("deliberate", "different on purpose"), ("left_out", "not compared")):
             for file, reason, indices in not_equal(kind):  # type: ignore[arg-type]
                 _say(f"{title}: {file} {', '.join(map(str, indices))}: {reason}")
         for file, reason in LEFT_OUT_FILES.items():
             _say(f"without an exchange: {file}: {reason}")
-        equal, replayed = counts["equal"], counts["replayed"]
-        self.share = equal / replayed
-        _say(f"left out: {counts['left out']} exchanges, named above")
-        _say(f"conformance: {equal} of {replayed} equal, {counts['deliberate']} deliberate differences")
+        self.breaches += too_many_kinds(list(tallies.values()))
+        for title, tally in tallies.items():
+            self.breaches += tally.breaches(title)
+            for line in tally.lines(title):
+                _say(line)
+        for breach in self.breaches:
+            _say(f"missed: {breach}")
 
 
 def _say(line: str) -> None:
@@ -46,5 +47,6 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     summary = Summary()
-    code = pytest.main([str(HERE / "test_lmi_recordings.py"), "-q", "-p", "no:cacheprovider"], plugins=[summary])
-    raise SystemExit(int(code) or int(summary.share < LEAST_EQUAL))
+    files = [str(HERE / name) for name in ("test_lmi_recordings.py", "test_lmi_lifecycle.py")]
+    code = pytest.main([*files, "-q", "-p", "no:cacheprovider"], plugins=[summary])
+    raise SystemExit(int(code) or int(bool(summary.breaches)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lmi_replay import Answer, Exchange
+    from lmi_scenarios import Instead
 
 TOLERANCE = 1e-4
 
@@ -33,6 +34,15 @@ def differences(exchange: Exchange, answer: Answer, ignored_keys: frozenset[str]
     if exchange.request.get("path", "").startswith(_UNORDERED):
         ignored_keys |= {"order"}
     return found + _body_differences(expected["body"], answer.body.decode("utf-8", "replace"), ignored_keys)
+
+
+def off_pin(instead: Instead, status: int | None, body: str) -> list[str]:
+    """How what happened differs from what is said to happen instead of what was recorded, one text a difference."""
+    found = [] if status == instead.status else [f"status {status}, pinned {instead.status}"]
+    expected = ".*".join(re.escape(part) for part in instead.body.split("..."))
+    if re.fullmatch(expected, body, re.DOTALL) is None:
+        found.append(f"body {body[:300]!r}, pinned {instead.body[:300]!r}")
+    return found
 
 
 def _header_differences(expected: dict[str, str], answer: Answer) -> list[str]:

@@ -1,8 +1,8 @@
 """Replays recorded sequences of kills, hangs, unloads and waits against containers of their own.
 
-The recordings lie in tests/data/djl_lifecycle, the schema of their steps in 00_index.json there. A sequence is replayed
-on a clock of its own: the container's waits and the models' sleeps run `Sequence.speed` times faster than recorded
-(COHOST_LMI_SPEED), and the replay waits as much less, but for waits under `LEAST_S`, in which processes start and die.
+A sequence is replayed on a clock of its own: the container's waits and the models' sleeps run `Sequence.speed` times
+faster than recorded (COHOST_LMI_SPEED), and the replay waits as much less, but for waits under `LEAST_S`, in which
+processes start and die.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from lmi_compare import differences
-from lmi_replay import HUB, WEIGHTS, Answer, Exchange, send
+from lmi_compare import differences, off_pin
+from lmi_replay import Answer, Exchange, send
+from lmi_sequences import Labels
 
 from local_aws.hub import default_roots
 from local_aws.lmi import Container, ContainerError
@@ -30,9 +30,11 @@ from local_aws.lmi import Container, ContainerError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-LIFECYCLE = Path(__file__).parents[1] / "data" / "djl_lifecycle"
+    from lmi_scenarios import Instead
+    from lmi_sequences import LifecycleFixture, Sequence
+    from lmi_tally import Outcome
+
 LEAST_S = 0.3  # a wait is not shortened below this
-LONGEST_S = 12.0  # the clock of a sequence is chosen so that it takes about this long
 
 _STARTING_S = 180
 _PATIENCE_S = 30  # for what takes a moment when the machine is not busy
@@ -44,93 +46,25 @@ _NUMBERED = re.compile(r"(.*) \d+")
 _GAVE_UP, _CLOSED = "no answer within the client's patience", "the connection was closed or refused without an answer"
 
 
-@dataclass(frozen=True)
-class Sequence:
-    """The steps of a sequence by their index in the recording, which begin with the start of a server."""
-
-    file: str
-    title: str
-    steps: Mapping[int, dict[str, Any]]
-
-    @property
-    def speed(self) -> float:
-        """How much faster than recorded it is replayed."""
-        return max(1.0, max(step.get("at_s") or 0 for step in self.steps.values()) / LONGEST_S)
-
-    @property
-    def exchanges(self) -> list[int]:
-        """The indices of its HTTP exchanges."""
-        return [index for index, step in self.steps.items() if "action" not in step]
-
-
-def sequences(file: str) -> list[Sequence]:
-    """The sequences of a recording in their order."""
-    steps: dict[str, dict[int, dict[str, Any]]] = {}
-    for index, step in enumerate(json.loads((LIFECYCLE / file).read_text())["vectors"]):
-        steps.setdefault(step["sequence"], {})[index] = step
-    return [Sequence(file, title, of_title) for title, of_title in steps.items()]
-
-
-class LifecycleFixture:
-    """The model folders that the recordings name, below `root`."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.models, self.weights = root, root / "models", root / "weights"
-        self.weights.mkdir(parents=True)
-        for name, ours in WEIGHTS.items():
-            (self.weights / name).symlink_to(HUB / ours)
-        shutil.copytree(LIFECYCLE / "models", self.models)
-        for file in self.models.glob("*/serving.properties"):
-            file.write_text(self.fill(file.read_text(), root))
-
-    def fill(self, text: str, store: Path) -> str:
-        """A recorded text with its placeholders filled in."""
-        for name, folder in (("MODEL_DIR", self.models), ("WEIGHTS_DIR", self.weights), ("MODEL_STORE", store)):
-            text = text.replace(f"{{{name}}}", str(folder))
-        return text
-
-    def store(self, sequence: Sequence, folders: list[str]) -> Path:
-        """A model store whose folders hold the synchronous echo model each."""
-        store = self.root / "stores" / f"{sequence.file[:2]}-{min(sequence.steps)}"
-        shutil.rmtree(store, ignore_errors=True)
-        store.mkdir(parents=True)
-        for folder in folders:
-            shutil.copytree(self.models / "d_sync", store / folder)
-        return store
-
-
-@dataclass
-class Labels:
-    """Which process is which label of a recording (P1, P2 and so on), learnt from the counts of a sequence."""
-
-    pids: dict[str, int] = field(default_factory=dict)
-
-    def compare(self, recorded: Mapping[str, list[str]], running: Mapping[str, list[int]]) -> str | None:
-        """Hold the processes of each folder against the recorded labels; a text when they differ.
-
-        A label that is new stands for the processes that no label stood for before.
-        """
-        counts = {folder: len(labels) for folder, labels in recorded.items()}
-        found = {folder: len(pids) for folder, pids in running.items()}
-        if counts != found:
-            return f"worker processes {found}, recorded {counts}"
-        learnt: dict[str, int] = {}
-        for folder, labels in recorded.items():
-            known = {self.pids[label] for label in labels if label in self.pids}
-            others = [pid for pid in running[folder] if pid not in self.pids.values()]
-            new = [label for label in labels if label not in self.pids]
-            if not known <= set(running[folder]) or len(others) != len(new):
-                return f"{folder}: processes {running[folder]}, recorded {labels} of {self.pids}"
-            learnt |= dict(zip(new, others, strict=True))
-        self.pids |= learnt
-        return None
-
-
 class Replay:
-    """One replay of a sequence; `found` are the differences by step, empty texts where a step is as recorded."""
+    """One replay of a sequence.
 
-    def __init__(self, sequence: Sequence, fixture: LifecycleFixture, log_file: Path, speed: float) -> None:
-        self.found: dict[int, list[str]] = {}
+    `found` are the differences by step, no texts where a step is as recorded; `pins` those from what is said in
+    `deliberate` to happen instead.
+    """
+
+    def __init__(
+        self,
+        sequence: Sequence,
+        fixture: LifecycleFixture,
+        log_file: Path,
+        *,
+        speed: float,
+        deliberate: Mapping[int, Instead] | None = None,
+    ) -> None:
+        self.found: Outcome = {}
+        self.pins: Outcome = {}
+        self._deliberate = deliberate or {}
         self._sequence, self._fixture, self._log_file, self._speed = sequence, fixture, log_file, speed
         self._container: Container | None = None
         self._client: httpx.AsyncClient | None = None
@@ -143,8 +77,8 @@ class Replay:
         self._store = fixture.root
         self._temporary = Path(tempfile.mkdtemp(prefix="replay-"))
 
-    async def run(self) -> dict[int, list[str]]:
-        """Replay every step and return what differs by step; the container has ended then."""
+    async def run(self) -> tuple[Outcome, Outcome]:
+        """Replay every step and return `found` and `pins`; the container has ended then."""
         try:
             for step in self._items():
                 if isinstance(step, list):
@@ -158,7 +92,7 @@ class Replay:
                 task.cancel()
             await self._stop()
             shutil.rmtree(self._temporary, ignore_errors=True)
-        return self.found
+        return self.found, self.pins
 
     def _items(self) -> Iterator[int | list[list[int]]]:
         """The steps in order; those of a poll as one list of rounds."""
@@ -328,6 +262,8 @@ class Replay:
         if exchange.response.get("exception") == _CLOSED and took_s < self._limit_s(step) / 2 - LEAST_S:
             found.append(f"after {took_s:.1f} s, recorded {step['elapsed_s']} s at {self._speed:.1f} times the speed")
         self.found[index] = found
+        if index in self._deliberate:
+            self.pins[index] = off_pin(self._deliberate[index], answer.status, answer.body.decode("utf-8", "replace"))
 
     def _limit_s(self, step: dict[str, Any]) -> float:
         return max(LEAST_S, float(step["elapsed_s"]) / self._speed)
@@ -476,6 +412,8 @@ class Replay:
 
     def _note(self, index: int, difference: str | None) -> None:
         self.found[index] = [] if difference is None else [difference]
+        if index in self._deliberate:
+            self.pins[index] = off_pin(self._deliberate[index], None, difference or "")
 
     async def _stop(self) -> None:
         if self._client is not None:

@@ -1,0 +1,99 @@
+"""Sums over a set of recordings: what is equal, what differs on purpose, and what had to be replayed again.
+
+`make conformance` prints them and holds the goals; the tests fill them in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lmi_scenarios import Instead
+
+MOST_KINDS = 12
+_FIRST_ERROR = 400
+
+Outcome = dict[int, list[str]]
+
+
+@dataclass
+class Tally:
+    """The sums of one set. `most` is the share of its answers that may differ on purpose; `again` names replays."""
+
+    most: float
+    equal: int = 0
+    deliberate: Counter[str] = field(default_factory=Counter)
+    left_out: int = 0
+    other_steps: int = 0
+    kinder: list[str] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
+
+    @property
+    def compared(self) -> int:
+        """How many answers were compared."""
+        return self.equal + self.deliberate.total()
+
+    def add(
+        self, name: str, found: Outcome, deliberate: Mapping[int, Instead], statuses: Mapping[int, int | None]
+    ) -> None:
+        """Count one recording or sequence; `statuses` are those recorded, of its answers only."""
+        for index in found:
+            if index not in statuses:
+                self.other_steps += 1
+            elif index not in deliberate:
+                self.equal += not found[index]
+            else:
+                instead = deliberate[index]
+                self.deliberate[instead.reason] += 1
+                if _is_kinder(instead.status, statuses[index]):
+                    self.kinder.append(f"{name} {index}")
+
+    def lines(self, title: str) -> list[str]:
+        """The sums as text."""
+        kinds = "; ".join(f"{count} because {reason}" for reason, count in self.deliberate.most_common())
+        steps = f", and {self.other_steps} counts of processes, bursts, starts and ends" if self.other_steps else ""
+        return [
+            f"{title}: {self.compared} answers replayed{steps}, {self.left_out} not compared",
+            f"{title}: {self.equal} equal, {self.deliberate.total()} different on purpose: {kinds or 'none'}",
+            f"{title}: replayed again because they differed: {', '.join(self.again) or 'nothing'}",
+        ]
+
+    def breaches(self, title: str) -> list[str]:
+        """Which goals are missed."""
+        share = self.deliberate.total() / max(self.compared + self.left_out, 1)
+        found = [f"{title}: {where} is kinder than the real server" for where in self.kinder]
+        if share > self.most:
+            found.append(f"{title}: {share:.1%} of the answers differ on purpose; allowed: {self.most:.0%}")
+        return found
+
+
+TALLIES = pytest.StashKey[dict[str, Tally]]()
+
+
+def unlisted(found: Outcome, pins: Outcome, deliberate: Iterable[int]) -> Outcome:
+    """What differs and is not said to, and what is said to differ and does not, or otherwise than it is pinned."""
+    listed = set(deliberate)
+    wrong = {index: texts for index, texts in found.items() if texts and index not in listed}
+    for index in listed & found.keys():
+        if not found[index]:
+            wrong[index] = ["listed as different, but equal"]
+        elif pins.get(index):
+            wrong[index] = pins[index]
+    return wrong
+
+
+def too_many_kinds(tallies: Sequence[Tally]) -> list[str]:
+    """Whether there are more kinds of deliberate difference over all sets than allowed."""
+    kinds = {reason for tally in tallies for reason in tally.deliberate}
+    return [f"{len(kinds)} kinds of deliberate difference; allowed: {MOST_KINDS}"] if len(kinds) > MOST_KINDS else []
+
+
+def _is_kinder(here: int | None, recorded: int | None) -> bool:
+    """Whether an answer says that all is well where the real server refused, or did not answer at all."""
+    return here is not None and here < _FIRST_ERROR and (recorded is None or recorded >= _FIRST_ERROR)
