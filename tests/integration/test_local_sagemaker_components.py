@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cloud_fixtures.running import FrontDoor, leaving_no_process, running, wait_for
 
+from cohost.load_failures import LogWatch
 from local_aws.hub import default_roots
 from local_aws.sagemaker import SageMaker
 from local_aws.sagemaker import Settings as SageMakerSettings
@@ -34,15 +35,22 @@ required_memory_mb=100
 MINILM, MDEBERTA = "lmi-cohost/tiny-minilm-nli", "lmi-cohost/tiny-mdeberta-nli"
 
 
-def archive(models: Mapping[str, str]) -> bytes:
-    """One archive with a folder for each model."""
+REFUSES = """
+def handle(inputs):
+    raise ValueError("labels do not fit the head")
+"""
+
+
+def archive(models: Mapping[str, str], **handlers: str) -> bytes:
+    """One archive with a folder for each model, and a model.py for those that are given one."""
+    files = {f"{name}/serving.properties": PROPERTIES.format(model_id=model_id) for name, model_id in models.items()}
+    files |= {f"{name}/model.py": text for name, text in handlers.items()}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for name, model_id in models.items():
-            text = PROPERTIES.format(model_id=model_id).encode()
-            member = tarfile.TarInfo(f"{name}/serving.properties")
-            member.size = len(text)
-            tar.addfile(member, io.BytesIO(text))
+        for path, text in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
     return buffer.getvalue()
 
 
@@ -165,3 +173,35 @@ def test_a_component_serves_several_models_down_to_zero_and_back(aws: Aws) -> No
     assert aws.sagemaker.list_models()["Models"] == []
     assert aws.sagemaker.list_endpoints()["Endpoints"] == []
     assert aws.sagemaker.list_inference_components()["InferenceComponents"] == []
+
+
+@pytest.mark.parametrize(
+    ("models", "handlers", "reason"),
+    [
+        ({"x-l": "lmi-cohost/not-there"}, {}, "lmi-cohost/not-there is not in the local hub"),
+        (
+            {"x-l": MINILM},
+            {"x-l": REFUSES},
+            "Failed to initialize model: invoke handler failure (ValueError: labels do not fit the head)",
+        ),
+    ],
+)
+def test_the_log_names_the_one_model_that_does_not_load(
+    aws: Aws, models: dict[str, str], handlers: dict[str, str], reason: str
+) -> None:
+    """The stack fails with the service's text, which names no model; the component's log group says which, and why."""
+    body = archive({"minilm": MINILM, **models}, **handlers)
+    aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=body)
+    aws.cloudformation.create_stack(StackName="s", TemplateBody=template("one.tar.gz"), Capabilities=["CAPABILITY_IAM"])
+    aws.door.settle("ROLLBACK_COMPLETE")
+    events = aws.cloudformation.describe_stack_events(StackName="s")["StackEvents"]
+    failed = [event["ResourceStatusReason"] for event in events if event["ResourceStatus"] == "CREATE_FAILED"]
+    assert any(
+        "container of inference component all-models did not pass the ping health check" in one for one in failed
+    )
+    assert not any("x-l" in one for one in failed)
+    watch = LogWatch(aws.door.client("logs"), ["minilm", "x-l"], since_ms=0)
+    watch.look(["/aws/sagemaker/InferenceComponents/all-models"])
+    (failure,) = watch.reader.failures
+    assert failure.model == "x-l"
+    assert reason in failure.reason
