@@ -166,7 +166,10 @@ class Reloader(Generic[Prepared]):
         self._ending.begin(LOST_DEVICE_CODE)
 
     def _pause(self, reason: str, pause_s: float, loop: asyncio.AbstractEventLoop) -> None:
-        text = f"the model's process was started again and cannot load the model ({reason}); it tries again within {pause_s:g} s"
+        text = (
+            f"the model's process was started again and cannot load the model ({reason}); it tries again within "
+            f"{pause_s:g} s"
+        )
         loop.call_soon_threadsafe(self._fail, text)
         time.sleep(pause_s)
         loop.call_soon_threadsafe(self._retry)
