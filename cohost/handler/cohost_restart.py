@@ -7,6 +7,8 @@ it is not. It must not end later: a restart that ends or fails in its first call
 for ever, and unloading the model then gets no answer (recorded: `djl_lifecycle`, 28 and 31).
 
 Where the answer is not certain, the process goes on: one process too many costs memory, one too few costs the model.
+Certain is that a model of this folder has no worker that could have started the process before this one: it was loaded
+anew after it was unloaded.
 Standard library only, since nothing else shall be imported before the answer is there.
 """
 
@@ -22,6 +24,7 @@ import stat
 import sys
 import time
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
@@ -37,6 +40,10 @@ _ANSWER_BYTES: Final = 16 << 20
 # A connection may belong to a thread of the server that is busy with this very restart; the next one goes to another.
 _ATTEMPT_S: Final = 2.0
 _LIMIT_S: Final = 10.0
+# A process's start is known in hundredths of a second.
+_TICK_S: Final = 0.1
+# Between the unloading of a model and its loading by whoever needs it at once, and the start of the process.
+_RELOAD_S: Final = 60.0
 _PAUSE_S: Final = 0.2
 _ENVIRONMENT_ADDRESS: Final = "SERVING_MANAGEMENT_ADDRESS"
 _FAILED: Final = "FAILED"
@@ -85,7 +92,7 @@ def _begin(folder: str, arguments: Sequence[str], end_process: Callable[[int], N
     path = Path(name + _MARKER_SUFFIX)
     earlier = _read(path)
     restarted = earlier is not None and earlier.is_before(marker)
-    if restarted and not _is_loaded(marker.server, folder):
+    if earlier is not None and restarted and not _is_loaded(earlier, marker):
         logger.warning("%s is unloaded, so this process, which the server started again, ends", folder)
         with contextlib.suppress(OSError):
             path.unlink()
@@ -124,6 +131,12 @@ class _Marker:
             process_started=process_started,
             folder=folder,
         )
+
+    @property
+    def wall_time(self) -> float:
+        """When the process was started, in seconds since the epoch by today's clock."""
+        booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return booted_at + self.process_started / os.sysconf("SC_CLK_TCK")
 
     def is_before(self, later: _Marker) -> bool:
         """Whether another process of the same model was on the socket before, under the same server."""
@@ -193,16 +206,26 @@ def _option(arguments: Sequence[str], *names: str) -> str | None:
 # --- What the server has loaded ---------------------------------------------------------------------------------------
 
 
-def _is_loaded(server: int, folder: str) -> bool:
-    """Whether the server may still have a model of this folder that it calls."""
+def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
+    """Whether the server may still have the worker whose process is this one, after an earlier one."""
     try:
-        address = management_address(server)
-        return any(may_be(url, folder) for url in loaded_urls(address))
-    except UncertainError as error:
-        logger.warning(
-            "the server cannot be asked whether %s is still loaded, so it is loaded again: %s", folder, error
+        api = ManagementApi(management_address(own.server))
+        return any(
+            may_be(url, own.folder) and any(_may_have_started(at, earlier, own) for at in api.worker_starts(name))
+            for name, url in api.models()
         )
+    except UncertainError as error:
+        logger.warning("%s is loaded, since the server cannot be asked whether it still is: %s", own.folder, error)
         return True
+
+
+def _may_have_started(worker: float, earlier: _Marker, own: _Marker) -> bool:
+    """Whether a worker that came at a time (seconds since the epoch) may be the one of these two processes.
+
+    A worker is there before its first process, and its time stays when it gets another (recorded: `djl_lifecycle`, 27).
+    The clock may have been set back since, so only a worker that came about when this process did is another one.
+    """
+    return worker <= earlier.wall_time + _TICK_S or worker < own.wall_time - _RELOAD_S
 
 
 def management_address(server: int, proc: Path = Path("/proc")) -> str:
@@ -254,39 +277,68 @@ def _config_file(arguments: Sequence[str], environment: Mapping[str, str], curre
     return nested if nested.is_file() else home / "config.properties"
 
 
-def loaded_urls(address: str) -> Iterator[str]:
-    """The URLs of the models that a server has and calls, page by page.
+class ManagementApi:
+    """A server's list of models and their workers; all that is asked has 10 seconds together."""
 
-    A model that the server has given up (FAILED) is left out: it gets no call any more, and only unloading it ends
-    that state (recorded: `djl_lifecycle`, 27).
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._limit = time.monotonic() + _LIMIT_S
 
-    Raises:
-        UncertainError: no answer in time, or none that lists models.
-    """
-    limit = time.monotonic() + _LIMIT_S
-    path = "/models"
-    while path:
-        page = _page(address, path, limit)
-        try:
-            yield from [str(model["modelUrl"]) for model in page["models"] if model.get("status") != _FAILED]
-            token = page.get("nextPageToken")
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UncertainError(f"{address}{path}: answers {page!a:.200}") from error
-        path = "" if token is None else f"/models?next_page_token={quote(str(token), safe='')}"
+    def models(self) -> Iterator[tuple[str, str]]:
+        """The models that the server has and calls, with their URLs, page by page.
+
+        A model that the server has given up (FAILED) is left out: it gets no call any more, and only unloading it ends
+        that state (recorded: `djl_lifecycle`, 27).
+
+        Raises:
+            UncertainError: no answer in time, or none that lists models.
+        """
+        path = "/models"
+        while path:
+            page = self._get(path)
+            with _clear(page):
+                yield from [
+                    (str(model["modelName"]), str(model["modelUrl"]))
+                    for model in page["models"]
+                    if model.get("status") != _FAILED
+                ]
+                token = page.get("nextPageToken")
+            path = "" if token is None else f"/models?next_page_token={quote(str(token), safe='')}"
+
+    def worker_starts(self, name: str) -> list[float]:
+        """When the workers of a model came, in seconds since the epoch; none while the model loads.
+
+        Raises:
+            UncertainError: no answer in time, or none that lists workers.
+        """
+        answer = self._get(f"/models/{quote(name, safe='')}")
+        with _clear(answer):
+            models = [model for workflow in answer for model in workflow["models"]]
+            groups = [group for model in models for group in model["workerGroups"]]
+            times = [worker["startTime"] for group in groups for worker in group["workers"]]
+            return [datetime.fromisoformat(time).timestamp() for time in times]
+
+    def _get(self, path: str) -> Any:  # noqa: ANN401 - what the server answers
+        """An answer, asked for until the limit, since a server that is busy may not take the first connection."""
+        failure = ""
+        while (now := time.monotonic()) < self._limit:
+            try:
+                return json.loads(_get(self._address, path, now + _ATTEMPT_S))
+            except (ConnectionRefusedError, FileNotFoundError) as error:
+                raise UncertainError(f"{self._address}: nobody listens there") from error
+            except (OSError, ValueError, RecursionError) as error:
+                failure = f"{type(error).__name__}: {error}"
+            time.sleep(_PAUSE_S)
+        raise UncertainError(f"{self._address}{path}: no answer that can be read in {_LIMIT_S:g} s; {failure}")
 
 
-def _page(address: str, path: str, limit: float) -> Any:  # noqa: ANN401 - what the server answers
-    """One answer, asked for again until the limit, since a server that is busy may not take the first connection."""
-    failure = ""
-    while (now := time.monotonic()) < limit:
-        try:
-            return json.loads(_get(address, path, now + _ATTEMPT_S))
-        except (ConnectionRefusedError, FileNotFoundError) as error:
-            raise UncertainError(f"{address}: nobody listens there") from error
-        except (OSError, ValueError, RecursionError) as error:
-            failure = f"{type(error).__name__}: {error}"
-        time.sleep(_PAUSE_S)
-    raise UncertainError(f"{address}{path}: no answer that lists models in {_LIMIT_S:g} s; {failure}")
+@contextlib.contextmanager
+def _clear(answer: object) -> Iterator[None]:
+    """Take an answer of another form than the recorded one for none."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UncertainError(f"the server answers {answer!a:.200}") from error
 
 
 def _get(address: str, path: str, deadline: float) -> bytes:

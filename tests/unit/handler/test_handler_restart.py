@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,20 @@ print("torch" in sys.modules)
 """
 
 
+LONG_AGO = "2026-01-02T03:04:05.678Z"
+
+
+def describes(*started: str) -> list[dict[str, Any]]:
+    """What the server says of a model with workers that came at these times."""
+    workers = [{"id": n, "startTime": time, "status": "READY"} for n, time in enumerate(started)]
+    return [{"models": [{"workerGroups": [{"minWorkers": 1, "workers": workers}]}]}]
+
+
+def now_and(seconds: float) -> str:
+    """A time as the server writes it."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 @dataclass
 class Server:
     """A process that stands for DJL Serving, and what it has loaded."""
@@ -58,9 +73,11 @@ class Server:
         """Set what GET requests are answered with, by path."""
         self.answers.write_text(json.dumps(answers))
 
-    def has(self, *urls: str, status: str = "READY") -> None:
-        """Set the list of models."""
-        self.says({"/models": {"models": [{"modelName": "m", "modelUrl": url, "status": status} for url in urls]}})
+    def has(self, *urls: str, status: str = "READY", workers: tuple[str, ...] = (LONG_AGO,)) -> None:
+        """Set the list of models, and when the workers came that each of them has."""
+        models = [{"modelName": f"m {n}", "modelUrl": url, "status": status} for n, url in enumerate(urls)]
+        described = {f"/models/m%20{n}": describes(*workers) for n in range(len(urls))}
+        self.says({"/models": {"models": models}, **described})
 
     def runs(self, code: str, socket: str = "djl_sock.19000") -> dict[str, Any]:
         """Start a process on a socket of the server; how it ended, and what it said."""
@@ -181,11 +198,24 @@ def test_an_address_that_may_be_the_models_own_keeps_it(server: Server, folder: 
         {"/models": []},
         {"/models": {"models": "many"}},
         {"/models": {"models": [{"modelName": "m"}]}},
+        {"/models": {"models": [{"modelName": "m", "modelUrl": "s3://b/m/"}]}},
+        {"/models": {"models": [{"modelName": "m", "modelUrl": "s3://b/m/"}]}, "/models/m": [{"models": [{}]}]},
         {"/models": {"models": [], "nextPageToken": "1"}},
         {"/models": "[" * 200_000},
         {"/models": {"hang": True}},
     ],
-    ids=["404", "text", "list", "no list", "no URL", "no second page", "deep", "no answer"],
+    ids=[
+        "404",
+        "text",
+        "list",
+        "no list",
+        "no URL",
+        "not described",
+        "no workers",
+        "no second page",
+        "deep",
+        "no answer",
+    ],
 )
 def test_an_answer_that_is_not_clear_keeps_the_process(server: Server, folder: Path, answers: dict[str, Any]) -> None:
     """One process too many costs memory, one too few costs the model."""
@@ -220,12 +250,45 @@ def test_a_model_that_the_server_has_given_up_is_not_loaded_again(server: Server
     assert server.starts(folder) == "ended"
 
 
+@pytest.mark.parametrize("workers", [(), (now_and(3600),)], ids=["loads", "is loaded"])
+def test_a_model_that_was_unloaded_and_loaded_again_has_a_process_of_its_own(
+    server: Server, folder: Path, workers: tuple[str, ...]
+) -> None:
+    """Its folder is listed, and its worker came after the process whose place this one takes: this one is left over."""
+    server.has(str(folder))
+    assert server.starts(folder) == "first"
+
+    server.has(str(folder), workers=workers)
+
+    assert server.starts(folder) == "ended"
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param((now_and(3600), LONG_AGO), id="one of two workers"),
+        pytest.param((now_and(-1800),), id="a clock that was set back"),
+        pytest.param(("yesterday",), id="no time"),
+    ],
+)
+def test_a_worker_that_may_be_ones_own_keeps_the_process(
+    server: Server, folder: Path, workers: tuple[str, ...]
+) -> None:
+    """It came before the first process did, or so long ago that it cannot be the worker of a model just loaded."""
+    server.has(str(folder))
+    assert server.starts(folder) == "first"
+
+    server.has(str(folder), workers=workers)
+
+    assert server.starts(folder) == "restart"
+
+
 def test_all_pages_of_the_list_are_read(server: Server, folder: Path) -> None:
     """The folder may stand on the last of them."""
-    other = {"models": [{"modelUrl": str(server.root), "status": "READY"}]}
-    own = {"models": [{"modelUrl": str(folder), "status": "READY"}]}
+    other = {"models": [{"modelName": "other", "modelUrl": str(server.root), "status": "READY"}]}
+    own = {"models": [{"modelName": "own", "modelUrl": str(folder), "status": "READY"}]}
     pages = {"/models": other | {"nextPageToken": "1"}, "/models?next_page_token=1": other | {"nextPageToken": "2"}}
-    server.says(pages | {"/models?next_page_token=2": own})
+    server.says(pages | {"/models?next_page_token=2": own, "/models/own": describes(LONG_AGO)})
     assert [server.starts(folder), server.starts(folder)] == ["first", "restart"]
 
     server.says(pages | {"/models?next_page_token=2": other})
