@@ -166,7 +166,7 @@ def status(
     stack: StackOption = DEFAULT_STACK,
     probe: Annotated[
         bool,
-        typer.Option("--probe", help="Call each model once, which may load it; exit 1 if one gives no answer."),
+        typer.Option("--probe", help="Call each model, which may load it; exit 1 if one gives no answer."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

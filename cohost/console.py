@@ -96,13 +96,13 @@ def print_status(status: Status) -> None:
         failures = [(failure.model, failure.reason) for failure in status.load_failures]
         print_table("Not loaded in the last hour", ("model", "reason"), failures)
     if status.probes is None:
-        out.print("Whether the models answer was not looked at; `cohost status --probe` calls each once.")
+        out.print("Whether the models answer was not looked at; `cohost status --probe` calls each.")
         return
     if not status.probes:
         out.print("No model was called: no copy runs, and a call would wake one.")
         return
     probed = [(one.model, one.verdict.value, f"{one.milliseconds:.0f}", one.detail) for one in status.probes]
-    print_table("Models, each called once", ("model", "verdict", "ms", "what it said"), probed)
+    print_table("Models, by calling them", ("model", "verdict", "ms", "what it said"), probed)
 
 
 def _loaded(status: Status) -> object:

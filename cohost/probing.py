@@ -1,4 +1,4 @@
-"""One tiny call of each model, which shows what no ping and no list of models tells.
+"""A tiny call or two of each model, which show what no ping and no list of models tells.
 
 A stock model whose worker process has ended stays READY, and pings stay 200; only a call hears of it (DJL Serving
 0.36.0, recording 24). A call makes a multi-model endpoint load the model, so nothing is probed without being asked for.
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from cohost.client import CohostClient
 
 CALLS_OF_A_STOPPED_MODEL: Final = 3
-"""A model with several workers answers through those that are left: each one that has ended takes calls in its turn."""
+CALLS: Final = 2
+"""Of two workers one that has ended takes every second call (recording 24), so a single call may miss it."""
 
 
 class Verdict(StrEnum):
@@ -39,7 +40,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What came of calling one model: `milliseconds` until its last answer, `detail` what it said where it is not well.
+    """What came of calling one model: `milliseconds` until its first answer, `detail` what it said where not well.
 
     A model that refuses a valid input may be well all the same, where its task is not known or its handler wants more.
     """
@@ -58,23 +59,33 @@ class Probe:
 def probe_models(
     client: CohostClient, models: Iterable[str], now: Callable[[], float] = time.perf_counter
 ) -> list[Probe]:
-    """Call each model with one short text, and labels where its task needs some; a stopped one three times.
+    """Call each model twice with a short text, and labels where its task needs some; a stopped one three times.
 
-    One call does not find the worker that has ended beside others that run, unless it is that one's turn.
+    One of three workers or more may have ended and not be met. A model that the server restarts is called once, since
+    it needs nobody to see that.
     """
     return [_probe(client, model, now) for model in models]
 
 
 def _probe(client: CohostClient, model: str, now: Callable[[], float]) -> Probe:
     first = _call(client, model, now)
-    if first.verdict is not Verdict.STOPPED:
+    if first.verdict not in {Verdict.OK, Verdict.STOPPED} or _restarts(client, model):
         return first
-    others = [_call(client, model, now) for _ in range(CALLS_OF_A_STOPPED_MODEL - 1)]
-    if all(other.verdict is Verdict.STOPPED for other in others):
+    calls = CALLS if first.verdict is Verdict.OK else CALLS_OF_A_STOPPED_MODEL
+    probes = [first, *(_call(client, model, now) for _ in range(calls - 1))]
+    stopped = sum(probe.verdict is Verdict.STOPPED for probe in probes)
+    if stopped in {0, calls}:
         return first
     return Probe(
-        model=model, verdict=Verdict.PARTLY_STOPPED, milliseconds=first.milliseconds, detail="other workers answer"
+        model=model,
+        verdict=Verdict.PARTLY_STOPPED,
+        milliseconds=first.milliseconds,
+        detail=f"{stopped} of {calls} calls met a worker process that has ended",
     )
+
+
+def _restarts(client: CohostClient, model: str) -> bool:
+    return client.deployment.handlers.get(model) == RESTARTING_HANDLER
 
 
 def _call(client: CohostClient, model: str, now: Callable[[], float]) -> Probe:
@@ -90,8 +101,7 @@ def _call(client: CohostClient, model: str, now: Callable[[], float]) -> Probe:
 
 def _verdict(client: CohostClient, model: str, error: InvocationError) -> Verdict:
     if isinstance(error, WorkerStoppedError):
-        restarts = client.deployment.handlers.get(model) == RESTARTING_HANDLER
-        return Verdict.RESTARTING if restarts else Verdict.STOPPED
+        return Verdict.RESTARTING if _restarts(client, model) else Verdict.STOPPED
     if isinstance(error, ModelNotReadyError | NoCapacityError):
         return Verdict.NOT_READY
     refuses = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR

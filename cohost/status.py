@@ -77,7 +77,7 @@ class Status:
 
 
 def with_probes(status: Status, deployment: Deployment, session: boto3.Session) -> Status:
-    """The status after one tiny call of each model, those that were pushed too; nothing is called at zero copies.
+    """The status after tiny calls of each model, those that were pushed too; nothing is called at zero copies.
 
     A call would wake such an endpoint. On a multi-model endpoint it loads a model that is not loaded.
     """

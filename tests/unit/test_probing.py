@@ -48,10 +48,11 @@ def probed(*answers: Exception | bytes, **fields: Any) -> tuple[Probe, Session]:
 @pytest.mark.parametrize(
     ("answers", "verdict", "detail"),
     [
-        ([ANSWER], Verdict.OK, None),
+        ([ANSWER, ANSWER], Verdict.OK, None),
+        ([ANSWER, stopped()], Verdict.PARTLY_STOPPED, "1 of 2 calls met a worker process that has ended"),
         ([stopped(), stopped(), stopped()], Verdict.STOPPED, "Backend Python process is stopped."),
-        ([stopped(), ANSWER, stopped()], Verdict.PARTLY_STOPPED, "other workers answer"),
-        ([stopped(), says("no labels", 424), ANSWER], Verdict.PARTLY_STOPPED, "other workers answer"),
+        ([stopped(), ANSWER, stopped()], Verdict.PARTLY_STOPPED, "2 of 3 calls met"),
+        ([stopped(), says("no labels", 424), ANSWER], Verdict.PARTLY_STOPPED, "1 of 3 calls met"),
         ([says("loading", 429, "ModelNotReadyException")], Verdict.NOT_READY, "loading"),
         ([says("candidate_labels is missing", 424)], Verdict.REFUSES, "candidate_labels is missing"),
         ([b'"Input Parsing failed."'], Verdict.REFUSES, "a sentence instead of results"),
@@ -69,10 +70,10 @@ def test_each_answer_has_a_verdict(answers: list[Any], verdict: Verdict, detail:
 
 
 def test_batched_model_that_is_restarted_is_not_dead() -> None:
-    """The same answer means another thing where the server starts the process again."""
-    probe, _ = probed(*[stopped()] * 3, handlers={"nli": "batched"})
+    """The same answer means another thing where the server starts the process again, and one call shows it."""
+    probe, session = probed(stopped(), handlers={"nli": "batched"})
 
-    assert (probe.verdict, probe.well) == (Verdict.RESTARTING, False)
+    assert (probe.verdict, probe.well, len(session.calls)) == (Verdict.RESTARTING, False, 1)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def run(*arguments: str) -> Result:
 
 def test_status_names_the_model_that_is_dead(session: Session) -> None:
     """A person sees which one, and a script sees it by the exit code."""
-    session.answers = [ANSWER, stopped(), stopped(), stopped()]
+    session.answers = [ANSWER, ANSWER, stopped(), stopped(), stopped()]
 
     result = run("status", "--probe")
 
@@ -129,7 +130,7 @@ def test_status_as_json_has_the_probes(session: Session) -> None:
         ("nli", "answers", None),
         ("mini", "answers", None),
     ]
-    assert len(session.calls) == 2
+    assert len(session.calls) == 4
 
 
 def test_status_without_probe_calls_nothing_and_says_so(session: Session) -> None:
