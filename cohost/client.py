@@ -39,8 +39,9 @@ READY_PAUSES = Backoff(first_s=0.5, longest_s=10.0)
 RESTARTING_HANDLER = BATCHED
 """The catalog's `handler` whose worker process the server starts again when it has ended."""
 
-RESTART_TIMEOUT_S = READY_TIMEOUT_S
-"""How long a call waits for such a process: it loads the model anew, which may take as long as the first load."""
+RESTART_TIMEOUT_S = 120.0
+"""How long a call waits for such a process. It is up within seconds, and then lets calls wait while it loads the model;
+the rest is for a machine that is busy."""
 
 STOPPED_TIMEOUT_S = 5.0
 """How long a call waits where no process is started again: of several workers another one may take the next call."""
@@ -173,7 +174,7 @@ class CohostClient:
             parameters: the task's parameters, such as `top_k` or `candidate_labels`.
             ready_timeout_s: how long to go on asking while the service says that the model is still loading.
             restart_timeout_s: how long to go on asking while the model's worker process has ended (the server's 400
-                "Backend Python process is stopped."). None: 360 s where the server starts it again, which it does with
+                "Backend Python process is stopped."). None: 120 s where the server starts it again, which it does with
                 `handler: batched`, else 5 s. No other answer of the model's is repeated.
             wake: wait for a scale-to-zero endpoint that is at zero; without, such a call fails at once, and wakes it
                 all the same. On a multi-model endpoint, which is never at zero, it changes nothing.

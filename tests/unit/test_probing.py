@@ -50,7 +50,7 @@ def probed(*answers: Exception | bytes, **fields: Any) -> tuple[Probe, Session]:
     [
         ([ANSWER, ANSWER], Verdict.OK, None),
         ([ANSWER, stopped()], Verdict.PARTLY_STOPPED, "1 of 2 calls met a worker process that has ended"),
-        ([stopped(), stopped(), stopped()], Verdict.STOPPED, "Backend Python process is stopped."),
+        ([stopped(), stopped(), stopped()], Verdict.STOPPED, "Backend Python process is stopped"),
         ([stopped(), ANSWER, stopped()], Verdict.PARTLY_STOPPED, "2 of 3 calls met"),
         ([stopped(), says("no labels", 424), ANSWER], Verdict.PARTLY_STOPPED, "1 of 3 calls met"),
         ([says("loading", 429, "ModelNotReadyException")], Verdict.NOT_READY, "loading"),
