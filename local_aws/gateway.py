@@ -16,6 +16,7 @@ from xml.sax.saxutils import escape
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from cohost.callers import foreign_caller
 from cohost.local import PAGES_SERVICE
 from local_aws.signatures import NotSignedRight
 
@@ -31,7 +32,6 @@ SINGLE_HEADERS: Final = (b"date", b"server")
 SERVER_NAME: Final = b"lmi-cohost-local-aws"
 # Services that speak XML to requests which are no forms.
 XML_SERVICES: Final = frozenset({"cloudfront", "route53", "s3", "s3express"})
-OWN_SITES: Final = frozenset({"none", "same-origin"})
 
 
 @dataclass(frozen=True)
@@ -81,27 +81,6 @@ def _s3_error(code: str, message: str, status: int) -> Response:
 
 def _speaks_json(headers: Mapping[str, str]) -> bool:
     return "x-amz-target" in headers or "json" in headers.get("content-type", "")
-
-
-def foreign_caller(headers: Mapping[str, str]) -> str | None:
-    """Say why a request does not come from a program on this machine that means us; None when it does.
-
-    A browser tells on its pages: it sends an Origin with every fetch and form of another site, and since 2023 at the
-    latest Sec-Fetch-Site with whatever a page makes it load, images too (W3C: Fetch Metadata Request Headers); no SDK
-    sends either. A name that merely resolves to 127.0.0.1 is a web page's trick too ("DNS rebinding").
-
-    Args:
-        headers: a request's headers, by names in lower case.
-    """
-    if "origin" in headers:
-        return f"Origin {headers['origin']}: web pages may not call what runs on this machine."
-    site = headers.get("sec-fetch-site", "none")
-    if site not in OWN_SITES:
-        return f"Sec-Fetch-Site {site}: web pages may not call what runs on this machine."
-    host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
-    if host in {"127.0.0.1", "localhost"} or host.endswith(".localhost"):
-        return None
-    return f"Host {host}: what runs on this machine answers to 127.0.0.1 and localhost only."
 
 
 class ThisMachineOnly:

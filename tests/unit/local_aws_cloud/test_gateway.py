@@ -11,7 +11,7 @@ from signing import signed_headers
 from starlette.responses import PlainTextResponse
 
 from cohost.local import PAGES_SERVICE
-from local_aws.gateway import CredentialScope, Gateway, ThisMachineOnly, aws_error, foreign_caller, refusal
+from local_aws.gateway import CredentialScope, Gateway, ThisMachineOnly, aws_error, refusal
 from local_aws.keys import AccessKey, AccessKeys
 from local_aws.signatures import MISMATCH, MISSING, UNKNOWN_KEY, NotSignedRight, Verifier
 
@@ -132,30 +132,6 @@ def test_answer_has_one_date_and_one_server_header() -> None:
         names = [name.lower() for name, _ in call(gateway(others=answer), scope)[0]["headers"]]
         assert names.count(b"date") == 1
         assert names.count(b"server") == 1
-
-
-@pytest.mark.parametrize(
-    ("headers", "allowed"),
-    [
-        ({"host": "127.0.0.1:4566"}, True),
-        ({"host": "localhost"}, True),
-        ({"host": "bucket.localhost:4566"}, True),
-        ({"host": "127.0.0.1:4566", "sec-fetch-site": "none"}, True),
-        ({"host": "127.0.0.1:4566", "sec-fetch-site": "same-origin"}, True),
-        ({"host": "evil.example:4566"}, False),
-        ({"host": "127.0.0.1.evil.example"}, False),
-        ({"host": "evil.example:4566", "sec-fetch-site": "same-origin"}, False),
-        ({}, False),
-        ({"host": "127.0.0.1:4566", "origin": "https://evil.example"}, False),
-        ({"host": "127.0.0.1:4566", "origin": "null"}, False),
-        ({"host": "127.0.0.1:4566", "sec-fetch-site": "cross-site"}, False),
-        ({"host": "127.0.0.1:4566", "sec-fetch-site": "same-site"}, False),
-        ({"host": "127.0.0.1:4566", "sec-fetch-site": ""}, False),
-    ],
-)
-def test_web_pages_are_no_callers(headers: dict[str, str], allowed: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """Fetches, forms and images of another site's page, and rebound names, are refused; a typed address is not."""
-    assert (foreign_caller(headers) is None) is allowed
 
 
 def test_refusal_of_a_web_page_reaches_nothing() -> None:
