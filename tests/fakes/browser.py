@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
@@ -62,6 +63,24 @@ class Browser:
         self._send("Page.navigate", url=url)
         self._wait_until_loaded()
 
+    def visit_page_of_anothers(self, url: str, page: str) -> None:
+        """Open an address whose page somebody else hands out, while whatever it asks for goes where its name points.
+
+        That is what a browser meets whose name server gives an attacker's address first and this machine's afterwards.
+        """
+        self.events.clear()
+        self._send("Fetch.enable", patterns=[{"urlPattern": url}])
+        # Its answer comes when the page has, which is handed out below.
+        self._post("Page.navigate", url=url)
+        while not (asked := [event for event in self.events if event["method"] == "Fetch.requestPaused"]):
+            self._receive()
+        body = base64.b64encode(page.encode()).decode()
+        header = {"name": "Content-Type", "value": "text/html"}
+        request = asked[0]["params"]["requestId"]
+        self._send("Fetch.fulfillRequest", requestId=request, responseCode=200, responseHeaders=[header], body=body)
+        self._wait_until_loaded()
+        self._send("Fetch.disable")
+
     def leave(self, script: str) -> None:
         """Run a script that takes the page elsewhere, and wait until that is loaded."""
         self.events.clear()
@@ -98,12 +117,16 @@ class Browser:
         return str(pages[0]["webSocketDebuggerUrl"])
 
     def _send(self, method: str, **params: Any) -> Any:
-        number = next(self._ids)
-        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        number = self._post(method, **params)
         while (message := self._receive()).get("id") != number:
             pass
         assert "error" not in message, message
         return message["result"]
+
+    def _post(self, method: str, **params: Any) -> int:
+        number = next(self._ids)
+        self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
+        return number
 
     def _receive(self) -> dict[str, Any]:
         message = json.loads(self._socket.recv())

@@ -22,7 +22,7 @@ import httpx
 import pytest
 from browser import Browser
 from cloud_fixtures.running import running, wait_for
-from web_attacks import Open, Running, Site, attack_from
+from web_attacks import Open, Redirecting, Running, attack_from
 
 from local_aws.engines.proxy import checked
 from local_aws.lmi import Container
@@ -55,8 +55,13 @@ class Target:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser for which evil.test is this machine, as it is for one whose name server an attacker runs."""
-    opened = Browser(tmp_path_factory.mktemp("profile"), f"--host-resolver-rules=MAP {EVIL} 127.0.0.1")
+    """A browser for which evil.test is this machine, as it is for one whose name server is an attacker's."""
+    opened = Browser(
+        tmp_path_factory.mktemp("profile"),
+        f"--host-resolver-rules=MAP {EVIL} 127.0.0.1",
+        # Newer ones of this browser ask the user before a page reaches this machine, and others do not.
+        "--disable-features=LocalNetworkAccessChecks",
+    )
     yield opened
     opened.close()
 
@@ -64,7 +69,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Running]:
     """Another site, on a port of its own."""
-    with Running(Site) as server:
+    with Running(Redirecting) as server:
         yield server
 
 
@@ -192,7 +197,7 @@ def test_a_name_that_was_pointed_here_makes_reads_and_runs_nothing(browser: Brow
 def test_an_address_that_sends_the_visitor_on_makes_nothing(browser: Browser, site: Running, target: Target) -> None:
     """What the user typed is no page's doing to a browser, wherever that leads: no Origin, Sec-Fetch-Site none."""
     to = urlencode({"to": _url(target.port, target.path)})
-    browser.visit(f"http://{EVIL}:{site.server_port}/redirect?{to}")
+    browser.visit(f"http://{EVIL}:{site.server_port}/?{to}")
     assert target.untouched()
 
 

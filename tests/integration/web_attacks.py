@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 if TYPE_CHECKING:
     from browser import Browser
 
+PAGE: Final = "<!doctype html><title>an attacker's page</title><body></body>"
 # Each way sends `url` (a GET) or `url` with `body` (a POST) and settles when it is answered or refused. What a page
 # could read comes back as text; all that it may not read is "".
 IN_THE_PAGE: Final = """
@@ -76,18 +77,15 @@ AWAY: Final = {
 }
 
 
-class Site(BaseHTTPRequestHandler):
-    """Another site: an empty page, and an address that sends its visitor elsewhere."""
+class Redirecting(BaseHTTPRequestHandler):
+    """Another site's address that sends its visitor elsewhere."""
 
     def do_GET(self) -> None:
-        """`/` or `/redirect?to=URL`."""
-        to = parse_qs(urlsplit(self.path).query).get("to")
-        self.send_response(302 if to else 200)
-        if to:
-            self.send_header("Location", to[0])
-        self.send_header("Content-Type", "text/html")
+        """`?to=URL`."""
+        self.send_response(302)
+        self.send_header("Location", parse_qs(urlsplit(self.path).query)["to"][0])
+        self.send_header("Content-Length", "0")
         self.end_headers()
-        self.wfile.write(b"<!doctype html><title>another site</title><body></body>")
 
     def log_message(self, *_: object) -> None:
         """Nobody reads it."""
@@ -133,11 +131,11 @@ class Running(ThreadingHTTPServer):
 
 
 def attack_from(browser: Browser, page: str, url: str, body: str) -> dict[str, str]:
-    """Try every way from a page at the address `page`; what it could read of the answers, by way."""
+    """Try every way from an attacker's page at the address `page`; what it could read of the answers, by way."""
     arguments = f"({json.dumps(url)}, {json.dumps(body)})"
-    browser.visit(page)
+    browser.visit_page_of_anothers(page, PAGE)
     read: dict[str, str] = browser.evaluate(f"{IN_THE_PAGE}{arguments}")
     for way in AWAY.values():
-        browser.visit(page)
+        browser.visit_page_of_anothers(page, PAGE)
         browser.leave(f"({way}){arguments}")
     return {way: text for way, text in read.items() if text}
