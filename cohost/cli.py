@@ -45,8 +45,9 @@ from cohost.commands.weights import weights_app
 from cohost.deployment import DEFAULT_STACK, read_deployment
 from cohost.errors import CohostError, InvocationError
 from cohost.load_failures import told_by_the_log
+from cohost.probing import probe_deployment
 from cohost.scaling.waking import WAKE_TIMEOUT_S
-from cohost.status import read_status, with_probes
+from cohost.status import read_status
 
 EXIT_FAULT = 1
 
@@ -177,13 +178,13 @@ def status(
     session = boto3.Session()
     deployment = read_deployment(session.client("cloudformation"), stack)
     found = read_status(deployment, session)
-    if probe:
-        found = with_probes(found, deployment, session)
+    probes = probe_deployment(found, deployment, session) if probe else None
     if as_json:
-        console.print_json(asdict(found))
+        console.print_json({**asdict(found), "probes": None if probes is None else [asdict(one) for one in probes]})
     else:
         console.print_status(found)
-    if not all(one.well for one in found.probes or ()):
+        console.print_probes(probes)
+    if not all(one.well for one in probes or ()):
         raise typer.Exit(EXIT_FAULT)
 
 

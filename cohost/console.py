@@ -16,6 +16,7 @@ from cohost.scaling.waiting import minutes_and_seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from cohost.probing import Probe
     from cohost.scaling.waiting import Waiting
     from cohost.status import ComponentStatus, Status
 
@@ -95,14 +96,6 @@ def print_status(status: Status) -> None:
     if status.load_failures:
         failures = [(failure.model, failure.reason) for failure in status.load_failures]
         print_table("Not loaded in the last hour", ("model", "reason"), failures)
-    if status.probes is None:
-        out.print("Whether the models answer was not looked at; `cohost status --probe` calls each.")
-        return
-    if not status.probes:
-        out.print("No model was called: no copy runs, and a call would wake one.")
-        return
-    probed = [(one.model, one.verdict.value, f"{one.milliseconds:.0f}", one.detail) for one in status.probes]
-    print_table("Models, by calling them", ("model", "verdict", "ms", "what it said"), probed)
 
 
 def _loaded(status: Status) -> object:
@@ -125,6 +118,17 @@ def _component_facts(component: ComponentStatus) -> Iterator[tuple[str, str]]:
         yield "asleep", "until `cohost wake`: neither a call nor the schedule wakes it"
     else:
         yield "asleep", "the next call wakes it, and fails for about ten minutes unless it waits (--wake)"
+
+
+def print_probes(probes: Sequence[Probe] | None) -> None:
+    """Print what calling each model showed; None: nobody asked for it, none: no copy runs."""
+    if probes is None:
+        out.print("Whether the models answer was not looked at; `cohost status --probe` calls each.")
+    elif not probes:
+        out.print("No model was called: no copy runs, and a call would wake one.")
+    else:
+        rows = [(one.model, one.verdict.value, f"{one.milliseconds:.0f}", one.detail) for one in probes]
+        print_table("Models, by calling them", ("model", "verdict", "ms", "what it said"), rows)
 
 
 def print_answer(texts: Sequence[str], answer: object) -> None:

@@ -12,14 +12,17 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from cohost.client import RESTARTING_HANDLER
+from cohost.client import RESTARTING_HANDLER, CohostClient
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
 from cohost.example_call import tiny_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cohost.client import CohostClient
+    import boto3
+
+    from cohost.deployment import Deployment
+    from cohost.status import Status
 
 CALLS_OF_A_STOPPED_MODEL: Final = 3
 CALLS: Final = 2
@@ -54,6 +57,17 @@ class Probe:
     def well(self) -> bool:
         """Whether callers get answers."""
         return self.verdict in {Verdict.OK, Verdict.REFUSES}
+
+
+def probe_deployment(status: Status, deployment: Deployment, session: boto3.Session) -> tuple[Probe, ...]:
+    """Call each model of a deployment, those that were pushed too; none where no copy runs.
+
+    A call would wake one. On a multi-model endpoint it loads a model that is not loaded.
+    """
+    if status.component is not None and not status.component.current_copies:
+        return ()
+    client = CohostClient.from_deployment(deployment, session, retries=0)
+    return tuple(probe_models(client, [*deployment.models, *status.not_in_outputs]))
 
 
 def probe_models(

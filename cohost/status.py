@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
 from cohost.artifacts.store import ModelStore
-from cohost.client import CohostClient
 from cohost.errors import StackError
 from cohost.load_failures import LoadFailure, LogWatch, log_groups
-from cohost.probing import Probe, probe_models
 from cohost.routing import ARCHIVE_SUFFIX, CPU_ONNX
 from cohost.scaling.copies import Bounds, Component
 
@@ -51,8 +49,7 @@ class Status:
     an inference component serves them. `loaded_models` is SageMaker's count over all instances, at most some minutes
     old; None when it has reported none yet, or on a scale-to-zero endpoint, of which it counts none. SageMaker does not
     tell which models those are. `component` is None on a multi-model endpoint. `load_failures` are the models that
-    containers have not loaded in the last hour, as far as their logs tell. `probes` is what calling each model showed;
-    None where nobody asked for that, and empty where no copy runs.
+    containers have not loaded in the last hour, as far as their logs tell.
     """
 
     stack_name: str
@@ -69,22 +66,10 @@ class Status:
     loaded_models: int | None
     component: ComponentStatus | None
     load_failures: tuple[LoadFailure, ...] = ()
-    probes: tuple[Probe, ...] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The status as JSON data."""
         return asdict(self)
-
-
-def with_probes(status: Status, deployment: Deployment, session: boto3.Session) -> Status:
-    """The status after tiny calls of each model, those that were pushed too; nothing is called at zero copies.
-
-    A call would wake such an endpoint. On a multi-model endpoint it loads a model that is not loaded.
-    """
-    if status.component is not None and not status.component.current_copies:
-        return replace(status, probes=())
-    client = CohostClient.from_deployment(deployment, session, retries=0)
-    return replace(status, probes=tuple(probe_models(client, [*deployment.models, *status.not_in_outputs])))
 
 
 def read_status(deployment: Deployment, session: boto3.Session) -> Status:

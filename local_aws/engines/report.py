@@ -14,7 +14,6 @@ from cohost.example_call import tiny_call
 from cohost.exchange import is_worker_stopped
 from cohost.instances import INSTANCES
 from cohost.load_failures import read_log
-from cohost.probing import CALLS_OF_A_STOPPED_MODEL
 from local_aws.engines.engine import EngineError
 from local_aws.engines.gpu import Gpu, gpus, memory_by_process
 from local_aws.engines.processes import Process, processes_below, processes_of_container, worker_models
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 10.0
 _PAGE = 100
 _LOADED = {"Healthy", "READY"}
+_CALLS_OF_A_STOPPED_MODEL = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ def report_on(server: Server) -> Report:
     else:
         processes = processes_of_container(server.container, gpu_memory)
     report = Report(server=server, models=models, processes=processes, gpus=gpus(), faults=_not_ready(models))
-    return replace(report, faults=[*report.faults, *_silent(models), *_not_loaded(server), *_over(report)])
+    return replace(report, faults=[*report.faults, *_not_loaded(server), *_over(report)])
 
 
 def _ask(server: Server) -> tuple[list[ModelState], str]:
@@ -164,26 +164,19 @@ def _called(client: httpx.Client, model: ModelState) -> ModelState:
     """
     if model.status not in _LOADED:
         return model
-    for _ in range(CALLS_OF_A_STOPPED_MODEL):
+    for _ in range(_CALLS_OF_A_STOPPED_MODEL):
         try:
             answer = client.post(f"/models/{quote(model.name, safe='')}/invoke", json={"inputs": tiny_call(None)[0]})
         except httpx.HTTPError as error:
             return replace(model, silent=f"a call of it was not answered within {_TIMEOUT_S:g} s ({error!r})")
         if not is_worker_stopped(answer.status_code, answer.text):
             return model
-    return replace(model, silent="its process has ended, and each call is answered with 400 in its place")
+    return replace(model, silent="its process has ended and each call gets 400; fix: load it anew")
 
 
 def _not_ready(models: Sequence[ModelState]) -> list[str]:
-    return [f"{model.name} is {model.status}" for model in models if model.status not in _LOADED]
-
-
-def _silent(models: Sequence[ModelState]) -> list[str]:
-    return [
-        f"{model.name} is {model.status}, but {model.silent}; fix: load it anew (docs/worker-deaths.md)"
-        for model in models
-        if model.silent is not None
-    ]
+    told = ((model, "" if model.silent is None else f", but {model.silent}") for model in models)
+    return [f"{model.name} is {model.status}{why}" for model, why in told if why or model.status not in _LOADED]
 
 
 def _not_loaded(server: Server) -> list[str]:

@@ -221,123 +221,6 @@ def test_model_error_carries_the_model_s_status_and_words(harness: Harness) -> N
     assert (caught.value.status, caught.value.code) == (424, "ModelError")
 
 
-BATCHED = dataclasses.replace(DEPLOYMENT, handlers={"nli": "batched", "mini": "stock"})
-
-
-def test_model_that_is_restarted_is_asked_again() -> None:
-    """While the server starts a batched model's process again it answers 400; the caller gets the model's answer."""
-    harness = Harness(BATCHED)
-    for _ in range(8):
-        harness.is_stopped()
-    harness.answers([1])
-
-    assert harness.client.invoke("nli", "a") == [1]
-    assert harness.pauses == [0.25, 0.5, 1, 2, 4, 5, 5, 5]
-
-
-def test_restart_is_waited_for_two_minutes() -> None:
-    """Then the caller hears what it waited for, and how to wait longer."""
-    harness = Harness(BATCHED)
-    for _ in range(29):  # after 0, 0.25, 0.75, 1.75, 3.75, 7.75, 12.75 … 117.75 and 120 s
-        harness.is_stopped()
-
-    with pytest.raises(
-        WorkerStoppedError, match=r"still so after 120 s; the server starts its process again, .*--restart-timeout"
-    ) as caught:
-        harness.client.invoke("nli", "a")
-
-    harness.nothing_is_left()
-    assert (sum(harness.pauses), caught.value.status, caught.value.code) == (120, 400, "ModelError")
-
-
-@pytest.mark.parametrize(("deployment", "whose"), [(BATCHED, "the process of handler stock"), (DEPLOYMENT, "its")])
-def test_process_that_nobody_restarts_is_not_waited_for_long(deployment: Deployment, whose: str) -> None:
-    """A stock model, and one of which the outputs say nothing, may have another worker; the error says what it is."""
-    harness = Harness(deployment)
-    for _ in range(6):
-        harness.is_stopped()
-
-    with pytest.raises(WorkerStoppedError, match=f"after 5 s; the server does not start {whose}.*; fix: `cohost stat"):
-        harness.client.invoke("mini", "a")
-
-    harness.nothing_is_left()
-    assert sum(harness.pauses) == 5
-
-
-def test_way_back_is_the_topology_s() -> None:
-    """A component is ended and started by commands; a multi-model endpoint loads anew what changes its address."""
-    for deployment, way in ((DEPLOYMENT, "run `cdk deploy S`"), (COMPONENT, "run `cohost sleep` and `cohost wake`")):
-        harness = Harness(deployment)
-        harness.is_stopped()
-        with pytest.raises(WorkerStoppedError, match=way):
-            harness.client.invoke("mini", "a", restart_timeout_s=0)
-
-
-def test_wait_in_vain_is_not_repeated_until_the_model_answers() -> None:
-    """A model that is dead for ever costs each further call one request and no wait; an answer ends that."""
-    harness = Harness(BATCHED)
-    for _ in range(7):
-        harness.is_stopped()
-    for _ in range(2):
-        with pytest.raises(WorkerStoppedError, match="still so after 5 s; the server does not start"):
-            harness.client.invoke("mini", "a")
-    assert sum(harness.pauses) == 5
-
-    harness.answers([1])
-    harness.is_stopped()
-    harness.answers([2])
-
-    assert [harness.client.invoke("mini", "a") for _ in range(2)] == [[1], [2]]
-    assert sum(harness.pauses) > 5
-
-
-def test_longer_limit_waits_again() -> None:
-    """Who says how long to wait is not bound by what others waited in vain."""
-    harness = Harness(BATCHED)
-    for _ in range(3):
-        harness.is_stopped()
-    harness.answers([1])
-    with pytest.raises(WorkerStoppedError):
-        harness.client.invoke("mini", "a", restart_timeout_s=0)
-
-    assert harness.client.invoke("mini", "a", restart_timeout_s=60) == [1]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"text": '{"code": 400, "message": "Backend Python process is stopped. Retry."}'},
-        {"text": '{"code": 400, "message": "Parameter model_name is required."}'},
-        {"text": '{"error": "Backend Python process is stopped."}'},
-        {"text": '["Backend Python process is stopped."]'},
-        {"text": "Backend Python process is stopped."},
-        {"status": 424},
-        {"status": 503},
-    ],
-)
-def test_no_other_refusal_is_repeated(answer: dict[str, Any]) -> None:
-    """A 400 that the model means is the caller's to mend, and a text of a model's own is no word of the server."""
-    harness = Harness(BATCHED)
-    harness.is_stopped(**answer)
-
-    with pytest.raises(InvocationError) as caught:
-        harness.client.invoke("nli", "a")
-
-    assert not isinstance(caught.value, WorkerStoppedError)
-    assert harness.pauses == []
-
-
-def test_the_service_s_own_refusal_is_not_repeated() -> None:
-    """The text counts where a model's container says it, behind ModelError."""
-    harness = Harness(BATCHED)
-    harness.fails("ValidationError", 400, message=STOPPED)
-
-    with pytest.raises(InvocationError, match="the service answered 400"):
-        harness.client.invoke("nli", "a")
-
-    assert harness.pauses == []
-
-
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
@@ -506,6 +389,123 @@ def test_waking_changes_nothing_on_a_multi_model_endpoint(harness: Harness) -> N
     harness.answers([1])
 
     assert harness.client.invoke("nli", "a", wake=True) == [1]
+
+
+BATCHED = dataclasses.replace(DEPLOYMENT, handlers={"nli": "batched", "mini": "stock"})
+
+
+def test_model_that_is_restarted_is_asked_again() -> None:
+    """While the server starts a batched model's process again it answers 400; the caller gets the model's answer."""
+    harness = Harness(BATCHED)
+    for _ in range(8):
+        harness.is_stopped()
+    harness.answers([1])
+
+    assert harness.client.invoke("nli", "a") == [1]
+    assert harness.pauses == [0.25, 0.5, 1, 2, 4, 5, 5, 5]
+
+
+def test_restart_is_waited_for_two_minutes() -> None:
+    """Then the caller hears what it waited for, and how to wait longer."""
+    harness = Harness(BATCHED)
+    for _ in range(29):  # after 0, 0.25, 0.75, 1.75, 3.75, 7.75, 12.75 … 117.75 and 120 s
+        harness.is_stopped()
+
+    with pytest.raises(
+        WorkerStoppedError, match=r"still so after 120 s; the server starts its process again, .*--restart-timeout"
+    ) as caught:
+        harness.client.invoke("nli", "a")
+
+    harness.nothing_is_left()
+    assert (sum(harness.pauses), caught.value.status, caught.value.code) == (120, 400, "ModelError")
+
+
+@pytest.mark.parametrize(("deployment", "whose"), [(BATCHED, "the process of handler stock"), (DEPLOYMENT, "its")])
+def test_process_that_nobody_restarts_is_not_waited_for_long(deployment: Deployment, whose: str) -> None:
+    """A stock model, and one of which the outputs say nothing, may have another worker; the error says what it is."""
+    harness = Harness(deployment)
+    for _ in range(6):
+        harness.is_stopped()
+
+    with pytest.raises(WorkerStoppedError, match=f"after 5 s; the server does not start {whose}.*; fix: `cohost stat"):
+        harness.client.invoke("mini", "a")
+
+    harness.nothing_is_left()
+    assert sum(harness.pauses) == 5
+
+
+def test_way_back_is_the_topology_s() -> None:
+    """A component is ended and started by commands; a multi-model endpoint loads anew what changes its address."""
+    for deployment, way in ((DEPLOYMENT, "run `cdk deploy S`"), (COMPONENT, "run `cohost sleep` and `cohost wake`")):
+        harness = Harness(deployment)
+        harness.is_stopped()
+        with pytest.raises(WorkerStoppedError, match=way):
+            harness.client.invoke("mini", "a", restart_timeout_s=0)
+
+
+def test_wait_in_vain_is_not_repeated_until_the_model_answers() -> None:
+    """A model that is dead for ever costs each further call one request and no wait; an answer ends that."""
+    harness = Harness(BATCHED)
+    for _ in range(7):
+        harness.is_stopped()
+    for _ in range(2):
+        with pytest.raises(WorkerStoppedError, match="still so after 5 s; the server does not start"):
+            harness.client.invoke("mini", "a")
+    assert sum(harness.pauses) == 5
+
+    harness.answers([1])
+    harness.is_stopped()
+    harness.answers([2])
+
+    assert [harness.client.invoke("mini", "a") for _ in range(2)] == [[1], [2]]
+    assert sum(harness.pauses) > 5
+
+
+def test_longer_limit_waits_again() -> None:
+    """Who says how long to wait is not bound by what others waited in vain."""
+    harness = Harness(BATCHED)
+    for _ in range(3):
+        harness.is_stopped()
+    harness.answers([1])
+    with pytest.raises(WorkerStoppedError):
+        harness.client.invoke("mini", "a", restart_timeout_s=0)
+
+    assert harness.client.invoke("mini", "a", restart_timeout_s=60) == [1]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"text": '{"code": 400, "message": "Backend Python process is stopped. Retry."}'},
+        {"text": '{"code": 400, "message": "Parameter model_name is required."}'},
+        {"text": '{"error": "Backend Python process is stopped."}'},
+        {"text": '["Backend Python process is stopped."]'},
+        {"text": "Backend Python process is stopped."},
+        {"status": 424},
+        {"status": 503},
+    ],
+)
+def test_no_other_refusal_is_repeated(answer: dict[str, Any]) -> None:
+    """A 400 that the model means is the caller's to mend, and a text of a model's own is no word of the server."""
+    harness = Harness(BATCHED)
+    harness.is_stopped(**answer)
+
+    with pytest.raises(InvocationError) as caught:
+        harness.client.invoke("nli", "a")
+
+    assert not isinstance(caught.value, WorkerStoppedError)
+    assert harness.pauses == []
+
+
+def test_the_service_s_own_refusal_is_not_repeated() -> None:
+    """The text counts where a model's container says it, behind ModelError."""
+    harness = Harness(BATCHED)
+    harness.fails("ValidationError", 400, message=STOPPED)
+
+    with pytest.raises(InvocationError, match="the service answered 400"):
+        harness.client.invoke("nli", "a")
+
+    assert harness.pauses == []
 
 
 def _any(names: str) -> dict[str, Any]:
