@@ -104,8 +104,8 @@ class Watchdog:
         loop: the event loop that answers leave by.
         ending: how the process ends.
         limit_s: seconds that the loop may be blocked.
-        last_resort: have the interpreter end the process, too, when this thread gets no turn any more. There can be
-            one such timer in a process.
+        last_resort: have the interpreter end the process, too, when this thread gets no turn for a minute more: native
+            code may keep Python's lock. There can be one such timer in a process, and it goes by the clock alone.
         """
         self._engine = engine
         self._loop = loop

@@ -1,15 +1,18 @@
-"""The batching handler inside the LMI container: statuses on the wire, clients that leave, a lost device, a crowd."""
+"""The batching handler inside the LMI container: statuses on the wire, clients that leave, processes that end."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from waits import wait_for
 
 import cohost.handler
 import local_aws
@@ -25,9 +28,9 @@ LONG = " ".join(["the movie was great and good"] * 100)
 
 # The shipped handler, with a model that loses its device on a text: what a GPU does after an assertion on it.
 POISONED = """
-import sys
+import importlib
 from model import handle
-forward = sys.modules["cohost_handler.cohost_forward"].Forward
+forward = importlib.import_module("cohost_handler.cohost_forward").Forward
 run = forward.__call__
 
 def poisoned(self, sequences):
@@ -54,18 +57,30 @@ def write_model(folder: Path, **options: object) -> Path:
         "option.entryPoint": "model.py",
         "cpu.minWorkers": "1",
         "cpu.maxWorkers": "1",
+        "retry_threshold": "10",
     } | {f"option.{name}": str(value) for name, value in options.items()}
     (folder / "serving.properties").write_text(dumps(given), encoding="ascii")
     return folder
 
 
 @pytest.fixture(scope="module")
-def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
-    """A container with the models `minilm`, `poisoned` and `limited`, which all tests share: starting takes seconds."""
-    root = tmp_path_factory.mktemp("container")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the container's models, with its log."""
+    return tmp_path_factory.mktemp("container")
+
+
+@pytest.fixture(scope="module")
+def container(root: Path) -> Iterator[Container]:
+    """A container with five models, which all tests share: starting takes seconds."""
     (root / "store").mkdir()
     (write_model(root / "poisoned", entryPoint="entry.py") / "entry.py").write_text(POISONED)
-    models = [root / "poisoned", write_model(root / "minilm"), write_model(root / "limited", max_texts_per_request=8)]
+    models = [
+        root / "poisoned",
+        write_model(root / "minilm"),
+        write_model(root / "limited", max_texts_per_request=8),
+        write_model(root / "killed"),
+        write_model(root / "hanging", pass_timeout_s=1),
+    ]
     log = root / "container.log"
     with asyncio.Runner() as runner:
         container = runner.run(
@@ -139,20 +154,104 @@ def test_clients_that_leave_do_not_hold_others_up(container: Container) -> None:
     call(container, scenario)
 
 
-def test_a_lost_device_is_answered_and_the_worker_replaced(container: Container) -> None:
-    """The request that met it gets a 503 that says so; soon another worker answers; another model notices nothing."""
+async def workers(client: httpx.AsyncClient, model_dir: Path) -> list[int]:
+    """The process ids of a model's workers, those too that belong to no model of the server's list."""
+    answer = (await client.get("/_cohost/workers")).json()
+    return [worker["pid"] for worker in answer if worker["model_dir"] == str(model_dir)]
+
+
+async def left(client: httpx.AsyncClient, model_dir: Path, pid: int) -> None:
+    """Wait until a process has ended; one that ends by itself has half a second to send its answers."""
+    while pid in await workers(client, model_dir):  # noqa: ASYNC110 - another process knows
+        await asyncio.sleep(0.02)
+
+
+async def recovered(client: httpx.AsyncClient, model: str) -> list[httpx.Response]:
+    """The answers until a model answers again, that one too. Others are those of a process that starts."""
+    answers = []
+    for _ in range(600):
+        answers.append(await invoke(client, model, "fine"))
+        if answers[-1].status_code == 200:
+            return answers
+        assert answers[-1].status_code == 400, answers[-1].text
+        assert answers[-1].json()["message"] == "Backend Python process is stopped."
+        await asyncio.sleep(0.05)
+    pytest.fail(answers[-1].text)
+
+
+async def is_alone(client: httpx.AsyncClient, model_dir: Path, ended: int) -> None:
+    """A model that has recovered has one process, another than before, and the server is healthy."""
+    (pid,) = await workers(client, model_dir)
+    assert pid != ended
+    assert (await client.get("/ping")).status_code == 200
+
+
+def test_a_lost_device_is_answered_and_the_model_comes_back(container: Container, root: Path) -> None:
+    """The request that met it gets a 503 that says so; soon another process answers; another model notices nothing."""
 
     async def scenario(client: httpx.AsyncClient) -> None:
         assert (await invoke(client, "poisoned", "fine")).status_code == 200
+        (before,) = await workers(client, root / "poisoned")
         lost = await invoke(client, "poisoned", " ".join(["movie"] * 11))
-        assert (lost.status_code, "being replaced" in lost.text) == (503, True)
+        assert (lost.status_code, lost.json()["error"].startswith("the GPU failed, so the model's process ends")) == (
+            503,
+            True,
+        )
         assert (await invoke(client, "minilm", "fine")).status_code == 200
-        for _ in range(600):
-            again = await invoke(client, "poisoned", "fine")
-            if again.status_code == 200:
-                break
-            await asyncio.sleep(0.1)
-        assert again.status_code == 200, again.text
+        await left(client, root / "poisoned", before)
+        await recovered(client, "poisoned")
+        await is_alone(client, root / "poisoned", before)
+
+    call(container, scenario)
+
+
+def test_a_killed_process_comes_back_and_calls_wait_while_it_loads(container: Container, root: Path) -> None:
+    """Two deaths in a row: until its first call the server answers for it, from then on calls wait for the model."""
+
+    async def scenario(client: httpx.AsyncClient) -> None:
+        for _ in range(2):
+            (before,) = await workers(client, root / "killed")
+            os.kill(before, signal.SIGKILL)
+            await left(client, root / "killed", before)
+            answers = await recovered(client, "killed")
+            assert answers[-1].json()[0]["label"] == "neutral"
+            await is_alone(client, root / "killed", before)
+
+    call(container, scenario)
+
+
+def test_a_pass_that_hangs_is_answered_and_the_model_comes_back(container: Container, root: Path) -> None:
+    """Those in the pass and those behind it get a 503 that says why; then another process answers."""
+
+    async def scenario(client: httpx.AsyncClient) -> None:
+        (before,) = await workers(client, root / "hanging")
+        await client.put("/_cohost/worker-faults", json={"model": "hanging", "fault": "hang"})
+        answers = await asyncio.gather(*(invoke(client, "hanging", f"text {n}") for n in range(4)))
+        assert [answer.status_code for answer in answers] == [503] * 4
+        reason = "the model's process ends because a pass ran over"
+        assert all(answer.json()["error"].startswith(reason) for answer in answers)
+        assert (await invoke(client, "minilm", "fine")).status_code == 200
+        await left(client, root / "hanging", before)
+        await recovered(client, "hanging")
+        await is_alone(client, root / "hanging", before)
+
+    call(container, scenario)
+
+
+def test_unloading_leaves_no_process(container: Container, root: Path) -> None:
+    """The server starts one for each model that it unloads, loaded again at once or not; each of them ends itself."""
+    folder, rounds = write_model(root / "unloaded"), 4
+
+    async def scenario(client: httpx.AsyncClient) -> None:
+        for _ in range(rounds):
+            loaded = await client.post("/models", json={"model_name": "unloaded", "url": str(folder)})
+            assert loaded.status_code == 200, loaded.text
+            assert (await invoke(client, "unloaded", "fine")).status_code == 200
+            assert (await client.delete("/models/unloaded")).status_code == 200
+        log, line = root / "container.log", f"{folder} is unloaded, so this process"
+        await asyncio.to_thread(wait_for, lambda: log.read_text().count(line) == rounds)
+        for pid in await workers(client, folder):
+            await left(client, folder, pid)
 
     call(container, scenario)
 
@@ -215,4 +314,4 @@ def test_the_answer_to_a_refused_load_says_why(url: str, tmp_path: Path) -> None
         assert "tiny-minilm-nli: dtype: 'fp8' is not allowed; write one of" in message
         assert await load(client, tmp_path / "short") == (507, "OOM")
 
-    call(url, scenario)
+    call(container, scenario)
