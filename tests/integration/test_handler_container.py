@@ -299,7 +299,7 @@ sys.modules["cohost_handler.cohost_service"].load = load
 """
 
 
-def test_the_answer_to_a_refused_load_says_why(url: str, tmp_path: Path) -> None:
+def test_the_answer_to_a_refused_load_says_why(container: Container, tmp_path: Path) -> None:
     """Which model and what is wrong with it, in the server's own answer; too little memory stays a 507."""
     (write_model(tmp_path / "short", entryPoint="entry.py") / "entry.py").write_text(SHORT_OF_MEMORY)
 
