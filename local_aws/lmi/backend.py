@@ -2,10 +2,12 @@
 
 A synchronous worker whose process dies idle keeps neither process nor a reason to start one. One whose process dies, or
 is too slow, in the middle of a request counts a failure, and so does an asynchronous one whenever its process ends,
-also when the server ended it: that one starts its process again by itself. A restart that fails after the handler was
-imported locks the worker for good, as a thread of the real server waits for another that waits for it.
+also when the server ended it: that one starts its process again by itself. A start of an asynchronous worker that fails
+after the handler was imported, the first or a later one, locks the worker for good, since a thread of the real server
+waits for another that waits for it.
 
-Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle).
+Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle). The first start
+was tried on a real server: of 15 that failed one was answered, as a synchronous worker's is.
 """
 
 from __future__ import annotations
@@ -71,7 +73,6 @@ class Backend:
         self._failures = failures
         self._rules = rules
         self._asynchronous = asynchronous
-        # Only after the first load: what the real server does when that fails is not known (docs/inside-lmi.md).
         self._restarts = False
         self._sock_name = starter.sock_name()
         self._link: WorkerLink | None = None
@@ -90,17 +91,25 @@ class Backend:
     async def start(self) -> None:
         """Start the worker's first process and have it load the model.
 
+        It never returns where an asynchronous handler fails in its first call, by an error or by the process's end.
+
         Raises:
-            EngineFailure: it ended, or its first call failed or took too long.
-            EngineOutOfMemory: the handler ran out of memory.
+            EngineFailure: the process ended before it listened, or a synchronous handler's first call failed.
+            EngineOutOfMemory: a synchronous handler ran out of memory.
         """
         async with self._turn:
             await self._launch()
+            link = self._linked()
             try:
                 await self._load()
-            except BaseException:
+            except Fault as fault:
+                if self._asynchronous:
+                    await self._lock(link, fault)
                 self._drop()
                 self._failures.count += 1
+                raise
+            except BaseException:
+                self._drop()
                 raise
 
     async def stop(self) -> None:
@@ -209,12 +218,18 @@ class Backend:
             try:
                 await self._load()
             except Fault as fault:
-                logger.warning("a restart has failed in its first call, which locks its worker for good: %s", fault)
-                self.locked = True
-                self._unrecoverable = link.connected
-                self._drop()
-                # Whoever stops the worker waits for this turn, and this turn for the socket, which waits for it.
-                await asyncio.get_running_loop().create_future()
+                await self._lock(link, fault)
+
+    async def _lock(self, link: WorkerLink, fault: Fault) -> None:
+        """Keep the turn for good: whoever stops the worker waits for it, and it for the socket, which waits for it."""
+        logger.error("an asynchronous handler failed in its first call, which locks its worker for good: %s", fault)
+        self.locked = True
+        if link.connected:
+            self._unrecoverable = True
+            self._failures.count += 1
+        self._restarts = False
+        self._drop()
+        await asyncio.get_running_loop().create_future()
 
     async def _start_in_vain(self) -> None:
         """Start the process that replaces one that failed a synchronous call; its worker ends all the same."""

@@ -20,7 +20,7 @@ from local_aws.lmi.metrics import ModelMetrics
 from local_aws.lmi.pool_worker import PoolParts, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from local_aws.lmi.frames import Content
     from local_aws.lmi.model_settings import ModelSettings
@@ -53,7 +53,7 @@ class WorkerPool:
         )
         self._members: list[Worker] = []
         self._scaling = asyncio.Lock()
-        self._starting: set[asyncio.Task[None]] = set()
+        self._starting: dict[asyncio.Task[None], Worker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -148,21 +148,22 @@ class WorkerPool:
 
         It returns once all have ended, which is never after a restart that has locked one.
         """
-        self._cancel_starts()
+        # A start that is locked is waited for by its caller for ever, also when the model is gone.
+        self._cancel(start for start, worker in self._starting.items() if not worker.backend.locked)
         for worker in self._members:
             await worker.shut_down()
 
     def end(self) -> None:
         """End every worker and process without waiting, since the server itself ends."""
-        self._cancel_starts()
+        self._cancel(self._starting)
         for worker in self._members:
             worker.end()
         for job in self._queue.drain():
             job.give_up()
 
-    def _cancel_starts(self) -> None:
+    def _cancel(self, starts: Iterable[asyncio.Task[None]]) -> None:
         self._closed = True
-        for task in (*self._starting, *self._tasks):
+        for task in (*starts, *self._tasks):
             task.cancel()
 
     def _running(self) -> list[Worker]:
@@ -194,7 +195,7 @@ class WorkerPool:
     async def _add(self, *, permanent: bool) -> None:
         worker = Worker(self._parts, permanent=permanent)
         start = asyncio.create_task(worker.start())
-        self._starting.add(start)
+        self._starting[start] = worker
         try:
             await start
         except asyncio.CancelledError:
@@ -203,7 +204,7 @@ class WorkerPool:
                 raise EngineFailure("Worker startup cancelled.") from None
             raise
         finally:
-            self._starting.discard(start)
+            del self._starting[start]
         self._members.append(worker)
         worker.serve()
 

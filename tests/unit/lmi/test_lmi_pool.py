@@ -445,6 +445,37 @@ def test_a_worker_that_cannot_start_fails_the_load(settings: ModelSettings) -> N
     assert _run(replace(settings, min_workers=2, max_workers=2), scenario) == (True, 1, [])
 
 
+@pytest.mark.parametrize("exits", [True, False])
+def test_an_asynchronous_handler_that_fails_in_its_first_call_is_never_answered(
+    asynchronous: ModelSettings, *, exits: bool
+) -> None:
+    """Tried on a real server: the load hangs, the model has failed but for an exit, and it can be unloaded."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        starter.broken_loads, starter.exits = 1, exits
+        loading = asyncio.create_task(pool.start())
+        await _settled()
+        found = loading.done(), pool.failed, list(pool.workers), starter.alive
+        await pool.close()
+        await _settled()
+        return *found, loading.done(), len(starter.links)
+
+    assert _run(asynchronous, scenario) == (False, not exits, [], [], False, 1)
+
+
+def test_an_asynchronous_handler_that_cannot_be_imported_fails_the_load(asynchronous: ModelSettings) -> None:
+    """Tried on a real server: before its socket is there a process may fail, and the caller is told."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> int:
+        starter.broken_imports = 1
+        with pytest.raises(EngineFailure, match="Python stream closed unexpectedly"):
+            await pool.start()
+        await _settled()
+        return len(starter.links)
+
+    assert _run(asynchronous, scenario) == 0
+
+
 @pytest.mark.parametrize(("queue_size", "accepted"), [(1, 1), (2, 2), (5, 5)])
 def test_the_queue_takes_what_the_real_one_takes(settings: ModelSettings, queue_size: int, accepted: int) -> None:
     """Recorded (06): with a busy worker the last place of the queue stays free."""
