@@ -88,13 +88,18 @@ class Exchange:
         return self.index if "double prefix" in self.name else int(digits[1]) if digits else 0
 
     def with_headers(self, headers: Mapping[str, str]) -> Exchange:
-        """The exchange with header fields added to its request, or to each of those that it holds as raw text."""
+        """The exchange with header fields added to its request, or to each of those that it holds as raw text.
+
+        Raw requests name a host of this machine then, as the container's own callers do; some were recorded without.
+        """
         request = dict(self.request)
-        if "raw" in request:
-            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-            request["raw"] = re.sub(r"( HTTP/1\.[01]\r\n)", rf"\g<1>{lines}", str(request["raw"]))
-        else:
+        if "raw" not in request:
             request["headers"] = {**request["headers"], **headers}
+        elif headers:
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            own = str(request["raw"]).replace("\r\nHost: x\r\n", "\r\nHost: 127.0.0.1\r\n")
+            own = own.replace(" HTTP/1.0\r\n", f" HTTP/1.0\r\nHost: 127.0.0.1\r\n{lines}")
+            request["raw"] = own.replace(" HTTP/1.1\r\n", f" HTTP/1.1\r\n{lines}")
         return replace(self, request=request)
 
     def _body(self) -> bytes:
