@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LEAST_S = 0.3  # a wait is not shortened below this
 
 _STARTING_S = 180
-_PATIENCE_S = 30  # for what takes a moment when the machine is not busy
+_PATIENCE_S = 120  # for what takes a moment when the machine is not busy
 _ENDING_S = 10
 _PAUSE_S = 0.05
 _SETTLING_S = 0.5  # recorded seconds after a kill or another change in which processes still start and die
@@ -50,7 +50,7 @@ class Replay:
     """One replay of a sequence.
 
     `found` are the differences by step, no texts where a step is as recorded; `pins` those from what is said in
-    `deliberate` to happen instead.
+    `deliberate` to happen instead. `starts` lets no more containers start at once than it has places.
     """
 
     def __init__(
@@ -61,10 +61,12 @@ class Replay:
         *,
         speed: float,
         deliberate: Mapping[int, Instead] | None = None,
+        starts: asyncio.Semaphore | None = None,
     ) -> None:
         self.found: Outcome = {}
         self.pins: Outcome = {}
         self._deliberate = deliberate or {}
+        self._starts = starts or asyncio.Semaphore()
         self._sequence, self._fixture, self._log_file, self._speed = sequence, fixture, log_file, speed
         self._container: Container | None = None
         self._client: httpx.AsyncClient | None = None
@@ -132,14 +134,15 @@ class Replay:
         }
         found = None
         try:
-            self._container = await Container.start(
-                model_store=self._store,
-                multi_model=step["load_models"] == "NONE",
-                hub_roots=default_roots(),
-                log_file=self._log_file,
-                environment=environment | step["env"],
-                start_timeout_s=_STARTING_S,
-            )
+            async with self._starts:
+                self._container = await Container.start(
+                    model_store=self._store,
+                    multi_model=step["load_models"] == "NONE",
+                    hub_roots=default_roots(),
+                    log_file=self._log_file,
+                    environment=environment | step["env"],
+                    start_timeout_s=_STARTING_S,
+                )
         except ContainerError as error:
             match = re.search(r"exit code (-?\d+)", str(error))
             self._exit_code = int(match[1]) if match else None
@@ -164,8 +167,8 @@ class Replay:
         else:
             running = (await self._running()).get(step["target"].removeprefix("worker of "), [])
             pid = self._labels.pids.get(step["process"]) or dict(enumerate(running, 1)).get(step["worker"])
-            # Signal 0 of a process that is not there raises: a fault of what is replayed, seen as such.
-            os.kill(pid or -1 * 2**30, step["signal"] if pid else 0)
+            assert pid is not None, f"step {index}: there is no {step['target']} to send a signal to"
+            os.kill(pid, step["signal"])
         self.mark(index, step)
 
     def mark(self, index: int, step: dict[str, Any]) -> None:  # noqa: ARG002 - as every action
@@ -248,7 +251,7 @@ class Replay:
         # The next one of a group was sent a tenth of a second later, or at once.
         following = self._sequence.steps.get(index + 1, {})
         pause = (following.get("at_s") or 0) - step["at_s"]
-        await asyncio.sleep(min(pause, 0.1) if pause > 0.05 else 0.005)
+        await asyncio.sleep(min(pause, 0.1) if pause > 0.05 else 0)
 
     async def _compare(self, index: int, step: dict[str, Any]) -> None:
         exchange = self._filled(index, step)
@@ -372,7 +375,8 @@ class Replay:
         assert self._client is not None
         running: dict[str, list[int]] = {}
         for process in sorted((await self._client.get("/_cohost/workers")).json(), key=lambda each: each["started"]):
-            running.setdefault(Path(process["model_dir"]).name, []).append(process["pid"])
+            # The recorder read names from command lines, up to the first blank.
+            running.setdefault(Path(process["model_dir"]).name.partition(" ")[0], []).append(process["pid"])
         return running
 
     async def _survivors(self, recorded: set[str]) -> str | None:

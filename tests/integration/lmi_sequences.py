@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lmi_scenarios import Instead
 
 LIFECYCLE = Path(__file__).parents[1] / "data" / "djl_lifecycle"
-LONGEST_S = 12.0  # the clock of a sequence is chosen so that it takes about this long
+LONGEST_S = 20.0  # the clock of a sequence is chosen so that it takes about this long
 
 
 @dataclass(frozen=True)

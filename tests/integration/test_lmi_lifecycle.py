@@ -24,7 +24,8 @@ Found = tuple[Outcome, Outcome]
 pytestmark = pytest.mark.timeout(900)
 
 TRIES = 3
-AT_ONCE = 12  # they wait most of the time
+AT_ONCE = 16  # they wait most of the time
+STARTS_AT_ONCE = 2  # each takes a core
 MOST_DELIBERATE = 0.03
 FILES = sorted(file.name for file in LIFECYCLE.glob("[0-9]*.json") if file.name != "00_index.json")
 SEQUENCES = [sequence for file in FILES for sequence in sequences(file)]
@@ -64,13 +65,14 @@ def test_what_happens_equals_what_was_recorded(
 async def _replay_all(fixture: LifecycleFixture, logs: Path, tally: Tally) -> dict[tuple[str, str], Found | Exception]:
     """Replay the sequences side by side, each up to three times, the later ones on a slower clock."""
     found: dict[tuple[str, str], Found | Exception] = {}
-    places = asyncio.Semaphore(AT_ONCE)
+    places, starts = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(STARTS_AT_ONCE)
 
     async def one(sequence: Sequence) -> None:
         async with places:
             for attempt in range(TRIES):
                 speed = max(1.0, sequence.speed / 2**attempt)
-                result = await _replayed(sequence, fixture, logs / f"{sequence.number}-{attempt}.log", speed)
+                log_file = logs / f"{sequence.number}-{attempt}.log"
+                result = await _replayed(sequence, fixture, log_file, speed=speed, starts=starts)
                 found[sequence.file, sequence.title] = result
                 if _is_as_listed(sequence, result):
                     return
@@ -82,9 +84,12 @@ async def _replay_all(fixture: LifecycleFixture, logs: Path, tally: Tally) -> di
     return found
 
 
-async def _replayed(sequence: Sequence, fixture: LifecycleFixture, log_file: Path, speed: float) -> Found | Exception:
+async def _replayed(
+    sequence: Sequence, fixture: LifecycleFixture, log_file: Path, *, speed: float, starts: asyncio.Semaphore
+) -> Found | Exception:
     """What a sequence came to; an exception is kept for its own test and keeps no other from being replayed."""
-    replay = Replay(sequence, fixture, log_file, speed=speed, deliberate=sequence.of(LIFECYCLE_DELIBERATE))
+    deliberate = sequence.of(LIFECYCLE_DELIBERATE)
+    replay = Replay(sequence, fixture, log_file, speed=speed, deliberate=deliberate, starts=starts)
     try:
         return await replay.run()
     except Exception as error:  # noqa: BLE001 - its test raises it
