@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+from sagemaker_cloud import IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,10 +62,49 @@ def test_a_container_can_call_the_other_services(cloud: Cloud) -> None:
         endpoint_url=environment["AWS_ENDPOINT_URL"],
         aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        aws_session_token=environment["AWS_SESSION_TOKEN"],
         region_name=environment["AWS_DEFAULT_REGION"],
     )
     assert "models" in {bucket["Name"] for bucket in s3.list_buckets()["Buckets"]}
     assert environment["AWS_REGION"] == "eu-west-1"
+
+
+def principal_of(cloud: Cloud, container: int = 0) -> str | None:
+    """Whose key a container was given; None for nobody's."""
+    environment = cloud.factory.started[container].options["environment"]
+    key = cloud.service._host.front._keys.find(environment["AWS_ACCESS_KEY_ID"])
+    assert key is None or key.environment().items() <= environment.items()
+    return None if key is None else key.principal
+
+
+def test_a_container_has_the_key_of_its_models_role(cloud: Cloud) -> None:
+    """Every container of a role signs as that role, in the session that SageMaker names."""
+    cloud.deploy(count=2)
+    expected = "arn:aws:sts::123456789012:assumed-role/execution/SageMaker"
+    assert [principal_of(cloud, 0), principal_of(cloud, 1)] == [expected, expected]
+
+
+def test_a_container_without_a_role_has_nobodys_keys(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the shell that the server was started from least of all."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of a shell")
+    container = {"Image": IMAGE}
+    cloud.sagemaker.create_model(ModelName="model", PrimaryContainer=container)
+    cloud.create_config()
+    cloud.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="config")
+    cloud.wait_status("InService")
+    environment = cloud.factory.started[0].options["environment"]
+    assert principal_of(cloud) is None
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        assert environment[name] == ""
+
+
+def test_a_component_without_a_model_has_the_key_of_the_configurations_role(cloud: Cloud) -> None:
+    """A container that the component itself describes runs as the endpoint configuration says."""
+    cloud.deploy_components()
+    artifact = {"Image": IMAGE, "ArtifactUrl": "s3://models/p/all.tar.gz"}
+    cloud.create_component(ModelName=None, Container=artifact)
+    cloud.wait_component("InService")
+    assert principal_of(cloud) == "arn:aws:sts::123456789012:assumed-role/execution/SageMaker"
 
 
 def test_a_creation_that_fails_says_why_and_can_only_be_deleted(cloud: Cloud) -> None:
