@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ import pytest
 from cloud_fixtures.running import FrontDoor, leaving_no_process, running, wait_for
 
 import local_aws
+from local_aws.engines import EngineError
+from local_aws.engines.report import report_on
+from local_aws.engines.servers import servers_of
 from local_aws.sagemaker import SageMaker, Settings
 
 if TYPE_CHECKING:
@@ -119,6 +123,19 @@ def test_models_are_fetched_loaded_called_evicted_and_survive_a_kill(aws: Aws) -
     assert "lmi-cohost/not-there" in caught.value.response["OriginalMessage"]
     wait_for(lambda: "lmi-cohost/not-there" in Path(aws.instance()["log_file"]).read_text())
     wait_for(lambda: aws.logs.describe_log_groups()["logGroups"])
+
+
+def test_a_report_reads_the_containers_of_endpoints(aws: Aws, tmp_path: Path) -> None:
+    """`cohost local report` finds the token of each, which nobody else is let in without."""
+    aws.push("minilm", "lmi-cohost/tiny-minilm-nli", 6000)
+    aws.deploy(Mode="MultiModel", ModelDataUrl="s3://models/p/")
+    aws.invoke("minilm", "the movie was great")
+    (server,) = servers_of(tmp_path)
+    report = report_on(server)
+    assert [(model.status, model.workers) for model in report.models] == [("Healthy", 1)]
+    assert server.token not in json.dumps(report.content())
+    with pytest.raises(EngineError, match="403"):
+        report_on(replace(server, token="a guess"))
 
 
 def test_a_single_model_is_served_from_its_archive(aws: Aws) -> None:
