@@ -387,13 +387,14 @@ class Replay:
         return running
 
     async def _survivors(self, recorded: set[str]) -> str | None:
-        """After the server's end no process may live longer than recorded; here they die sooner."""
-        for _ in range(40):
+        """Compare which of the processes that were counted before outlive the server; all of them end at some time."""
+        living: set[str] = set()
+        for _ in range(math.ceil(_ENDING_S / _PAUSE_S)):
             living = {label for label, pid in self._labels.pids.items() if _lives(pid)}
-            if living <= recorded:
-                return None
-            await asyncio.sleep(0.05)
-        return f"{sorted(living)} still run, recorded {sorted(recorded)}"
+            if living in (recorded, set()):
+                break
+            await asyncio.sleep(_PAUSE_S)
+        return None if living == recorded else f"{sorted(living)} outlive the server, recorded {sorted(recorded)}"
 
     def _settles_into(self, index: int) -> dict[str, list[str]] | None:
         """The next count, where this one was taken while processes were starting and dying; None where it was not."""
