@@ -76,6 +76,7 @@ class Backend:
         self._restarts = False
         self._sock_name = starter.sock_name()
         self._link: WorkerLink | None = None
+        self._news_due = False
         self.locked = False
         self._unrecoverable = False
         self._ended = False
@@ -86,7 +87,7 @@ class Backend:
     @property
     def alive(self) -> bool:
         """Tell whether a process is there, or on its way, or may still be started."""
-        return not self._ended and (self._link is not None or bool(self._tasks))
+        return not self._ended and (self._link is not None or self._news_due or bool(self._tasks))
 
     async def start(self) -> None:
         """Start the worker's first process and have it load the model.
@@ -116,6 +117,12 @@ class Backend:
         """End the process; an asynchronous worker's is started again at once, in no list, as in the real server."""
         async with self._turn:
             self._drop()
+
+    async def interrupt(self) -> None:
+        """End the process in the middle of a synchronous call: a failure, after which another is started and stays."""
+        self._failures.count += 1
+        await self.stop()
+        self._spawn(self._start_in_vain())
 
     def end(self) -> None:
         """End the process for good: the server itself ends."""
@@ -193,12 +200,13 @@ class Backend:
         self.ready = False
         link, self._link = self._link, None
         if link is not None:
+            self._news_due = link.connected
             link.close()
             self._starter.kill(self.pid)
 
     def _lost(self) -> None:
         """The process has ended, whoever ended it."""
-        self.ready = False
+        self.ready = self._news_due = False
         logger.warning("process %d of a worker has ended", self.pid)
         if self._restarts and not self._ended:
             self._spawn(self._restart())
@@ -232,7 +240,7 @@ class Backend:
         await asyncio.get_running_loop().create_future()
 
     async def _start_in_vain(self) -> None:
-        """Start the process that replaces one that failed a synchronous call; its worker ends all the same."""
+        """Start the process that replaces one whose synchronous call has failed, though its worker ends anyway."""
         try:
             await self.start()
         except Fault as fault:

@@ -118,9 +118,19 @@ class Model:
         await self.pool.start()
 
     async def unload(self, machine: Machine) -> None:
-        """End the workers and remove what was unpacked for this model; see WorkerPool.close for one that never ends."""
+        """End the workers; see WorkerPool.close for one that never ends. Remove what was unpacked, if none is left."""
         if self.pool is not None:
             await self.pool.close()
+        if not self.alive:
+            self.remove_files(machine)
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether a process of the model is there, or may come."""
+        return self.pool is not None and self.pool.alive
+
+    def remove_files(self, machine: Machine) -> None:
+        """Remove what was unpacked for this model."""
         if self._folder is not None and self._folder.is_relative_to(machine.cache):
             shutil.rmtree(machine.cache / self._folder.relative_to(machine.cache).parts[0], ignore_errors=True)
 

@@ -13,14 +13,14 @@ import time
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.backend import Failures
-from local_aws.lmi.faults import CapacityExceeded, EngineFailure, Fault, NotReady, NoWorkers
+from local_aws.lmi.faults import CapacityExceeded, Fault, NotReady, NoWorkers
 from local_aws.lmi.job_queue import JobQueue
 from local_aws.lmi.jobs import Answer, Job
 from local_aws.lmi.metrics import ModelMetrics
 from local_aws.lmi.pool_worker import PoolParts, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from local_aws.lmi.frames import Content
     from local_aws.lmi.model_settings import ModelSettings
@@ -53,9 +53,8 @@ class WorkerPool:
         )
         self._members: list[Worker] = []
         self._scaling = asyncio.Lock()
-        self._starting: dict[asyncio.Task[None], Worker] = {}
+        self._starting: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
 
     @property
     def failed(self) -> bool:
@@ -75,7 +74,7 @@ class WorkerPool:
     @property
     def alive(self) -> bool:
         """Tell whether a process of this pool is there, or may come: after `close`, one that is leaked."""
-        return any(worker.backend.alive for worker in self._members)
+        return bool(self._starting) or any(worker.backend.alive for worker in self._members)
 
     def clear_stale(self) -> None:
         """Clear the places of members that have ended over a minute ago."""
@@ -146,25 +145,20 @@ class WorkerPool:
     async def close(self) -> None:
         """End every worker, since the model is unloaded; requests that wait are never answered.
 
-        It returns once all have ended, which is never after a restart that has locked one.
+        A worker that is just starting is none yet: it comes up all the same, and stays (tried on a real server). This
+        returns once the others have ended, which is never after a restart that has locked one.
         """
-        # A start that is locked is waited for by its caller for ever, also when the model is gone.
-        self._cancel(start for start, worker in self._starting.items() if not worker.backend.locked)
         for worker in self._members:
             await worker.shut_down()
 
     def end(self) -> None:
         """End every worker and process without waiting, since the server itself ends."""
-        self._cancel(self._starting)
+        for task in (*self._starting, *self._tasks):
+            task.cancel()
         for worker in self._members:
             worker.end()
         for job in self._queue.drain():
             job.give_up()
-
-    def _cancel(self, starts: Iterable[asyncio.Task[None]]) -> None:
-        self._closed = True
-        for task in (*starts, *self._tasks):
-            task.cancel()
 
     def _running(self) -> list[Worker]:
         return [worker for worker in self._members if worker.running]
@@ -195,16 +189,14 @@ class WorkerPool:
     async def _add(self, *, permanent: bool) -> None:
         worker = Worker(self._parts, permanent=permanent)
         start = asyncio.create_task(worker.start())
-        self._starting[start] = worker
+        self._starting.add(start)
         try:
             await start
         except asyncio.CancelledError:
             start.cancel()
-            if self._closed:
-                raise EngineFailure("Worker startup cancelled.") from None
             raise
         finally:
-            del self._starting[start]
+            self._starting.discard(start)
         self._members.append(worker)
         worker.serve()
 

@@ -93,11 +93,14 @@ class Worker:
     async def shut_down(self) -> None:
         """End the worker, also once more: what it is at is answered 503, and its process ends.
 
-        It returns once that is done, which it never is after a restart that has locked the worker.
+        That of a busy synchronous worker is started again then, in no list (tried on a real server). This returns once
+        it is done, which it never is after a start that has locked the worker.
         """
         self._stop()
-        self._interrupt()
-        await self.backend.stop()
+        if self._interrupt():
+            await self.backend.interrupt()
+        else:
+            await self.backend.stop()
 
     def end(self) -> None:
         """End the worker and its process without waiting, since the server itself ends."""
@@ -105,14 +108,15 @@ class Worker:
         self._interrupt()
         self.backend.end()
 
-    def _interrupt(self) -> None:
+    def _interrupt(self) -> bool:
+        """Stop serving; tell whether that was in the middle of a synchronous call."""
         if self._serving is None or self._ending:
-            return
+            return False
+        self._ending = True
         self._serving.cancel()
-        if self._jobs:
-            # The real server interrupts the call of a synchronous worker, which counts as its failure.
-            self._parts.failures.count += 1
-            self._fail(WorkerFailure(_SHUTTING_DOWN))
+        was_at_work = bool(self._jobs)
+        self._fail(WorkerFailure(_SHUTTING_DOWN))
+        return was_at_work
 
     async def _serve(self) -> None:
         failure: Fault | None = None

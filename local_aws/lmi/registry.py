@@ -110,7 +110,7 @@ class Registry:
         task.add_done_callback(self._loads.discard)
 
     async def unregister(self, name: str) -> None:
-        """Take a model out and end its workers; that of an asynchronous model starts again, in no list.
+        """Take a model out and end its workers; what starts, or starts again, stays in no list.
 
         It returns once they have ended, which is never after a restart that has locked one.
 
@@ -123,7 +123,10 @@ class Registry:
         self._leaving.append(model)
         await model.unload(self._machine)
         self._leaving.remove(model)
-        self._unloaded = [gone for gone in (*self._unloaded, model) if gone.pool is not None and gone.pool.alive]
+        self._unloaded.append(model)
+        for gone in [gone for gone in self._unloaded if not gone.alive]:
+            self._unloaded.remove(gone)
+            gone.remove_files(self._machine)
 
     def is_leaving(self, name: str, *, without_workers: bool = False) -> bool:
         """Whether a model of that name was refused a moment ago; `without_workers`: before it had any.
@@ -166,10 +169,9 @@ class Registry:
             await model.load(self._machine)
         except OSError as error:
             raise ArchiveFailure(f"cannot read the model's files: {error}") from error
-        if self._models.get(model.name) is not model:
-            # It was unregistered while its files were being fetched.
-            await model.unload(self._machine)
-            raise ModelNotFound(f"Model or workflow not found: {model.name}")
+        if self._models.get(model.name) is not model and model not in self._unloaded:
+            # It was unregistered meanwhile. The real server says that it is registered, and keeps its processes.
+            self._unloaded.append(model)
 
     async def _load_quietly(self, model: Model) -> None:
         try:

@@ -603,6 +603,37 @@ def test_a_caller_that_has_left_costs_no_call(settings: ModelSettings) -> None:
     assert (waiting, batches) == (2, [1])
 
 
+@pytest.mark.parametrize("unload", [True, False])
+def test_a_busy_synchronous_worker_leaves_a_process_behind(settings: ModelSettings, *, unload: bool) -> None:
+    """Tried on a real server: unloaded or scaled down in a call, which is a failure, its process is started again."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        await pool.start()
+        await _settled()
+        requests = await _hang(pool, starter, 2)
+        await (pool.close() if unload else pool.scale(1, 1))
+        await _settled()
+        return pool.failed, starter.alive, pool.alive, sum(task.done() for task in requests)
+
+    two = replace(settings, min_workers=2, max_workers=2)
+    assert _run(two, scenario) == (True, [1003, 1004] if unload else [1001, 1003], True, 2 if unload else 1)
+
+
+def test_a_worker_that_starts_while_its_model_is_unloaded_stays(settings: ModelSettings) -> None:
+    """Tried on a real server: DELETE is answered at once, the load too once it is through, and the process stays."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
+        starter.loading.clear()
+        loading = asyncio.create_task(pool.start())
+        await _until(lambda: starter.links)
+        await pool.close()
+        starter.loading.set()
+        await loading
+        return starter.alive, pool.alive
+
+    assert _run(settings, scenario) == ([1001], True)
+
+
 def test_scaling_starts_and_ends_workers(settings: ModelSettings) -> None:
     """PUT changes the bounds and the workers follow."""
 
