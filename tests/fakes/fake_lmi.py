@@ -83,7 +83,8 @@ class FakeContainer:
 
     Lines of it: `load=SECONDS`, `load_status=N`, `load_message=TEXT`, `invoke_status=N`, `invoke=SECONDS`; instead of
     seconds `held`, which waits at the gate. An answer holds the text of the archive's file `answer` and what reached
-    the container. `ping_status` and `ping_body` are what `/ping` answers, `worker_faults` what was asked of workers.
+    the container. `ping_status` and `ping_body` are what `/ping` answers, unless it is `silent`; `worker_faults` is
+    what was asked of workers.
     """
 
     def __init__(self, options: dict[str, Any], room: int | None, gate: Gate) -> None:
@@ -98,6 +99,7 @@ class FakeContainer:
         self.ping_status = 200
         self.ping_body = "{}"
         self.pings = 0
+        self.silent = False
         self.worker_faults: list[dict[str, str]] = []
         self.url = ""
         self.headers = {TOKEN_HEADER: "the fake's token"}
@@ -139,6 +141,8 @@ class FakeContainer:
 
     async def _ping(self, _request: Request) -> Response:
         self.pings += 1
+        if self.silent:
+            await asyncio.Event().wait()
         return Response(self.ping_body, self.ping_status)
 
     async def _worker_fault(self, request: Request) -> Response:
