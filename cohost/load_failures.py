@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cohost.artifacts.archive import server_name
 from cohost.errors import InvocationError
 from cohost.routing import ARCHIVE_SUFFIX
 
@@ -66,11 +67,6 @@ def says_nothing(answer: str) -> bool:
     return any(text in answer for text in _SAYS_NOTHING)
 
 
-def container_name(model: str) -> str:
-    """Give the name that the server makes of a folder of its model store (DJL Serving 0.36.0, recorded)."""
-    return re.sub(r"(\W|^_)", "_", model, flags=re.ASCII)
-
-
 @dataclass(kw_only=True)
 class LogReader:
     """Reads a log line by line, and knows which models are not loaded as far as the last line tells.
@@ -91,7 +87,7 @@ class LogReader:
     @property
     def failures(self) -> tuple[LoadFailure, ...]:
         """The models that were not loaded, in the order in which they failed."""
-        known = {container_name(name): name for name in self.names}
+        known = {server_name(name): name for name in self.names}
         return tuple(
             LoadFailure(model=known.get(model, model.removesuffix(ARCHIVE_SUFFIX)), reason=reason)
             for model, reason in self._failures.items()
@@ -99,7 +95,7 @@ class LogReader:
 
     def reason(self, model: str) -> str | None:
         """What the last error that a worker of a model raised came to; None where none did."""
-        return self._raised.get(container_name(model)[:_THREAD_NAME]) or self._raised.get(model[:_THREAD_NAME])
+        return self._raised.get(server_name(model)[:_THREAD_NAME]) or self._raised.get(model[:_THREAD_NAME])
 
     def feed(self, line: str) -> None:
         """Take in the next line."""

@@ -9,7 +9,6 @@ pass in it blocks for ever, after `lose_device` each raises the error of a devic
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 from starlette.responses import JSONResponse, Response
 
-from cohost.routing import ARCHIVE_SUFFIX
+from cohost.artifacts.archive import server_name
+from cohost.routing import target_model
 from local_aws.sagemaker.model_variant import ModelVariant
 from local_aws.sagemaker.switches import SwitchError
 
@@ -77,7 +77,7 @@ class FaultPage:
         for replica in self._replicas(fault.endpoint):
             loaded = await _loaded(replica)
             known |= loaded.keys()
-            for name in filter(loaded.__contains__, _names_of(fault.model)):
+            for name in filter(loaded.__contains__, (fault.model, target_model(fault.model), server_name(fault.model))):
                 await _send(replica, loaded[name], fault)
                 return {"endpoint": fault.endpoint, "model": name, "fault": fault.fault, "id": replica.seat.replica_id}
         raise SwitchError(
@@ -123,14 +123,6 @@ def _read(wanted: object) -> WorkerFault:
             f"{_WORKER_FAULT}.fault: {fault.fault!r} is no fault; allowed: {', '.join(FAULTS)}; fix: name one of these"
         )
     return fault
-
-
-def _names_of(model: str) -> tuple[str, ...]:
-    """What a container may call a model of the catalog: by itself, by its archive, by its folder in a model store.
-
-    DJL Serving 0.36.0 makes a folder's name a model's by replacing all but letters, digits and `_` (recorded).
-    """
-    return model, model + ARCHIVE_SUFFIX, re.sub(r"(\W|^_)", "_", model, flags=re.ASCII)
 
 
 async def _loaded(replica: Replica) -> dict[str, str]:

@@ -233,7 +233,7 @@ def _repeatedly(call: Callable[[], Any], ended: threading.Event, outcomes: list[
 
 
 @contextlib.contextmanager
-def _callers(aws: Aws, names: Sequence[str]) -> Iterator[list[list[str]]]:
+def callers(aws: Aws, names: Sequence[str]) -> Iterator[list[list[str]]]:
     """A caller for each name, who calls until the block ends; yields the outcomes of each as they come."""
     ended, outcomes = threading.Event(), [list[str]() for _ in names]
     with ThreadPoolExecutor(len(names)) as pool:
@@ -245,7 +245,7 @@ def _callers(aws: Aws, names: Sequence[str]) -> Iterator[list[list[str]]]:
             ended.set()
 
 
-def _all_called(outcomes: list[list[str]], times: int = 3) -> None:
+def all_called(outcomes: list[list[str]], times: int = 3) -> None:
     """Wait until each caller has had so many further outcomes."""
     wanted = [len(one) + times for one in outcomes]
     wait_for(lambda: all(len(one) >= least for one, least in zip(outcomes, wanted, strict=True)))
@@ -257,14 +257,14 @@ def test_a_synchronous_worker_that_ends_in_a_call_takes_the_whole_instance_down(
     aws.load("mortal", archive(ONE_WORKER, MORTAL))
     aws.wait_until_it_answers("echo")
     restarts = aws.restarts
-    with _callers(aws, ["echo", "nli"]) as outcomes:
-        _all_called(outcomes)
+    with callers(aws, ["echo", "nli"]) as outcomes:
+        all_called(outcomes)
         with pytest.raises(aws.runtime.exceptions.ModelError) as caught:
             aws.call("mortal", "end")
         assert caught.value.response["OriginalStatusCode"] == 503
         wait_for(lambda: all("ServiceUnavailable" in one for one in outcomes))
         wait_for(lambda: aws.restarts == restarts + 1)
-        _all_called(outcomes)
+        all_called(outcomes)
         wait_for(lambda: all(one[-1] == "ok" for one in outcomes))
     assert "mortal" not in aws.loaded
     assert any("out of service" in line and '"FAILED"' in line for line in aws.log.splitlines())
@@ -279,14 +279,14 @@ def test_a_stock_worker_that_dies_idle_is_silent_for_ever_and_unseen(aws: Aws) -
     aws.load("stock", archive(NLI))
     aws.wait_until_it_answers("echo")
     restarts = aws.restarts
-    with _callers(aws, ["echo"] * 4) as outcomes:
+    with callers(aws, ["echo"] * 4) as outcomes:
         aws.kill_idle("stock")
         for _ in range(5):
             with pytest.raises(aws.runtime.exceptions.ModelError) as caught:
                 aws.call("stock", "hello")
             assert caught.value.response["OriginalStatusCode"] == 400
             assert "Backend Python process is stopped." in caught.value.response["OriginalMessage"]
-        _all_called(outcomes, 10)
+        all_called(outcomes, 10)
     assert set(itertools.chain(*outcomes)) == {"ok"}
     assert (aws.restarts, "stock" in aws.loaded) == (restarts, True)
     aws.switch(ping_interval_s=5, ping_failures=3)
@@ -299,11 +299,11 @@ def test_an_asynchronous_worker_under_a_threshold_comes_back_by_itself(aws: Aws)
     aws.load("restarting", archive(restarting, ASYNC_ECHO))
     aws.wait_until_it_answers("echo")
     restarts, victim = aws.restarts, aws.call("restarting", "x")["pid"]
-    with _callers(aws, ["echo", "restarting"] * 4) as outcomes:
-        _all_called(outcomes)
+    with callers(aws, ["echo", "restarting"] * 4) as outcomes:
+        all_called(outcomes)
         aws.strike("restarting", "die")
         aws.wait_until_it_answers("restarting")
-        _all_called(outcomes)
+        all_called(outcomes)
         wait_for(lambda: all(one[-1] == "ok" for one in outcomes))
     assert set(itertools.chain(*outcomes[::2])) == {"ok"}
     assert set(itertools.chain(*outcomes[1::2])) <= {"ok", "ModelError"}

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from cohost import console, load_failures, status
 from cohost.deployment import Deployment
 from cohost.errors import InvocationError
-from cohost.load_failures import LoadFailure, LogReader, LogWatch, container_name, read_log, told_by_the_log
+from cohost.load_failures import LoadFailure, LogReader, LogWatch, read_log, told_by_the_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,12 +106,6 @@ def test_a_model_that_is_loaded_later_is_no_failure_any_more(good: str) -> None:
     """The last word counts, and for that model alone."""
     bad = "2026-12-01T00:00:00.000+00:00 sagemaker {}.tar.gz was not loaded: no memory\n"
     assert [one.model for one in read(bad.format("mini") + bad.format("nli") + good)] == ["nli"]
-
-
-@pytest.mark.parametrize(("name", "there"), [("xlmr-large", "xlmr_large"), ("_x", "_x"), ("a.b c", "a_b_c")])
-def test_names_are_the_servers(name: str, there: str) -> None:
-    """As recorded: a leading underscore stays one, each other character that is no letter, digit or `_` becomes it."""
-    assert container_name(name) == there
 
 
 class Logs:
