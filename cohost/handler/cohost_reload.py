@@ -152,7 +152,7 @@ class Reloader(Generic[Prepared]):
                 reason = one_line(f"{type(error).__name__}: {error}")[:_LONGEST_REASON]
                 lost = is_lost_device(error)
             else:
-                loop.call_soon_threadsafe(self._serve, service, prepared)
+                _call(loop, self._serve, service, prepared)
                 return
             if lost:
                 self._end(reason, loop)
@@ -161,7 +161,7 @@ class Reloader(Generic[Prepared]):
 
     def _end(self, reason: str, loop: asyncio.AbstractEventLoop) -> None:
         text = f"the GPU failed ({reason}), so the model's process ends; send the request again in some seconds"
-        loop.call_soon_threadsafe(self._fail, text)
+        _call(loop, self._fail, text)
         time.sleep(self._lost_device_pause_s)
         self._ending.begin(LOST_DEVICE_CODE)
 
@@ -170,9 +170,9 @@ class Reloader(Generic[Prepared]):
             f"the model's process was started again and cannot load the model ({reason}); it tries again within "
             f"{pause_s:g} s"
         )
-        loop.call_soon_threadsafe(self._fail, text)
+        _call(loop, self._fail, text)
         time.sleep(pause_s)
-        loop.call_soon_threadsafe(self._retry)
+        _call(loop, self._retry)
 
     def _serve(self, service: Service[Prepared], prepared: Prepared) -> None:
         service.begin(prepared)
@@ -190,3 +190,9 @@ class Reloader(Generic[Prepared]):
     def _wake(self) -> None:
         if self._attempt is not None and not self._attempt.done():
             self._attempt.set_result(None)
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
+    """Run a function in the event loop, unless that has ended with the process."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *arguments)
