@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 LEAST_S = 0.3  # a wait is not shortened below this
 
 _STARTING_S = 180
-_PATIENCE_S = 120  # for what takes a moment when the machine is not busy
+# For what takes a moment when the machine is not busy, and for what takes some seconds then.
+_PATIENCE_S = 20
+_LOADING_S = 120
 _ENDING_S = 10
 _LATER_S = 1.0
 _PAUSE_S = 0.05
@@ -258,7 +260,8 @@ class Replay:
         exchange = self._filled(index, step)
         gives_up = exchange.response.get("exception") == _GAVE_UP
         begun = self._loop.time()
-        limit_s = self._limit_s(step) if gives_up else self._limit_s(step) + _PATIENCE_S
+        patience_s = 0 if gives_up else _LOADING_S if step["name"].startswith("load") else _PATIENCE_S
+        limit_s = self._limit_s(step) + patience_s
         answer = await self._ask(exchange, limit_s)
         found = differences(exchange, answer)
         # What is only looked at may come a little later than recorded, when others use the machine too.
@@ -317,7 +320,7 @@ class Replay:
         interval_s = self._interval_s(rounds)
         distinct = [each for i, each in enumerate(rounds) if i == 0 or not self._same(rounds[i - 1], each)]
         place = 0
-        deadline = self._loop.time() + _PATIENCE_S
+        deadline = self._loop.time() + _PATIENCE_S + (steps[rounds[-1][0]]["since_s"] - self._last_since) / self._speed
         while True:
             begun = self._loop.time()
             exchanges = [self._filled(index, steps[index]) for index in distinct[place]]

@@ -31,6 +31,7 @@ class Tally:
     deliberate: Counter[str] = field(default_factory=Counter)
     left_out: int = 0
     other_steps: int = 0
+    deliberate_steps: Counter[str] = field(default_factory=Counter)
     kinder: list[str] = field(default_factory=list)
     again: list[str] = field(default_factory=list)
 
@@ -46,6 +47,7 @@ class Tally:
         for index in found:
             if index not in statuses:
                 self.other_steps += 1
+                self.deliberate_steps.update([deliberate[index].reason] if index in deliberate else [])
             elif index not in deliberate:
                 self.equal += not found[index]
             else:
@@ -56,13 +58,14 @@ class Tally:
 
     def lines(self, title: str) -> list[str]:
         """The sums as text."""
-        kinds = "; ".join(f"{count} because {reason}" for reason, count in self.deliberate.most_common())
-        steps = f", and {self.other_steps} counts of processes, bursts, starts and ends" if self.other_steps else ""
-        return [
-            f"{title}: {self.compared} answers replayed{steps}, {self.left_out} not compared",
-            f"{title}: {self.equal} equal, {self.deliberate.total()} different on purpose: {kinds or 'none'}",
-            f"{title}: replayed again because they differed: {', '.join(self.again) or 'nothing'}",
+        lines = [
+            f"{title}: {self.compared} answers replayed, {self.left_out} not compared",
+            f"{title}: {self.equal} equal, {self.deliberate.total()} different on purpose: {_kinds(self.deliberate)}",
         ]
+        if self.other_steps:
+            differ = f"{self.deliberate_steps.total()} different on purpose: {_kinds(self.deliberate_steps)}"
+            lines.append(f"{title}: {self.other_steps} counts of processes, bursts, starts and ends replayed, {differ}")
+        return [*lines, f"{title}: replayed again because they differed: {', '.join(self.again) or 'nothing'}"]
 
     def breaches(self, title: str) -> list[str]:
         """Which goals are missed."""
@@ -90,8 +93,12 @@ def unlisted(found: Outcome, pins: Outcome, deliberate: Iterable[int]) -> Outcom
 
 def too_many_kinds(tallies: Sequence[Tally]) -> list[str]:
     """Whether there are more kinds of deliberate difference over all sets than allowed."""
-    kinds = {reason for tally in tallies for reason in tally.deliberate}
+    kinds = {reason for tally in tallies for reason in (*tally.deliberate, *tally.deliberate_steps)}
     return [f"{len(kinds)} kinds of deliberate difference; allowed: {MOST_KINDS}"] if len(kinds) > MOST_KINDS else []
+
+
+def _kinds(reasons: Counter[str]) -> str:
+    return "; ".join(f"{count} because {reason}" for reason, count in reasons.most_common()) or "none"
 
 
 def _is_kinder(here: int | None, recorded: int | None) -> bool:
