@@ -123,7 +123,7 @@ class Verifier:
     def __init__(self, keys: AccessKeys, renewal: str, now: Callable[[], datetime] | None = None) -> None:
         self._keys = keys
         self._now = now or (lambda: datetime.now(tz=UTC))
-        self._hint = f'The keys of this AWS are told by: eval "$({renewal})" (and `unset AWS_PROFILE` for cdk).'
+        self._hint = f'The keys of this AWS are told by: eval "$({renewal})" (and `unset AWS_PROFILE` for cdk)'
 
     async def verify(self, scope: Scope, receive: Receive) -> tuple[Caller, Receive]:
         """The caller of a request, and the `receive` to read its body from.
