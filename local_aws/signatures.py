@@ -248,6 +248,7 @@ def _signature(*, credential: str, headers: str, value: str, **others: Any) -> S
     return Signature(key_id=key_id, date=date, region=region, service=service, headers=names, value=value, **others)
 
 
+@lru_cache(maxsize=64)
 def _time(text: str) -> datetime | None:
     """A time as signatures write it, `20261201T013000Z`; None for another text."""
     try:
