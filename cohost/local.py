@@ -76,7 +76,7 @@ class LocalServer:
         }
 
     def ask(self, path: str, put: object = None, *, method: str | None = None) -> Any:  # noqa: ANN401 - JSON
-        """The JSON that one of the server's own pages answers, such as /_cohost/endpoints.
+        """Ask one of the server's own pages, such as /_cohost/endpoints, and return its JSON.
 
         Args:
             path: the page.
@@ -137,7 +137,7 @@ def is_local(url: str) -> bool:
 
 
 def read_key(state: Path) -> dict[str, str]:
-    """The user's access key of a state folder: `key_id` and `secret`.
+    """Read the user's access key of a state folder: `key_id` and `secret`.
 
     Raises:
         LocalError: there is none, or this user may not read it.
@@ -155,7 +155,7 @@ def read_key(state: Path) -> dict[str, str]:
 
 
 def subcommand(name: str, state: Path) -> str:
-    """A subcommand of `cohost local` as one types it for a state folder."""
+    """Write a subcommand of `cohost local` as one types it for a state folder."""
     where = "" if state.resolve() == DEFAULT_STATE.resolve() else f" --state {shlex.quote(str(state))}"
     return f"cohost local {name}{where}"
 
@@ -287,7 +287,7 @@ def _health(url: str) -> Mapping[str, Any] | None:
 
 
 def _signed(key: Mapping[str, str], method: str, url: str, body: bytes) -> dict[str, str]:
-    """The headers of a signed request for a page."""
+    """Sign a request for a page; its headers."""
     from botocore.auth import SigV4Auth  # noqa: PLC0415 - most commands need no botocore
     from botocore.awsrequest import AWSRequest  # noqa: PLC0415 - as above
     from botocore.credentials import Credentials  # noqa: PLC0415 - as above

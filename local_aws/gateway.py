@@ -57,7 +57,7 @@ def aws_error(headers: Mapping[str, str], *, code: str, message: str, status: in
 
 
 def refusal(verdict: NotSignedRight, scope: Scope) -> Response:
-    """The answer to a request that is not let in, in the form and with the code of the service that it is for."""
+    """Answer a request that is not let in, in the form and with the code of the service that it is for."""
     headers, code, message = Headers(scope=scope), verdict.code, str(verdict)
     if verdict.service not in XML_SERVICES and _speaks_json(headers):
         return aws_error(headers, code=code.json, message=message, status=code.status)
@@ -84,7 +84,7 @@ def _speaks_json(headers: Mapping[str, str]) -> bool:
 
 
 class ThisMachineOnly:
-    """The ASGI app around all others: refuses what a web page sends, whatever it asks for.
+    """Stands around all other ASGI apps: refuses what a web page sends, whatever it asks for.
 
     Whoever may call this server may run code on this machine (a Lambda function).
     """

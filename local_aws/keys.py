@@ -50,7 +50,7 @@ class AccessKey:
     expires: datetime | None = None
 
     def environment(self) -> dict[str, str]:
-        """The variables that an SDK reads the key from; a token of somebody else's is put out of the way."""
+        """Name the variables that an SDK reads the key from; a token of another key is put out of the way."""
         return {
             "AWS_ACCESS_KEY_ID": self.key_id,
             "AWS_SECRET_ACCESS_KEY": self.secret,
@@ -74,12 +74,12 @@ class AccessKeys:
         self._lock = threading.Lock()
 
     def find(self, key_id: str) -> AccessKey | None:
-        """The key of this id; None where nobody has it (any more)."""
+        """Find the key of this id; None where nobody has it (any more)."""
         key = self._keys.get(key_id)
         return self._issued(key_id) if key is None and self._issued is not None else key
 
     def for_role(self, role_arn: str, session: str) -> AccessKey:
-        """The key of a service that has taken a role, the same one for the same session; it ends with the server.
+        """Give the key of a service that has taken a role, the same one for the same session; it ends with the server.
 
         Args:
             role_arn: `arn:aws:iam::ACCOUNT:role/NAME`, perhaps with a path before the name.
@@ -93,7 +93,7 @@ class AccessKeys:
 
 
 def user_key(state_dir: Path) -> AccessKey:
-    """The user's key of a state folder, made at the folder's first start and kept in a file of its owner's alone.
+    """Read the user's key of a state folder, or make it and keep it in a file of its owner's alone.
 
     A file that is not its owner's alone is replaced, together with the key that somebody else may know.
 
@@ -140,5 +140,5 @@ def _role_key(role_arn: str, session: str) -> AccessKey:
 
 
 def _new_id(kind: str) -> str:
-    """An id as moto looks for it in a signature: 20 capitals and digits."""
+    """Make an id as moto looks for it in a signature: 20 capitals and digits."""
     return kind + secrets.token_hex(8).upper()

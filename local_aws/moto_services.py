@@ -75,7 +75,7 @@ def warm_up(clients: Clients) -> None:
 
 
 def issued_key(key_id: str) -> AccessKey | None:
-    """The key of this id that IAM's CreateAccessKey or STS gave out; None where there is none, or it is switched off.
+    """Find the key of this id that IAM's CreateAccessKey or STS gave out; None for one that is not there or not active.
 
     moto keeps them, so that a key goes with its user, with DeleteAccessKey and with a reset.
     """
@@ -192,7 +192,7 @@ def _policy_bucket(scope: Scope, signed: CredentialScope | None) -> str | None:
 
 
 def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | None:
-    """What of STS is not left to moto; None for the rest.
+    """Answer what of STS is not left to moto; None for the rest.
 
     moto knows who signed only for keys that it gave out itself. AssumeRole into another account would open an empty
     second world in it, and its GetSessionToken and GetFederationToken give out a key that all the world has read.
@@ -213,7 +213,7 @@ def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | No
 
 
 def _caller_identity(key: AccessKey) -> Response:
-    """GetCallerIdentity's answer for a key that moto does not know."""
+    """Answer GetCallerIdentity for a key that moto does not know."""
     members = (("UserId", key.user_id), ("Account", ACCOUNT_ID), ("Arn", key.principal))
     result = "".join(f"<{name}>{escape(str(value))}</{name}>" for name, value in members)
     xml = (

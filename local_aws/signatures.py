@@ -1,4 +1,4 @@
-"""Checks who signed a request: AWS's Signature Version 4, in the Authorization header or in a presigned query.
+"""Check who signed a request: AWS's Signature Version 4, in the Authorization header or in a presigned query.
 
 Source: IAM user guide, "Create a signed AWS API request", and S3's API reference, "Authenticating Requests".
 
@@ -126,7 +126,7 @@ class Verifier:
         self._hint = f'The keys of this AWS are told by: eval "$({renewal})" (and `unset AWS_PROFILE` for cdk)'
 
     async def verify(self, scope: Scope, receive: Receive) -> tuple[Caller, Receive]:
-        """The caller of a request, and the `receive` to read its body from.
+        """Find out the caller of a request, and give the `receive` to read its body from.
 
         Raises:
             NotSignedRight: it is not signed, or not by a holder of the secret, or too long ago.
@@ -250,7 +250,7 @@ def _signature(*, credential: str, headers: str, value: str, **others: Any) -> S
 
 @lru_cache(maxsize=64)
 def _time(text: str) -> datetime | None:
-    """A time as signatures write it, `20261201T013000Z`; None for another text."""
+    """Read a time as signatures write it, `20261201T013000Z`; None for another text."""
     try:
         return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
@@ -272,7 +272,7 @@ def _check_headers(signature: Signature, headers: Mapping[str, list[str]]) -> No
 
 
 def _declared(signature: Signature, headers: Mapping[str, list[str]]) -> str | None:
-    """The body's hash as the caller declares it; None where the body has to be read for it."""
+    """Find the body's hash as the caller declares it; None where the body has to be read for it."""
     declared = headers.get(DECLARED_HASH)
     if declared is not None:
         return declared[0]
@@ -294,7 +294,7 @@ def _canonical_request(scope: Scope, signature: Signature, headers: Mapping[str,
 
 
 def _canonical_query(text: str) -> str:
-    """The parameters in order, encoded as signatures have them, without the signature itself."""
+    """Put the parameters in order, encoded as signatures have them, without the signature itself."""
     pairs = [pair.partition("=")[::2] for pair in text.split("&") if pair]
     encoded = [(_encoded(name), _encoded(value)) for name, value in pairs]
     return "&".join(f"{name}={value}" for name, value in sorted(encoded) if name != "X-Amz-Signature")
@@ -314,7 +314,7 @@ def _signed(request: str, signature: Signature, secret: str) -> str:
 
 @lru_cache(maxsize=256)
 def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
-    """The key that a secret becomes for a day, region and service; it takes most of a check's time."""
+    """Derive the key that a secret becomes for a day, region and service, which most calls have in common."""
     key = f"AWS4{secret}".encode()
     for part in (date, region, service, TERMINATOR):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -322,7 +322,7 @@ def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
 
 
 def _by_name(scope: Scope) -> dict[str, list[str]]:
-    """A request's headers: all values of each name, in lower case and in their order."""
+    """Collect a request's headers: all values of each name, in their order."""
     found: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
@@ -347,7 +347,7 @@ async def _read_bounded(receive: Receive) -> bytes:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that hands out a body that was read, and then whatever comes after it."""
+    """Make a `receive` that hands out a body that was read, and then whatever comes after it."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
