@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 _SHUTTING_DOWN = "Worker shutting down"
 # The real server takes some milliseconds to refuse a request (recorded: 24), in which others gather in the queue.
 _REFUSAL_S = 0.01
+# It takes some to hand a request to an asynchronous handler too, or a burst would bring no temporary worker (28).
+_HAND_OVER_S = 0.005
 
 _numbers = itertools.count(1)
 
@@ -156,6 +158,8 @@ class Worker:
             self.backend.check_ready()
             if settings.async_mode:
                 self._hand_over(self._jobs[0])
+                if settings.min_workers < settings.max_workers:
+                    await asyncio.sleep(_HAND_OVER_S)
             else:
                 await self._answer(self._jobs)
         except TranslateFault as fault:
