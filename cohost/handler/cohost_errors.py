@@ -77,12 +77,6 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def why_not_loaded(model: str, error: BaseException) -> str:
-    """The reason why a model is not served, as the server's answer to a load can carry it."""
-    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-    return one_line(f"{model}: {kind}{error}")
-
-
 def one_line(text: str) -> str:
     """A message as a status line can carry it: ASCII, no control characters, no more than 500 characters.
 

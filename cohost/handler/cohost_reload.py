@@ -1,11 +1,15 @@
-"""A restarted process: its first call is answered at once, and the model is loaded behind it.
+"""A process's first call, in which DJL Serving waits for the model: it never fails, since that would lock the server.
 
-DJL Serving 0.36.0 waits for the first call of a process that it has started again, in a thread that serves connections.
-When that call fails, or the process ends in it, the thread waits for ever (recorded: `djl_lifecycle`, 31). So that call
-must neither fail nor take long. Calls that come before the model is there wait for it; when it cannot be loaded they
-are told why, and it is tried again.
+When the first call of an asynchronous model raises, answers an error, or the process ends in it, a thread of DJL
+Serving 0.36.0 waits for ever: loading the model is never answered, nor is unloading it, and some connections hang
+(recorded: `djl_lifecycle`, 31; a first start was tried too). An end while model.py is imported is answered at once. So
 
-Nothing here imports torch before the first call is answered: memory may run out in that, too.
+- a first start begins to load while it is imported, and a failure ends the process there. The server allows two minutes
+  for that, so a load that takes longer goes on in the first call;
+- a load that fails later is told to callers and tried again, on a multi-model endpoint. A server that loads its models
+  at start-up must not become ready with one that does not serve, so there the first call fails;
+- a restart answers its first call at once and loads behind it: a thread that serves connections waits for it. Calls
+  that come before the model is there wait for it. Nothing imports torch before: memory may run out in that, too.
 """
 
 from __future__ import annotations
@@ -15,18 +19,21 @@ import contextlib
 import importlib
 import logging
 import os
+import sys
 import threading
 import time
+from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from .cohost_errors import BusyError, HandlerError, Output, one_line, refusal_of
+from .cohost_errors import BusyError, HandlerError, ModelError, Output, one_line, refusal_of
 from .cohost_memory import is_lost_device
 from .cohost_options import read_options
 from .cohost_watchdog import LOST_DEVICE_CODE, Ending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from .cohost_request import Input
 
@@ -35,6 +42,10 @@ logger = logging.getLogger(__name__)
 PAUSES_S: Final = (5.0, 10.0, 20.0, 40.0)
 """Between attempts to load; the last one again and again. Another model may give its memory back meanwhile."""
 
+# The server waits 120 s for a process to listen (DJL Serving 0.36.0: PyProcess), and its start takes some of that.
+_EARLY_S: Final = 75.0
+_MULTI_MODEL: Final = "SAGEMAKER_MULTI_MODEL"
+_FETCHED_BY_THE_SERVER: Final = ("s3://", "djl://")
 _LONGEST_REASON: Final = 300
 # The server's own queue holds as many (DJL Serving 0.36.0: job_queue_size).
 _MOST_WAITING: Final = 1000
@@ -52,37 +63,128 @@ class Service(Protocol[Prepared]):
     async def handle(self, inputs: Input) -> Any: ...  # noqa: ANN401, D102
 
 
-def service_of(module: str, name: str, output: type[Output], *, restarted: bool, **settings: Any) -> Any:  # noqa: ANN401 - either
-    """Make the service that model.py hands calls to, imported at once or, in a restarted process, later.
+_made: dict[Path, Any] = {}
+
+
+def service_of(
+    folder: Path, module: str, name: str, output: type[Output], *, restarted: bool, **settings: object
+) -> Reloader[Any]:
+    """Make the service that model.py hands calls to; a second time in the same process, give the one that was made.
 
     Args:
+        folder: the model's folder.
         module: the module with the service's class.
         name: the class, which is made with `output`.
         output: the server's class of answers.
         restarted: what `cohost_restart.begin` said.
         settings: further keywords of the class.
+
+    Raises:
+        Exception: in a first start, whatever loading the model raises within some time.
     """
+    if folder not in _made:
 
-    def make() -> Any:  # noqa: ANN401 - a service
-        return getattr(importlib.import_module(module), name)(output, **settings)
+        def make() -> Any:  # noqa: ANN401 - whatever class it is
+            return getattr(importlib.import_module(module), name)(output, **settings)
 
-    return Reloader(output, make) if restarted else make()
+        _made[folder] = Reloader(output, make) if restarted else _first_start(folder, output, make())
+    return _made[folder]
+
+
+def _first_start(folder: Path, output: type[Output], service: Service[Prepared]) -> Reloader[Prepared]:
+    properties = early_properties(folder, sys.argv)
+    early = None if properties is None else EarlyLoad(service, properties)
+    if early is not None:
+        early.wait(_EARLY_S)
+    return Reloader(output, lambda: service, first=FirstStart(early, os.environ.get(_MULTI_MODEL) == "true"))
+
+
+def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] | None:
+    """What the first call will say, as far as the folder and the command line tell; None where they do not.
+
+    They do not where no server started this process, where the server fetches the weights and only the first call says
+    where they lie, and where a line is written in a way that Java reads otherwise than as it stands.
+    """
+    try:
+        text = (folder / "serving.properties").read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return None
+    lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip()[0] not in "#!"]
+    if "--device-id" not in arguments or "\\" in text or not all("=" in line for line in lines):
+        return None
+    pairs = (line.partition("=")[::2] for line in lines)
+    properties = {key.strip().removeprefix("option."): value.strip() for key, value in pairs}
+    if properties.get("model_id", "").startswith(_FETCHED_BY_THE_SERVER):
+        return None
+    return properties | {"device_id": arguments[arguments.index("--device-id") + 1], "model_dir": str(folder)}
+
+
+class EarlyLoad(Generic[Prepared]):
+    """A load in a thread of its own, begun before the first call says which model it is."""
+
+    def __init__(self, service: Service[Prepared], properties: Mapping[str, Any]) -> None:
+        self._service = service
+        self._properties = properties
+        self._prepared: Prepared | None = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="cohost-load", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._prepared = self._service.prepare(self._properties)
+        except Exception as error:  # noqa: BLE001 - it is raised where it can be answered
+            self._error = error
+
+    def wait(self, limit_s: float | None = None) -> None:
+        """Wait until the load has ended, or some seconds at most.
+
+        Raises:
+            Exception: what the load raised.
+        """
+        self._thread.join(limit_s)
+        if self._error is not None:
+            raise self._error
+
+    def result(self, properties: Mapping[str, Any]) -> Prepared | None:
+        """The model, once it is loaded; None where the first call has other options.
+
+        Raises:
+            Exception: what the load raised.
+        """
+        self.wait()
+        prepared, self._prepared = self._prepared, None
+        return prepared if read_options(self._properties) == read_options(properties) else None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStart(Generic[Prepared]):
+    """A first start's early load, if it has one, and whether a failure after it is told to callers or to the server."""
+
+    early: EarlyLoad[Prepared] | None
+    tells_callers: bool
 
 
 class Reloader(Generic[Prepared]):
-    """Serves one model in a restarted process. `make` imports and makes the service, in the thread that loads."""
+    """Serves one model, from the first call on. `make` imports and makes the service, in the thread that loads.
+
+    Without `first` the process is a restart.
+    """
 
     def __init__(
         self,
         output: type[Output],
         make: Callable[[], Service[Prepared]],
         *,
+        first: FirstStart[Prepared] | None = None,
         pauses_s: Iterable[float] = PAUSES_S,
         lost_device_pause_s: float = _LOST_DEVICE_PAUSE_S,
         end_process: Callable[[int], None] = os._exit,
     ) -> None:
         self._output = output
         self._make = make
+        self._first = first
+        self._what = "" if first else "the model's process was started again, and "
         self._pauses_s = tuple(pauses_s)
         self._lost_device_pause_s = lost_device_pause_s
         self._service: Service[Prepared] | None = None
@@ -93,9 +195,17 @@ class Reloader(Generic[Prepared]):
         self._ending = Ending(lambda: self._waiting, end_process)
 
     async def handle(self, inputs: Input) -> Any:  # noqa: ANN401 - the server's class of answers
-        """Answer one call: the first at once, later ones when the model is loaded or cannot be."""
+        """Answer one call: the first when the model is loaded, or at once in a restart; later ones when it is loaded.
+
+        Raises:
+            ModelError: a first start's load failed, and the server itself must not become ready.
+        """
         if self._service is None and self._attempt is None:
             self._start(inputs.get_properties())
+            if self._first is not None and self._attempt is not None:
+                await asyncio.wait([self._attempt])
+                if self._failure is not None and not self._first.tells_callers:
+                    raise ModelError(self._failure)
         if self._service is None:
             if inputs.is_empty():
                 return self._output()
@@ -123,8 +233,7 @@ class Reloader(Generic[Prepared]):
         """
         if self._waiting >= _MOST_WAITING:
             raise BusyError(
-                f"the model's process was started again, and {self._waiting} calls wait for the model; send the "
-                "request again in some seconds"
+                f"{self._what}{self._waiting} calls wait for the model; send the request again in some seconds"
             )
         self._waiting += 1
         try:
@@ -134,26 +243,27 @@ class Reloader(Generic[Prepared]):
             self._waiting -= 1
         if self._service is None:
             raise BusyError(
-                self._failure
-                or f"the model's process was started again, and the model is not loaded after {self._wait_s:g} s; send "
-                "the request again"
+                self._failure or f"{self._what}the model is not loaded after {self._wait_s:g} s; send the request again"
             )
 
     def _load(self, properties: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> None:
         """In a thread: load the model, again and again until it is there, or only another process could."""
         service: Service[Prepared] | None = None
+        early = self._first.early if self._first else None
         for pause_s in chain(self._pauses_s, repeat(self._pauses_s[-1])):
             try:
                 service = service or self._make()
-                prepared = service.prepare(properties)
+                prepared = early.result(properties) if early else None
+                prepared = prepared or service.prepare(properties)
             except Exception as error:
                 # Whatever it is, callers must be answered; and it must not be kept, since it holds what was loaded.
-                logger.exception("the model cannot be loaded again")
+                logger.exception("the model cannot be loaded")
                 reason = one_line(f"{type(error).__name__}: {error}")[:_LONGEST_REASON]
                 lost = is_lost_device(error)
             else:
                 _call(loop, self._serve, service, prepared)
                 return
+            early = None
             if lost:
                 self._end(reason, loop)
                 return
@@ -166,10 +276,7 @@ class Reloader(Generic[Prepared]):
         self._ending.begin(LOST_DEVICE_CODE)
 
     def _pause(self, reason: str, pause_s: float, loop: asyncio.AbstractEventLoop) -> None:
-        text = (
-            f"the model's process was started again and cannot load the model ({reason}); it tries again within "
-            f"{pause_s:g} s"
-        )
+        text = f"{self._what}the model cannot be loaded ({reason}); the process tries again within {pause_s:g} s"
         _call(loop, self._fail, text)
         time.sleep(pause_s)
         _call(loop, self._retry)

@@ -84,6 +84,14 @@ def begin(
     return _begun[own]
 
 
+def withdraw(arguments: Sequence[str] | None = None) -> None:
+    """Remove the marker of this process, which ends before it listens: the server starts no other one in its place."""
+    name = _option(sys.argv if arguments is None else arguments, "--sock-name")
+    if name is not None:
+        with contextlib.suppress(OSError):
+            Path(name + _MARKER_SUFFIX).unlink()
+
+
 def _begin(folder: str, arguments: Sequence[str], end_process: Callable[[int], None]) -> bool:
     name = _option(arguments, "--sock-name")
     marker = _Marker.of_this_process(folder)

@@ -6,7 +6,6 @@ Needs `option.async_mode=true` and `option.entryPoint=model.py` (DJL Serving 0.3
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import sys
 from pathlib import Path
@@ -42,33 +41,22 @@ def _let_threads_sleep() -> None:
 
 def _service() -> Any:  # noqa: ANN401 - imported under a name that this file declares
     """Makes the service, or ends the process before torch is imported: in a restart of a model that is unloaded."""
-    restarted = importlib.import_module(f"{_PACKAGE}.cohost_restart").begin(_FOLDER)
+    restart = importlib.import_module(f"{_PACKAGE}.cohost_restart")
+    restarted = restart.begin(_FOLDER)
     reload = importlib.import_module(f"{_PACKAGE}.cohost_reload")
-    return reload.service_of(f"{_PACKAGE}.cohost_service", "Service", Output, restarted=restarted, last_resort=True)
+    module = f"{_PACKAGE}.cohost_service"
+    try:
+        return reload.service_of(_FOLDER, module, "Service", Output, restarted=restarted, last_resort=True)
+    except Exception:
+        restart.withdraw()
+        raise
 
 
 _let_threads_sleep()
 _declare_package()
 _served = _service()
-_why_not_loaded = importlib.import_module(f"{_PACKAGE}.cohost_errors").why_not_loaded
-_logger = logging.getLogger(__name__)
-
-
-def _is_too_little_memory(error: Exception) -> bool:
-    """Whether the server answers 507 for an error, by which SageMaker unloads other models and tries again."""
-    return type(error).__name__ in {"OutOfMemoryError", "MemoryError"} or "CUDA error: out of memory" in str(error)
 
 
 async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist inside the server only
-    """Answers one request; the first call, which has no content, loads the model.
-
-    DJL Serving 0.36.0 answers `POST /models` with the message of a refused load, but of one that raised only with
-    "invoke handler failure" (PyProcess; recorded: 07_load_failures_custom). Of too little memory it wants the error.
-    """
-    try:
-        return await _served.handle(inputs)
-    except Exception as error:
-        if not inputs.is_empty() or _is_too_little_memory(error):
-            raise
-        _logger.exception("the model is not served")
-        return Output(code=500, message=_why_not_loaded(inputs.get_properties().get("model_id", "the model"), error))
+    """Answers one request; the first call, which has no content, waits for the model, but for a restart's."""
+    return await _served.handle(inputs)

@@ -84,7 +84,13 @@ def container(root: Path) -> Iterator[Container]:
     log = root / "container.log"
     with asyncio.Runner() as runner:
         container = runner.run(
-            Container.start(model_store=root / "store", multi_model=True, hub_roots=[HUB], log_file=log)
+            Container.start(
+                model_store=root / "store",
+                multi_model=True,
+                hub_roots=[HUB],
+                log_file=log,
+                environment={"SAGEMAKER_MULTI_MODEL": "true"},
+            )
         )
         try:
             for model in models:
@@ -256,6 +262,27 @@ def test_unloading_leaves_no_process(container: Container, root: Path) -> None:
     call(container, scenario)
 
 
+def test_a_model_that_cannot_be_loaded_is_answered_at_once_and_does_not_lock_the_server(
+    container: Container, root: Path
+) -> None:
+    """The log has the reason; nothing of the model is left, and other models are loaded and unloaded as before."""
+    bad, good = write_model(root / "bad", dtype="fp8"), write_model(root / "good")
+
+    async def scenario(client: httpx.AsyncClient) -> None:
+        refused = await client.post("/models", json={"model_name": "bad", "url": str(bad)})
+        assert (refused.status_code, refused.json()["message"]) == (
+            500,
+            "Python stream closed unexpectedly, exit code: 1",
+        )
+        assert "dtype: 'fp8' is not allowed; write one of" in (root / "container.log").read_text()
+        assert not await workers(client, bad)
+        assert (await client.post("/models", json={"model_name": "good", "url": str(good)})).status_code == 200
+        assert (await client.delete("/models/good")).status_code == 200
+        assert (await client.get("/ping")).status_code == 200
+
+    call(container, scenario)
+
+
 def test_hundreds_of_requests_at_once_are_batched_and_none_is_lost(container: Container) -> None:
     """Thirty-two clients: each answer belongs to its own text, in fewer passes than texts."""
 
@@ -286,32 +313,3 @@ async def counters(client: httpx.AsyncClient) -> dict[str, Any]:
     answer = await client.post("/models/minilm/invoke", content=b"{}", headers={"cohost-counters": "true"})
     sums: dict[str, Any] = json.loads(answer.text)
     return sums
-
-
-SHORT_OF_MEMORY = """
-import sys
-from model import handle
-
-def load(options):
-    raise MemoryError("no room for the weights")
-
-sys.modules["cohost_handler.cohost_service"].load = load
-"""
-
-
-def test_the_answer_to_a_refused_load_says_why(container: Container, tmp_path: Path) -> None:
-    """Which model and what is wrong with it, in the server's own answer; too little memory stays a 507."""
-    (write_model(tmp_path / "short", entryPoint="entry.py") / "entry.py").write_text(SHORT_OF_MEMORY)
-
-    async def load(client: httpx.AsyncClient, folder: Path) -> tuple[int, str]:
-        answer = await client.post("/models", json={"model_name": folder.name, "url": str(folder)})
-        return answer.status_code, answer.json()["message"]
-
-    async def scenario(client: httpx.AsyncClient) -> None:
-        status, message = await load(client, write_model(tmp_path / "wrong", dtype="fp8"))
-        assert status == 500
-        assert message.startswith("Failed to initialize model: ")
-        assert "tiny-minilm-nli: dtype: 'fp8' is not allowed; write one of" in message
-        assert await load(client, tmp_path / "short") == (507, "OOM")
-
-    call(container, scenario)

@@ -30,9 +30,15 @@ def _declare_packages() -> None:
 
 def _service() -> Any:  # noqa: ANN401 - imported under a name that this file declares
     """Makes the service, or ends the process: in a restart of a model that is unloaded."""
-    restarted = importlib.import_module("cohost.handler.cohost_restart").begin(_FOLDER)
+    restart = importlib.import_module("cohost.handler.cohost_restart")
+    restarted = restart.begin(_FOLDER)
     reload = importlib.import_module("cohost.handler.cohost_reload")
-    return reload.service_of("cohost.onnx.handler.onnx_service", "OnnxService", Output, restarted=restarted)
+    module = "cohost.onnx.handler.onnx_service"
+    try:
+        return reload.service_of(_FOLDER, module, "OnnxService", Output, restarted=restarted)
+    except Exception:
+        restart.withdraw()
+        raise
 
 
 _declare_packages()
@@ -40,5 +46,5 @@ _served = _service()
 
 
 async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist inside the server only
-    """Answers one request; the first call, which has no content, loads the model."""
+    """Answers one request; the first call, which has no content, waits for the model, but for a restart's."""
     return await _served.handle(inputs)

@@ -1,9 +1,8 @@
-"""A restarted process: its first call never fails, callers wait for the model, a failure is told and tried again."""
+"""The first call of a process never locks the server: what fails, fails at import, or is told to callers."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,15 @@ import pytest
 from handler_calls import MINILM, properties, reply, request
 
 from cohost.handler import cohost_reload
+from cohost.handler.cohost_errors import ModelError
 from cohost.handler.cohost_memory import NoDeviceError
-from cohost.handler.cohost_reload import Reloader, service_of
+from cohost.handler.cohost_reload import EarlyLoad, FirstStart, Reloader, early_properties, service_of
 from cohost.handler.cohost_service import Service
 from local_aws.lmi.handler_api import Input, Output
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from handler_calls import Reply
 
@@ -44,10 +45,12 @@ class SlowService:
         asyncio.get_running_loop()
         self.loaded = prepared
 
-    async def handle(self, _inputs: Any) -> Output:
-        """Answer."""
+    async def handle(self, inputs: Any) -> Output:
+        """Answer, as the handler does."""
         assert self.loaded is not None
         output = Output()
+        if inputs.is_empty():
+            return output
         output.add_property("Content-Type", "application/json")
         output.add(Output.binary_encode({"data": '"served"', "last": True}))
         return output
@@ -120,10 +123,10 @@ def test_a_load_that_fails_is_told_to_callers_and_tried_again() -> None:
     answers = reloading(service, scenario, pauses_s=(0.1, 0.2), end_process=exits.append)
     assert {answer.status for answer in answers} == {503, 200}
     reasons = {answer.body["error"] for answer in answers[:-1]}
-    start = "the model's process was started again and cannot load the model"
+    start = "the model's process was started again, and the model cannot be loaded"
     assert reasons == {
-        f"{start} (MemoryError: no room); it tries again within 0.1 s",
-        f"{start} (OSError: weights gone); it tries again within 0.2 s",
+        f"{start} (MemoryError: no room); the process tries again within 0.1 s",
+        f"{start} (OSError: weights gone); the process tries again within 0.2 s",
     }
     assert exits == []
 
@@ -190,12 +193,120 @@ def test_a_caller_that_leaves_disturbs_nobody() -> None:
     assert reloading(service, scenario).status == 200
 
 
-def test_the_handler_itself_is_loaded_behind_the_first_call() -> None:
-    """The shipped service, with a real model; a first start serves it without a detour."""
+def first_start(
+    early: EarlyLoad[Any] | None, service: Any, *calls: Input, multi_model: bool = True, given: Any = None
+) -> list[Reply]:
+    """What the first call of a first start, and then others, are answered; the first call has no content."""
+
+    async def run() -> list[Reply]:
+        first = FirstStart(early, tells_callers=multi_model)
+        reloader: Reloader[Any] = Reloader(Output, lambda: service, first=first, pauses_s=(60,))
+        output = await reloader.handle(first_call(**(given or {})))
+        assert (output.code, output.content.size()) == (200, 0)
+        return [reply(await reloader.handle(call)) for call in calls]
+
+    return asyncio.run(run())
+
+
+def test_a_first_start_answers_its_first_call_when_the_model_is_there() -> None:
+    """The server counts the model as loaded from then on, so nobody waits any more."""
+    service = SlowService()
+    threading.Timer(0.2, service.gate.set).start()
+
+    (answer,) = first_start(None, service, request({"inputs": "a"}))
+
+    assert (answer.body, service.attempts) == ("served", 1)
+
+
+def test_a_load_that_fails_in_the_first_call_is_told_to_callers_of_a_multi_model_endpoint() -> None:
+    """An error in that call would lock the server, so the call succeeds, and each other one gets the reason."""
+    service = SlowService(OSError("no such weights"))
+    service.gate.set()
+
+    (answer,) = first_start(None, service, request({"inputs": "a"}))
+
+    assert answer.status == 503
+    assert answer.body["error"] == (
+        "the model cannot be loaded (OSError: no such weights); the process tries again within 60 s"
+    )
+
+
+def test_a_load_that_fails_in_the_first_call_keeps_a_start_up_from_being_ready() -> None:
+    """A deploy must not go on with a model that does not serve."""
+    service = SlowService(OSError("no such weights"))
+    service.gate.set()
+
+    with pytest.raises(ModelError, match="no such weights"):
+        first_start(None, service, multi_model=False)
+
+
+def test_what_was_loaded_at_import_is_served_if_the_first_call_asks_for_it() -> None:
+    """With the same options it is not loaded again, with others it is, by those of the call."""
+    for first, loads in (({"dtype": "fp16"}, 1), ({"dtype": "bf16"}, 2)):
+        service = SlowService()
+        service.gate.set()
+        early = EarlyLoad(service, {"model_dir": "/m", "dtype": "fp16"})
+        early.wait(60)
+
+        (answer,) = first_start(early, service, request({"inputs": "a"}), given=first)
+
+        assert answer.body == "served"
+        assert service.attempts == loads
+        assert service.loaded == {"model_dir": "/m"} | first
+
+
+def test_a_load_that_takes_longer_than_the_import_may_goes_on_in_the_first_call() -> None:
+    """The server gives a process two minutes until it listens, and far more for the first call."""
+    service = SlowService()
+    early = EarlyLoad(service, {"model_dir": "/m"})
+    early.wait(0.05)
+    threading.Timer(0.1, service.gate.set).start()
+
+    assert first_start(early, service, request({"inputs": "a"}))[0].body == "served"
+    assert service.attempts == 1
+
+
+def test_what_fails_at_import_is_raised_there() -> None:
+    """The process ends, and the server answers the load at once."""
+    service = SlowService(OSError("no such weights"))
+    service.gate.set()
+
+    with pytest.raises(OSError, match="no such weights"):
+        EarlyLoad(service, {"model_dir": "/m"}).wait(60)
+
+
+def test_the_first_call_is_foreseen_from_the_folder_and_the_command_line(tmp_path: Path) -> None:
+    """As the server hands it over; where the server fetches weights or reads a line otherwise, it is waited for."""
+    arguments = ["engine.py", "--device-id", "1"]
+    file = tmp_path / "serving.properties"
+    assert early_properties(tmp_path, arguments) is None
+    file.write_text("# a comment\nengine=Python\noption.model_id=org/name\ncpu.maxWorkers = 2\n")
+    assert early_properties(tmp_path, arguments) == {
+        "engine": "Python",
+        "model_id": "org/name",
+        "cpu.maxWorkers": "2",
+        "device_id": "1",
+        "model_dir": str(tmp_path),
+    }
+    assert early_properties(tmp_path, ["engine.py"]) is None
+    for text in (
+        "option.model_id=s3://bucket/m/\n",
+        "option.model_id=org\\:name\n",
+        "engine Python\n",
+        "engine=P\u00e9\n",
+    ):
+        file.write_text(text, encoding="utf-8")
+        assert early_properties(tmp_path, arguments) is None, text
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["restart", "first start"])
+def test_the_handler_itself_is_served(tmp_path: Path, *, restarted: bool) -> None:
+    """The shipped service, with a real model; made once, however often the server imports model.py."""
     name = Service.__module__
 
     async def scenario() -> Reply:
-        reloader = service_of(name, "Service", Output, restarted=True)
+        reloader = service_of(tmp_path, name, "Service", Output, restarted=restarted)
+        assert service_of(tmp_path, name, "Service", Output, restarted=restarted) is reloader
         first = Input()
         first.properties = properties(MINILM)
         await reloader.handle(first)
@@ -205,4 +316,3 @@ def test_the_handler_itself_is_loaded_behind_the_first_call() -> None:
 
     answer = asyncio.run(scenario())
     assert (answer.status, answer.body[0]["label"]) == (200, "neutral")
-    assert isinstance(service_of(name, "Service", Output, restarted=False, end_process=os._exit), Service)

@@ -83,7 +83,7 @@ class Server:
         """Start a process on a socket of the server; how it ended, and what it said."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        line = ["-c", code, "--sock-type", "unix", "--sock-name", str(self.root / socket)]
+        line = ["-c", code, "--sock-type", "unix", "--sock-name", str(self.root / socket), "--device-id", "-1"]
         self.process.stdin.write(json.dumps(line) + "\n")
         self.process.stdin.flush()
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
@@ -405,3 +405,19 @@ def test_a_restart_imports_no_torch_before_its_first_call(server: Server, tmp_pa
     code = IMPORT.format(root=str(ROOT), folder=str(model))
 
     assert [server.runs(code)["out"] for _ in range(2)] == ["True", "False"]
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_process_while_it_is_imported(server: Server, tmp_path: Path) -> None:
+    """The server answers that at once, and the marker goes too: nothing is started in its place."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in SOURCE.glob("*.py"):
+        if file.name != "__init__.py":
+            shutil.copy(file, model)
+    (model / "serving.properties").write_text("engine=Python\noption.dtype=fp8\n")
+
+    ended = server.runs(IMPORT.format(root=str(ROOT), folder=str(model)))
+
+    assert ended["code"] == 1
+    assert "dtype: 'fp8' is not allowed; write one of auto, fp32, fp16, bf16" in ended["log"]
+    assert not server.marker().exists()
