@@ -35,12 +35,12 @@ class Reply:
     headers: Mapping[str, str] | None = None
     reason: str | None = None
 
-    async def send(self, send: Send, request_id: str) -> None:
-        """Write the answer. Answers of 400 and above close the connection, as the real server's do.
+    async def send(self, send: Send, request_id: str, *, close: bool = False) -> None:
+        """Write the answer. Answers of 400 and above close the connection, as the real server's do, others on `close`.
 
         A caller that asks for the connection to be closed gets that, under "keep-alive" (recorded: 19).
         """
-        closing = self.status >= _CLOSING_STATUS
+        closing = close or self.status >= _CLOSING_STATUS
         headers = _header_fields(self.headers or {})
         headers += [(b"x-request-id", _visible(request_id)), *NO_CACHE]
         if self.status != HTTPStatus.NO_CONTENT:

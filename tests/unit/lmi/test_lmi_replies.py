@@ -15,13 +15,13 @@ from local_aws.lmi.json_text import compact, pretty
 from local_aws.lmi.replies import Reply, fault_reply, json_reply
 
 
-def _sent(reply: Reply) -> tuple[dict[bytes, bytes], bytes]:
+def _sent(reply: Reply, *, close: bool = False) -> tuple[dict[bytes, bytes], bytes]:
     messages: list[Any] = []
 
     async def send(message: Any) -> None:
         messages.append(message)
 
-    asyncio.run(reply.send(send, "id"))
+    asyncio.run(reply.send(send, "id", close=close))
     return dict(messages[0]["headers"]), messages[1]["body"]
 
 
@@ -53,6 +53,7 @@ def test_errors_close_the_connection_and_answers_keep_it() -> None:
     """Recorded: connection: close from 400 on."""
     assert _sent(json_reply({}, 200))[0][b"connection"] == b"keep-alive"
     assert _sent(json_reply({}, 400))[0][b"connection"] == b"close"
+    assert _sent(json_reply({}, 200), close=True)[0][b"connection"] == b"close"
 
 
 def test_no_content_has_neither_body_nor_length() -> None:
