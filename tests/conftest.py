@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+TRIED_AGAIN = pytest.StashKey[list[str]]()
+_OUTPUT = "tried_again"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -18,3 +21,31 @@ def _environment_of_its_own() -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def tried_again(pytestconfig: pytest.Config) -> list[str]:
+    """What a test had to do again before it passed, which the end of the run says."""
+    return pytestconfig.stash.setdefault(TRIED_AGAIN, [])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand over what was tried again, where tests run in several processes and another one prints."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None and TRIED_AGAIN in session.config.stash:
+        output[_OUTPUT] = session.config.stash[TRIED_AGAIN]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what the tests of another process had to try again."""
+    again = getattr(node, "workeroutput", {}).get(_OUTPUT)
+    if again is not None:
+        node.config.stash.setdefault(TRIED_AGAIN, []).extend(again)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was tried again; the goal is nothing."""
+    again = config.stash.get(TRIED_AGAIN, None)
+    if again is not None:
+        terminalreporter.write_line(f"tried again before it passed: {len(again)} ({', '.join(again) or 'nothing'})")

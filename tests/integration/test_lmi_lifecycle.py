@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from lmi_lifecycle import Replay
 from lmi_scenarios import LIFECYCLE_DELIBERATE, LIFECYCLE_LEFT_OUT
 from lmi_sequences import LIFECYCLE, LifecycleFixture, Sequence, sequences
 from lmi_tally import TALLIES, Outcome, Tally, unlisted
 
+from local_aws.lmi import Container
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 Found = tuple[Outcome, Outcome]
@@ -28,13 +32,22 @@ AT_ONCE = 16  # they wait most of the time
 STARTS_AT_ONCE = 2  # each takes a core
 MOST_DELIBERATE = 0.03
 FILES = sorted(file.name for file in LIFECYCLE.glob("[0-9]*.json") if file.name != "00_index.json")
+SAYS_WHETHER_TORCH_IS_THERE = """
+import sys
+from djl_python import Output
+
+def handle(inputs):
+    return None if inputs.is_empty() else Output().add(str("torch" in sys.modules))
+"""
 SEQUENCES = [sequence for file in FILES for sequence in sequences(file)]
 
 
 @pytest.fixture(scope="module")
-def tally(pytestconfig: pytest.Config) -> Tally:
+def tally(pytestconfig: pytest.Config, tried_again: list[str]) -> Iterator[Tally]:
     """Counts over all sequences, for whoever started the run."""
-    return pytestconfig.stash.setdefault(TALLIES, {}).setdefault("lifecycle recordings", Tally(MOST_DELIBERATE))
+    tally = pytestconfig.stash.setdefault(TALLIES, {}).setdefault("lifecycle recordings", Tally(MOST_DELIBERATE))
+    yield tally
+    tried_again += tally.again
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +73,32 @@ def test_what_happens_equals_what_was_recorded(
     tally.add(sequence.title, outcome, deliberate, statuses)
     assert outcome.keys() | left_out >= set(sequence.exchanges), "an answer was not compared"
     assert unlisted(outcome, found[1], deliberate) == {}
+
+
+def test_a_container_may_import_nothing_ahead(tmp_path: Path) -> None:
+    """COHOST_LMI_PRELOAD=false: a worker begins without torch, which a replay need not wait for then."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "serving.properties").write_text("engine=Python\ncpu.minWorkers=1\ncpu.maxWorkers=1\n")
+    (model / "model.py").write_text(SAYS_WHETHER_TORCH_IS_THERE)
+
+    async def scenario() -> str:
+        container = await Container.start(
+            model_store=tmp_path / "none",
+            multi_model=True,
+            hub_roots=[],
+            log_file=tmp_path / "container.log",
+            environment={"COHOST_LMI_PRELOAD": "false"},
+        )
+        headers = getattr(container, "headers", {})
+        async with httpx.AsyncClient(base_url=container.url, headers=headers, timeout=60, trust_env=False) as client:
+            try:
+                (await client.post("/models", json={"model_name": "m", "url": str(model)})).raise_for_status()
+                return (await client.post("/models/m/invoke", json={})).text
+            finally:
+                await container.stop()
+
+    assert asyncio.run(scenario()) == "False"
 
 
 async def _replay_all(fixture: LifecycleFixture, logs: Path, tally: Tally) -> dict[tuple[str, str], Found | Exception]:

@@ -58,9 +58,11 @@ def replayed(
 
 
 @pytest.fixture(scope="module")
-def tally(pytestconfig: pytest.Config) -> Tally:
+def tally(pytestconfig: pytest.Config, tried_again: list[str]) -> Iterator[Tally]:
     """Counts over all recordings, for whoever started the run."""
-    return pytestconfig.stash.setdefault(TALLIES, {}).setdefault("plain recordings", Tally(MOST_DELIBERATE))
+    tally = pytestconfig.stash.setdefault(TALLIES, {}).setdefault("plain recordings", Tally(MOST_DELIBERATE))
+    yield tally
+    tried_again += tally.again
 
 
 @pytest.mark.parametrize("file", SCENARIOS)
