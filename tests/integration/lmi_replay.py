@@ -189,14 +189,14 @@ def load(file: str, fixture: Fixture, store: Path | None = None) -> list[Exchang
     ]
 
 
-async def replay(port: int, group: list[Exchange], token: str) -> dict[int, Answer]:
+async def replay(port: int, group: list[Exchange]) -> dict[int, Answer]:
     """Sends the requests of a group at once and returns the answers by index."""
 
     async def one(exchange: Exchange, delay: float) -> Answer:
         await asyncio.sleep(delay)
         if exchange.response["status"] is None:
             return await _refused(port)
-        return await send(port, _admitted(exchange.payload, token))
+        return await send(port, exchange.payload)
 
     ordered = sorted(group, key=lambda exchange: exchange.order)
     # Requests of the queue recording were sent 20 ms apart; all others at once, here 10 ms apart to keep their order.
@@ -208,14 +208,6 @@ async def replay(port: int, group: list[Exchange], token: str) -> dict[int, Answ
 def groups(exchanges: list[Exchange]) -> list[list[Exchange]]:
     """The exchanges in order, those sent at the same time together."""
     return [list(group) for _, group in itertools.groupby(exchanges, key=lambda exchange: exchange.group)]
-
-
-def _admitted(payload: bytes, token: str) -> bytes:
-    """The recorded requests as this project's server lets them in: with its token, and with a host of this machine."""
-    line = f"x-cohost-token: {token}\r\n".encode()
-    own = payload.replace(b"\r\nHost: x\r\n", b"\r\nHost: 127.0.0.1\r\n")
-    own = own.replace(b" HTTP/1.0\r\n", b" HTTP/1.0\r\nHost: 127.0.0.1\r\n" + line)
-    return own.replace(b" HTTP/1.1\r\n", b" HTTP/1.1\r\n" + line)
 
 
 async def _refused(port: int) -> Answer:
