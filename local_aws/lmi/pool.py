@@ -110,14 +110,17 @@ class WorkerPool:
             raise NotReady(self._name)
         if self.max_workers == 0:
             raise NoWorkers(self._name)
-        if self._refuses():
+        running = self._running()
+        if self._refuses(running):
             await self._scale_up()
             raise CapacityExceeded(self._name)
         job = Job(properties, contents, asyncio.get_running_loop().create_future())
         if on_queued is not None:
             on_queued(job)
         self._queue.offer(job)
-        if self._needs_another():
+        if len(running) < len(self._members):
+            self.clear_stale()
+        if len(running) < self.max_workers and len(self._queue) > 2 * self._settings.batch_size:
             self._spawn(self._scale_up_quietly())
         answer = await job.future
         self.metrics.answered(job.age_s)
@@ -163,14 +166,9 @@ class WorkerPool:
     def _running(self) -> list[Worker]:
         return [worker for worker in self._members if worker.running]
 
-    def _refuses(self) -> bool:
+    def _refuses(self, running: Sequence[Worker]) -> bool:
         room = self._settings.queue_size - len(self._queue)
-        running = self._running()
         return room < 1 or not running or (room == 1 and all(worker.busy for worker in running))
-
-    def _needs_another(self) -> bool:
-        self.clear_stale()
-        return len(self._running()) < self.max_workers and len(self._queue) > 2 * self._settings.batch_size
 
     async def _scale_up(self) -> None:
         """Start a temporary worker where there is a place, one at a time."""

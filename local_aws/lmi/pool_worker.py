@@ -72,6 +72,7 @@ class Worker:
         asynchronous = parts.settings.async_mode
         self.backend = Backend(parts.starter, parts.failures, parts.rules, asynchronous=asynchronous)
         self._parts = parts
+        self._idle_s = None if permanent else parts.rules.on_our_clock(parts.settings.max_idle_s)
         self._jobs: Sequence[Job] = ()
         self._used_at = time.monotonic()
         self._serving: asyncio.Task[None] | None = None
@@ -158,16 +159,23 @@ class Worker:
             self.backend.check_ready()
             if settings.async_mode:
                 self._hand_over(self._jobs[0])
+                self._jobs = ()
                 if settings.min_workers < settings.max_workers:
                     await asyncio.sleep(_HAND_OVER_S)
             else:
                 await self._answer(self._jobs)
         except TranslateFault as fault:
-            await asyncio.sleep(_REFUSAL_S)
-            self._fail(fault)
+            refused, self._jobs = self._jobs, ()
+            await self._refuse(refused, fault)
         finally:
             self.busy = False
         self._jobs = ()
+
+    async def _refuse(self, jobs: Sequence[Job], fault: Fault) -> None:
+        try:
+            await asyncio.sleep(_REFUSAL_S)
+        finally:
+            fail(jobs, fault)
 
     async def _answer(self, jobs: Sequence[Job]) -> None:
         timeout_s = self._parts.rules.on_our_clock(self._parts.settings.predict_timeout_s)
@@ -197,13 +205,8 @@ class Worker:
 
         self.backend.call(job.properties | tracking, job.contents, take)
 
-    @property
-    def _idle_s(self) -> float | None:
-        return None if self.permanent else self._parts.rules.on_our_clock(self._parts.settings.max_idle_s)
-
     def _idled_out(self) -> bool:
-        idle_s = self._idle_s
-        return idle_s is not None and time.monotonic() - self._used_at > idle_s
+        return self._idle_s is not None and time.monotonic() - self._used_at > self._idle_s
 
     def _stop(self) -> None:
         self.running = False
