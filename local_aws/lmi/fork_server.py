@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.faults import EngineFailure
+from local_aws.lmi.weights import HUB_CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +148,7 @@ class ForkServer:
                 *("--config-file", str(self._folder / CONFIG_FILE)),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
-                env=_DEFAULTS | {**os.environ} | _FORCED,
+                env=_DEFAULTS | {**os.environ} | _FORCED | {"HF_HUB_CACHE": str(self._folder / HUB_CACHE)},
             )
         return ours
 
