@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.backend import Failures
-from local_aws.lmi.faults import CapacityExceeded, Fault, NotReady, NoWorkers
+from local_aws.lmi.faults import CapacityExceeded, EngineFailure, Fault, NotReady, NoWorkers
 from local_aws.lmi.job_queue import JobQueue
 from local_aws.lmi.jobs import Answer, Job
 from local_aws.lmi.metrics import ModelMetrics
@@ -55,6 +55,7 @@ class WorkerPool:
         self._scaling = asyncio.Lock()
         self._starting: set[asyncio.Task[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = False
 
     @property
     def failed(self) -> bool:
@@ -156,6 +157,7 @@ class WorkerPool:
 
     def end(self) -> None:
         """End every worker and process without waiting, since the server itself ends."""
+        self._ended = True
         for task in (*self._starting, *self._tasks):
             task.cancel()
         for worker in self._members:
@@ -192,6 +194,8 @@ class WorkerPool:
             await start
         except asyncio.CancelledError:
             start.cancel()
+            if self._ended:
+                raise EngineFailure("Worker startup cancelled.") from None
             raise
         finally:
             self._starting.discard(start)

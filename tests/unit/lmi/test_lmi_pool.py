@@ -581,6 +581,25 @@ def test_the_servers_end_leaves_no_call_waiting(settings: ModelSettings) -> None
     assert _run(settings, scenario) == ["WorkerFailure", "Unanswered", "Unanswered"]
 
 
+@pytest.mark.parametrize("asynchronous_mode", [False, True])
+def test_the_servers_end_leaves_no_load_waiting(settings: ModelSettings, *, asynchronous_mode: bool) -> None:
+    """Not one that is under way, nor one that its worker's lock would keep for ever."""
+
+    async def scenario(pool: WorkerPool, starter: FakeStarter) -> str:
+        starter.broken_loads = 1 if asynchronous_mode else 0
+        if not asynchronous_mode:
+            starter.loading.clear()
+        loading = asyncio.create_task(pool.start())
+        await _until(lambda: starter.links)
+        await _settled()
+        assert not loading.done()
+        pool.end()
+        (found,) = await asyncio.gather(loading, return_exceptions=True)
+        return str(found)
+
+    assert _run(replace(settings, async_mode=asynchronous_mode), scenario) == "Worker startup cancelled."
+
+
 def test_a_caller_that_has_left_costs_no_call(settings: ModelSettings) -> None:
     """DJL Serving skips what it has not begun, though it stays in the queue until a worker comes to it."""
 
