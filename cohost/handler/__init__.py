@@ -5,7 +5,7 @@ prefix `cohost_`, which keeps these modules from hiding others of the same name,
 declares its own folder to be a package, so the very files that are imported as `cohost.handler.…` here run there.
 
     model.py               what DJL Serving calls
-    cohost_restart.py, cohost_reload.py        a process that the server started again: ends, or loads the model anew
+    cohost_restart.py, cohost_reload.py        a process's start and first call: what may end it, and what must not fail
     cohost_service.py      one request's way: read, tokenise, queue, answer
     cohost_options.py      the keys of serving.properties
     cohost_request.py, cohost_texts.py, cohost_parameters.py     a body, its texts, its parameters; every 400 and 413

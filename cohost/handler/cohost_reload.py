@@ -24,6 +24,7 @@ import threading
 import time
 from dataclasses import dataclass
 from itertools import chain, repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from .cohost_errors import BusyError, HandlerError, ModelError, Output, one_line, refusal_of
@@ -33,7 +34,6 @@ from .cohost_watchdog import LOST_DEVICE_CODE, Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from .cohost_request import Input
 
@@ -46,6 +46,8 @@ PAUSES_S: Final = (5.0, 10.0, 20.0, 40.0)
 _EARLY_S: Final = 75.0
 _MULTI_MODEL: Final = "SAGEMAKER_MULTI_MODEL"
 _FETCHED_BY_THE_SERVER: Final = ("s3://", "djl://")
+_OFFLINE: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+_TRUE: Final = {"1", "ON", "YES", "TRUE"}
 _LONGEST_REASON: Final = 300
 # The server's own queue holds as many (DJL Serving 0.36.0: job_queue_size).
 _MOST_WAITING: Final = 1000
@@ -63,7 +65,7 @@ class Service(Protocol[Prepared]):
     async def handle(self, inputs: Input) -> Any: ...  # noqa: ANN401, D102
 
 
-_made: dict[Path, Any] = {}
+_made: dict[Path, Reloader[Any]] = {}
 
 
 def service_of(
@@ -92,18 +94,20 @@ def service_of(
 
 
 def _first_start(folder: Path, output: type[Output], service: Service[Prepared]) -> Reloader[Prepared]:
-    properties = early_properties(folder, sys.argv)
-    early = None if properties is None else EarlyLoad(service, properties)
-    if early is not None:
-        early.wait(_EARLY_S)
+    properties, early = early_properties(folder, sys.argv), None
+    if properties is not None:
+        read_options(properties)
+        if has_weights(properties):
+            early = EarlyLoad(service, properties)
+            early.wait(_EARLY_S)
     return Reloader(output, lambda: service, first=FirstStart(early, os.environ.get(_MULTI_MODEL) == "true"))
 
 
 def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] | None:
     """What the first call will say, as far as the folder and the command line tell; None where they do not.
 
-    They do not where no server started this process, where the server fetches the weights and only the first call says
-    where they lie, and where a line is written in a way that Java reads otherwise than as it stands.
+    They do not where no server started this process, and where a line is written in a way that Java reads otherwise
+    than as it stands.
     """
     try:
         text = (folder / "serving.properties").read_text(encoding="ascii")
@@ -114,9 +118,18 @@ def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] |
         return None
     pairs = (line.partition("=")[::2] for line in lines)
     properties = {key.strip().removeprefix("option."): value.strip() for key, value in pairs}
-    if properties.get("model_id", "").startswith(_FETCHED_BY_THE_SERVER):
-        return None
     return properties | {"device_id": arguments[arguments.index("--device-id") + 1], "model_dir": str(folder)}
+
+
+def has_weights(properties: Mapping[str, str]) -> bool:
+    """Whether the weights can be found by the properties of the file.
+
+    Those that the server fetches cannot, since only the first call says where they lie; nor can those of the Hub where
+    it is not to be asked.
+    """
+    model = properties.get("model_id", properties["model_dir"])
+    offline = any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE)
+    return not model.startswith(_FETCHED_BY_THE_SERVER) and (not offline or Path(model).is_dir())
 
 
 class EarlyLoad(Generic[Prepared]):

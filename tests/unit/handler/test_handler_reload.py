@@ -12,7 +12,7 @@ from handler_calls import MINILM, properties, reply, request
 from cohost.handler import cohost_reload
 from cohost.handler.cohost_errors import ModelError
 from cohost.handler.cohost_memory import NoDeviceError
-from cohost.handler.cohost_reload import EarlyLoad, FirstStart, Reloader, early_properties, service_of
+from cohost.handler.cohost_reload import EarlyLoad, FirstStart, Reloader, early_properties, has_weights, service_of
 from cohost.handler.cohost_service import Service
 from local_aws.lmi.handler_api import Input, Output
 
@@ -276,7 +276,7 @@ def test_what_fails_at_import_is_raised_there() -> None:
 
 
 def test_the_first_call_is_foreseen_from_the_folder_and_the_command_line(tmp_path: Path) -> None:
-    """As the server hands it over; where the server fetches weights or reads a line otherwise, it is waited for."""
+    """As the server hands it over; where the server reads a line otherwise, it is waited for."""
     arguments = ["engine.py", "--device-id", "1"]
     file = tmp_path / "serving.properties"
     assert early_properties(tmp_path, arguments) is None
@@ -290,13 +290,26 @@ def test_the_first_call_is_foreseen_from_the_folder_and_the_command_line(tmp_pat
     }
     assert early_properties(tmp_path, ["engine.py"]) is None
     for text in (
-        "option.model_id=s3://bucket/m/\n",
         "option.model_id=org\\:name\n",
         "engine Python\n",
         "engine=P\u00e9\n",
     ):
         file.write_text(text, encoding="utf-8")
         assert early_properties(tmp_path, arguments) is None, text
+
+
+def test_weights_that_only_the_server_can_find_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fetches those of S3 to a place of its own; and the Hub may not be asked."""
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+    beside = {"model_dir": str(tmp_path)}
+    assert has_weights(beside)
+    assert has_weights(beside | {"model_id": "org/name"})
+    assert not has_weights(beside | {"model_id": "s3://bucket/m/"})
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert not has_weights(beside | {"model_id": "org/name"})
+    assert has_weights(beside | {"model_id": str(tmp_path)})
+    assert has_weights(beside)
 
 
 @pytest.mark.parametrize("restarted", [True, False], ids=["restart", "first start"])
