@@ -8,7 +8,6 @@ processes start and die.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 import os
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from lmi_compare import differences, off_pin
 from lmi_replay import Answer, Exchange, send
-from lmi_sequences import Labels
+from lmi_sequences import Labels, as_told, lives
 
 from local_aws.hub import default_roots
 from local_aws.lmi import Container, ContainerError
@@ -103,8 +102,7 @@ class Replay:
         """The steps in order; those of a poll as one list of rounds."""
         rounds: dict[str, list[int]] = {}
         for index, step in self._sequence.steps.items():
-            match = _POLL.match(step.get("name", ""))
-            if match and not (match[1] == "1" and "1" in rounds and len(rounds) > 1):
+            if match := _POLL.match(step.get("name", "")):
                 rounds.setdefault(match[1], []).append(index)
                 continue
             if rounds:
@@ -212,7 +210,7 @@ class Replay:
                 break
             await asyncio.sleep(_PAUSE_S)
         code = self._exit_code if self._container is None else self._container.exit_code
-        equal = code == recorded or (None not in {code, recorded} and _as_told(code) == _as_told(recorded))
+        equal = code == recorded or (None not in {code, recorded} and as_told(code) == as_told(recorded))
         self._note(index, None if equal else f"exit code {code}, recorded {recorded}")
 
     async def count_workers(self, index: int, step: dict[str, Any]) -> None:
@@ -393,7 +391,7 @@ class Replay:
         """Compare which of the processes that were counted before outlive the server; all of them end at some time."""
         living: set[str] = set()
         for _ in range(math.ceil(_ENDING_S / _PAUSE_S)):
-            living = {label for label, pid in self._labels.pids.items() if _lives(pid)}
+            living = {label for label, pid in self._labels.pids.items() if lives(pid)}
             if living in (recorded, set()):
                 break
             await asyncio.sleep(_PAUSE_S)
@@ -452,14 +450,3 @@ _ACTIONS: Mapping[str, Callable[[Replay, int, dict[str, Any]], Awaitable[None]]]
     "log": Replay.nothing,
     "note": Replay.nothing,
 }
-
-
-def _as_told(code: int) -> int:
-    return 128 - code if code < 0 else code
-
-
-def _lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has asked for is gone too."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False

@@ -5,6 +5,7 @@ They lie in tests/data/djl_lifecycle, the schema of their steps in 00_index.json
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from dataclasses import dataclass, field
@@ -116,3 +117,15 @@ class Labels:
             learnt |= dict(zip(new, others, strict=True))
         self.pids |= learnt
         return None
+
+
+def as_told(code: int) -> int:
+    """An exit code as a shell tells it: signal N is 128 + N."""
+    return 128 - code if code < 0 else code
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody has asked for is gone too."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False

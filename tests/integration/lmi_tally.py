@@ -91,6 +91,11 @@ def unlisted(found: Outcome, pins: Outcome, deliberate: Iterable[int]) -> Outcom
     return wrong
 
 
+def named(name: str, wrong: Outcome | Exception) -> str:
+    """A recording or sequence with the steps for which it has to be replayed, or what kept it from being replayed."""
+    return f"{name} for {type(wrong).__name__ if isinstance(wrong, Exception) else sorted(wrong)}"
+
+
 def too_many_kinds(tallies: Sequence[Tally]) -> list[str]:
     """Whether there are more kinds of deliberate difference over all sets than allowed."""
     kinds = {reason for tally in tallies for reason in (*tally.deliberate, *tally.deliberate_steps)}

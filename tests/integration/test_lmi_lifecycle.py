@@ -14,7 +14,7 @@ import pytest
 from lmi_lifecycle import Replay
 from lmi_scenarios import LIFECYCLE_DELIBERATE, LIFECYCLE_LEFT_OUT
 from lmi_sequences import LIFECYCLE, LifecycleFixture, Sequence, sequences
-from lmi_tally import TALLIES, Outcome, Tally, unlisted
+from lmi_tally import TALLIES, Outcome, Tally, named, unlisted
 
 from local_aws.lmi import Container
 
@@ -113,10 +113,10 @@ async def _replay_all(fixture: LifecycleFixture, logs: Path, tally: Tally) -> di
                 log_file = logs / f"{sequence.number}-{attempt}.log"
                 result = await _replayed(sequence, fixture, log_file, speed=speed, starts=starts)
                 found[sequence.file, sequence.title] = result
-                if _is_as_listed(sequence, result):
+                if not (wrong := _wrong(sequence, result)):
                     return
                 if attempt + 1 < TRIES:
-                    tally.again.append(sequence.number)
+                    tally.again.append(named(sequence.number, wrong))
 
     # The longest first, so that none is left to run alone at the end.
     await asyncio.gather(*map(one, sorted(SEQUENCES, key=lambda sequence: -sequence.takes_s)))
@@ -135,9 +135,10 @@ async def _replayed(
         return error
 
 
-def _is_as_listed(sequence: Sequence, found: Found | Exception) -> bool:
+def _wrong(sequence: Sequence, found: Found | Exception) -> Outcome | Exception:
+    """What is not as listed; nothing where all is."""
     if isinstance(found, Exception):
-        return False
+        return found
     left_out = LIFECYCLE_LEFT_OUT.get(sequence.file, {})
     outcome = {index: texts for index, texts in found[0].items() if index not in left_out}
-    return not unlisted(outcome, found[1], sequence.of(LIFECYCLE_DELIBERATE))
+    return unlisted(outcome, found[1], sequence.of(LIFECYCLE_DELIBERATE))

@@ -17,7 +17,7 @@ import pytest
 from lmi_compare import differences, off_pin
 from lmi_replay import VECTORS, Fixture, groups, load, replay
 from lmi_scenarios import LEFT_OUT_FILES, SCENARIOS, Lane, Scenario, table
-from lmi_tally import TALLIES, Outcome, Tally, unlisted
+from lmi_tally import TALLIES, Outcome, Tally, named, unlisted
 
 from local_aws.hub import default_roots
 from local_aws.lmi import Container, ContainerError
@@ -140,10 +140,11 @@ async def _tried(
     """What depends on time is replayed up to three times, since others use the machine too."""
     for attempt in range(TRIES):
         found = await replay(attempt)
-        if not isinstance(found, Exception) and not unlisted(*found, scenario.deliberate):
+        wrong = found if isinstance(found, Exception) else unlisted(*found, scenario.deliberate)
+        if not wrong:
             break
         if attempt + 1 < TRIES:
-            tally.again.append(file)
+            tally.again.append(named(file, wrong))
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 from lmi_compare import off_pin
 from lmi_scenarios import LIFECYCLE_DELIBERATE, SCENARIOS, Instead
 from lmi_sequences import Labels, Sequence, sequences
-from lmi_tally import MOST_KINDS, Tally, too_many_kinds, unlisted
+from lmi_tally import MOST_KINDS, Tally, named, too_many_kinds, unlisted
 
 PIN = Instead("why", 503, '{"message": "...is not ready"}')
 
@@ -66,6 +66,12 @@ def test_sums_count_answers_and_other_steps_apart() -> None:
     assert tally.breaches("set") == ["set: 50.0% of the answers differ on purpose; allowed: 10%"]
     tally.deliberate.update({str(number): 1 for number in range(MOST_KINDS)})
     assert too_many_kinds([tally]) == ["13 kinds of deliberate difference; allowed: 12"]
+
+
+def test_what_is_replayed_again_says_for_which_steps() -> None:
+    """Or which exception kept a sequence from being replayed."""
+    assert named("24-135", {160: ["other"], 142: ["other"]}) == "24-135 for [142, 160]"
+    assert named("06_x.json", TimeoutError()) == "06_x.json for TimeoutError"
 
 
 def test_a_label_stays_with_its_process() -> None:
