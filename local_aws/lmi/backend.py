@@ -136,7 +136,7 @@ class Backend:
         self._starter.kill(self.pid)
 
     def inject(self, fault: str) -> None:
-        """Have every later forward pass of the process go wrong; see worker/forward_faults.py.
+        """Have every later forward pass of the process go wrong; see worker/calls.py.
 
         Raises:
             WorkerFailure: there is no process.

@@ -7,8 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.frames import Frame, FrameReader
-from local_aws.lmi.worker.calls import answer_frame, answer_of, failure_of, input_of
-from local_aws.lmi.worker.forward_faults import break_forward_passes
+from local_aws.lmi.worker.calls import answer_frame, answer_of, break_forward_passes, failure_of, input_of
 
 if TYPE_CHECKING:
     import socket

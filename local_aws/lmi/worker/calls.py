@@ -1,12 +1,15 @@
-"""Between frames and the handler interface: one call's input and output."""
+"""What frames mean to a worker: a call's input and output, and faults of a device that are set off from outside."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from local_aws.lmi.frames import Frame
 from local_aws.lmi.handler_api import Input, Output
 
+# What a broken device makes torch raise, in every later call of the process.
+_LOST_DEVICE = "CUDA error: an illegal memory access was encountered"
 _OUT_OF_MEMORY = 507
 _OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
 
@@ -44,3 +47,22 @@ def answer_frame(request: Frame, output: Output) -> Frame:
         "properties": {str(key): str(value) for key, value in output.properties.items()},
     }
     return Frame(head, list(zip(output.content.keys, output.content.values, strict=True)))
+
+
+def break_forward_passes(fault: str) -> None:
+    """Have torch run into `fault` ("hang" or "lose_device") before each forward pass from now on.
+
+    The handler knows nothing of it: torch calls what is registered here before each module's `forward`. The thread of a
+    pass that hangs waits for ever, with Python's lock released, so other threads go on.
+    """
+    from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - only here is it needed
+
+    register_module_forward_pre_hook({"hang": _hang, "lose_device": _lose_device}[fault])
+
+
+def _hang(*_: Any) -> None:  # noqa: ANN401 - torch's module and its arguments
+    threading.Event().wait()
+
+
+def _lose_device(*_: Any) -> None:  # noqa: ANN401 - torch's module and its arguments
+    raise RuntimeError(_LOST_DEVICE)

@@ -3,7 +3,7 @@
 The first frame from the container is {"model_dir", "entry_point", "function", "async_mode", "environment", "name",
 "sock_name"}; the answer {"started": true} means that the handler is imported. Every later frame is a request {"id",
 "properties"} with its contents, answered by {"id", "code", "message", "properties"} with contents; or {"fault"}, which
-makes every later forward pass of this process go wrong (worker/forward_faults.py).
+makes every later forward pass of this process go wrong (worker/calls.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.frames import Frame, FrameReader, receive
 from local_aws.lmi.worker.async_loop import serve_async
-from local_aws.lmi.worker.calls import answer_frame, answer_of, failure_of, input_of
-from local_aws.lmi.worker.forward_faults import break_forward_passes
+from local_aws.lmi.worker.calls import answer_frame, answer_of, break_forward_passes, failure_of, input_of
 from local_aws.lmi.worker.service import load_handler
 
 if TYPE_CHECKING:
