@@ -7,7 +7,7 @@ after the handler was imported, the first or a later one, locks the worker for g
 waits for another that waits for it.
 
 Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle). The first start
-was tried on a real server: of 16 that failed one was answered, as a synchronous worker's is.
+was tried on a real server: of 20 that failed two were answered, as a synchronous worker's is.
 """
 
 from __future__ import annotations
