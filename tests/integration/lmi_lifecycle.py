@@ -52,7 +52,8 @@ class Replay:
     """One replay of a sequence.
 
     `found` are the differences by step, no texts where a step is as recorded; `pins` those from what is said in
-    `deliberate` to happen instead. `starts` lets no more containers start at once than it has places.
+    `deliberate` to happen instead. `slower` times slower than the sequence's own clock it is, short waits included, for
+    a busy machine. `starts` lets no more containers start at once than it has places.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Replay:
         fixture: LifecycleFixture,
         log_file: Path,
         *,
-        speed: float,
+        slower: int = 1,
         deliberate: Mapping[int, Instead] | None = None,
         starts: asyncio.Semaphore | None = None,
     ) -> None:
@@ -69,7 +70,8 @@ class Replay:
         self.pins: Outcome = {}
         self._deliberate = deliberate or {}
         self._starts = starts or asyncio.Semaphore()
-        self._sequence, self._fixture, self._log_file, self._speed = sequence, fixture, log_file, speed
+        self._sequence, self._fixture, self._log_file = sequence, fixture, log_file
+        self._speed, self._least_s = sequence.speed / slower, LEAST_S * slower
         self._container: Container | None = None
         self._client: httpx.AsyncClient | None = None
         self._exit_code: int | None = None
@@ -415,11 +417,11 @@ class Replay:
         return None
 
     def _shortened(self, seconds: float) -> float:
-        return max(seconds / self._speed, min(seconds, LEAST_S))
+        return max(seconds / self._speed, min(seconds, LEAST_S) / LEAST_S * self._least_s)
 
     async def _wait_until(self, since_s: float) -> None:
         """Wait for a moment after the mark, and at least a little after the step before, as recorded."""
-        earliest = self._last_end + min(max(since_s - self._last_since, 0.0), LEAST_S)
+        earliest = self._last_end + min(max(since_s - self._last_since, 0.0), LEAST_S) / LEAST_S * self._least_s
         moment = max(self._mark + since_s / self._speed, earliest)
         await asyncio.sleep(max(0.0, moment - self._loop.time()))
 

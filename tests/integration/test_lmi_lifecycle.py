@@ -109,9 +109,8 @@ async def _replay_all(fixture: LifecycleFixture, logs: Path, tally: Tally) -> di
     async def one(sequence: Sequence) -> None:
         async with places:
             for attempt in range(TRIES):
-                speed = max(1.0, sequence.speed / 2**attempt)
                 log_file = logs / f"{sequence.number}-{attempt}.log"
-                result = await _replayed(sequence, fixture, log_file, speed=speed, starts=starts)
+                result = await _replayed(sequence, fixture, log_file, slower=2**attempt, starts=starts)
                 found[sequence.file, sequence.title] = result
                 if not (wrong := _wrong(sequence, result)):
                     return
@@ -124,11 +123,11 @@ async def _replay_all(fixture: LifecycleFixture, logs: Path, tally: Tally) -> di
 
 
 async def _replayed(
-    sequence: Sequence, fixture: LifecycleFixture, log_file: Path, *, speed: float, starts: asyncio.Semaphore
+    sequence: Sequence, fixture: LifecycleFixture, log_file: Path, *, slower: int, starts: asyncio.Semaphore
 ) -> Found | Exception:
     """What a sequence came to; an exception is kept for its own test and keeps no other from being replayed."""
     deliberate = sequence.of(LIFECYCLE_DELIBERATE)
-    replay = Replay(sequence, fixture, log_file, speed=speed, deliberate=deliberate, starts=starts)
+    replay = Replay(sequence, fixture, log_file, slower=slower, deliberate=deliberate, starts=starts)
     try:
         return await replay.run()
     except Exception as error:  # noqa: BLE001 - its test raises it
