@@ -46,8 +46,6 @@ PAUSES_S: Final = (5.0, 10.0, 20.0, 40.0)
 _EARLY_S: Final = 75.0
 _MULTI_MODEL: Final = "SAGEMAKER_MULTI_MODEL"
 _FETCHED_BY_THE_SERVER: Final = ("s3://", "djl://")
-_OFFLINE: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-_TRUE: Final = {"1", "ON", "YES", "TRUE"}
 _LONGEST_REASON: Final = 300
 # The server's own queue holds as many (DJL Serving 0.36.0: job_queue_size).
 _MOST_WAITING: Final = 1000
@@ -124,12 +122,12 @@ def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] |
 def has_weights(properties: Mapping[str, str]) -> bool:
     """Whether the weights can be found by the properties of the file.
 
-    Those that the server fetches cannot, since only the first call says where they lie; nor can those of the Hub where
-    it is not to be asked.
+    Those that the server fetches cannot, since only the first call says where they lie; nor can a folder in the
+    model's own, which the first call names in full.
     """
-    model = properties.get("model_id", properties["model_dir"])
-    offline = any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE)
-    return not model.startswith(_FETCHED_BY_THE_SERVER) and (not offline or Path(model).is_dir())
+    model = properties.get("model_id", "")
+    beside = bool(model) and not Path(model).is_absolute() and Path(properties["model_dir"], model).is_dir()
+    return not beside and not model.startswith(_FETCHED_BY_THE_SERVER)
 
 
 class EarlyLoad(Generic[Prepared]):

@@ -80,16 +80,16 @@ class LmiApp:
             return await infer(self._registry, self._later, request, segments, body, request_id)
         if _MANAGEMENT.fullmatch(sent):
             return await manage(self._registry, request, segments, body)
-        return self._own_route(request, body)
+        return await self._own_route(request, body)
 
-    def _own_route(self, request: Request, body: bytes) -> Reply:
+    async def _own_route(self, request: Request, body: bytes) -> Reply:
         route = (request.method, request.scope["path"])
         if route == ("GET", COUNTERS_PATH):
             return counters(self._registry)
         if route == ("GET", WORKERS_PATH):
             return worker_processes(self._registry)
         if route == ("PUT", FAULTS_PATH):
-            return break_worker(self._registry, body)
+            return await break_worker(self._registry, body)
         raise ResourceNotFound
 
 

@@ -131,9 +131,15 @@ class Backend:
             task.cancel()
         self._drop()
 
-    def kill(self) -> None:
-        """Kill the process as somebody outside would, which the server is not told."""
+    async def kill(self) -> None:
+        """Kill the process as somebody outside would, and wait until it is gone.
+
+        Raises:
+            WorkerFailure: there is no process.
+        """
+        link = self._linked()
         self._starter.kill(self.pid)
+        await link.lost.wait()
 
     def inject(self, fault: str) -> None:
         """Have every later forward pass of the process go wrong; see worker/calls.py.

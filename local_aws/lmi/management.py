@@ -126,10 +126,11 @@ def worker_processes(registry: Registry) -> Reply:
     )
 
 
-def break_worker(registry: Registry, body: bytes) -> Reply:
+async def break_worker(registry: Registry, body: bytes) -> Reply:
     """Do to the oldest worker of a model what the body says: {"model": NAME, "fault": "die" | "hang" | "lose_device"}.
 
-    "die" kills its process; the others have every later forward pass of it hang, or fail as on a lost device.
+    "die" kills its process, which is gone when the answer is there; the others have each later forward pass of it hang,
+    or fail as on a lost device.
 
     Raises:
         BadRequest: the body says something else, or the model has no worker whose process is there.
@@ -145,7 +146,7 @@ def break_worker(registry: Registry, body: bytes) -> Reply:
     if not backends:
         raise BadRequest(f"model: {name} has no worker process; allowed: a loaded model; fix: load it again")
     if fault == _DIE:
-        backends[0].kill()
+        await backends[0].kill()
     else:
         backends[0].inject(fault)
     return json_reply({"model": name, "fault": fault, "pid": backends[0].pid})

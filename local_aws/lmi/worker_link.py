@@ -30,6 +30,7 @@ class WorkerLink(asyncio.Protocol):
         self._next_id = 0
         self._transport: asyncio.Transport | None = None
         self.started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.lost = asyncio.Event()
 
     @property
     def connected(self) -> bool:
@@ -54,6 +55,7 @@ class WorkerLink(asyncio.Protocol):
         had_started = self.started.done()
         if not had_started:
             self.started.set_result(False)
+        self.lost.set()
         calls, self._calls = self._calls, {}
         for take in calls.values():
             take(None)

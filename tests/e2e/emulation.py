@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import boto3
 import pytest
 
 from cohost import local
@@ -37,6 +38,8 @@ def emulation(folder: Path, catalog: Path) -> Iterator[Emulation]:
     server = local.start(port=0, state=state, catalog=catalog)
     environment = server.environment()
     with pytest.MonkeyPatch.context() as patch:
+        # boto3's own session keeps the keys of the emulation that another file of this process had.
+        patch.setattr(boto3, "DEFAULT_SESSION", None)
         for name in ("AWS_PROFILE", "COHOST_CATALOG", "COHOST_HUB"):
             patch.delenv(name, raising=False)
         for name, value in environment.items():

@@ -37,7 +37,7 @@ DIMENSION = "sagemaker:inference-component:DesiredCopyCount"
 
 
 class Session:
-    """Plays CloudFormation, SageMaker, its runtime, CloudWatch and auto scaling; each client is the session itself.
+    """Plays CloudFormation, SageMaker, its runtime, CloudWatch, its logs and auto scaling; each client is this session.
 
     `minimum` None: there is no scalable target. `refused` maps an operation to the error message that it fails with;
     `changes` are the changes that were asked for, in order; `calls` counts those of the endpoint. A copy that is wanted
@@ -74,6 +74,10 @@ class Session:
     def _check(self, operation: str) -> None:
         if operation in self.refused:
             raise fault(operation, self.refused[operation])
+
+    def filter_log_events(self, **_: object) -> dict[str, Any]:
+        """CloudWatch Logs: containers have said nothing."""
+        return {"events": []}
 
     def describe_stacks(self, **_: str) -> dict[str, Any]:
         """CloudFormation."""

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from botocore.exceptions import ClientError
 from cloud_fixtures.running import LIMIT_S, FrontDoor, leaving_no_process, running, wait_for
@@ -172,16 +171,6 @@ class Aws:
         page: Any = self._door.page
         page("/_cohost/faults", worker_fault={"endpoint": "e", "model": name, "fault": fault})
 
-    def kill_idle(self, name: str) -> None:
-        """Kill a worker process of a model that nobody calls, and wait until it is gone."""
-
-        def processes() -> int:
-            return len(psutil.Process(self._instance()["pid"]).children(recursive=True))
-
-        before = processes()
-        self.strike(name, "die")
-        wait_for(lambda: processes() < before)
-
     @property
     def restarts(self) -> int:
         """How often another container has been started on the instance."""
@@ -280,7 +269,7 @@ def test_a_stock_worker_that_dies_idle_is_silent_for_ever_and_unseen(aws: Aws) -
     aws.wait_until_it_answers("echo")
     restarts = aws.restarts
     with callers(aws, ["echo"] * 4) as outcomes:
-        aws.kill_idle("stock")
+        aws.strike("stock", "die")
         for _ in range(5):
             with pytest.raises(aws.runtime.exceptions.ModelError) as caught:
                 aws.call("stock", "hello")
