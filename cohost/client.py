@@ -40,11 +40,11 @@ RESTARTING_HANDLER = BATCHED
 """The catalog's `handler` whose worker process the server starts again when it has ended."""
 
 RESTART_TIMEOUT_S = 120.0
-"""How long a call waits for such a process. It is up within seconds, and then lets calls wait while it loads the model;
+"""Seconds that a call waits for such a process. It is up soon, and then lets calls wait while it loads the model;
 the rest is for a machine that is busy."""
 
 STOPPED_TIMEOUT_S = 5.0
-"""How long a call waits where no process is started again: of several workers another one may take the next call."""
+"""Seconds that a call waits where no process is started again: of several workers another may take the next call."""
 
 RESTART_PAUSES = Backoff(first_s=0.25, longest_s=5.0)
 
@@ -287,7 +287,7 @@ class CohostClient:
         return ModelNotReadyError(f"{said}; {way}", status=last.status, code=last.code)
 
     def _way_back(self, model: str) -> str:
-        """What becomes of a model whose process has ended, and what to do about it."""
+        """Say what becomes of a model whose process has ended, and what to do about it."""
         handler = self.deployment.handlers.get(model)
         if handler == RESTARTING_HANDLER:
             return (

@@ -32,7 +32,7 @@ _NOT_HEALTHY = "did not pass the ping health check"
 
 @dataclass(kw_only=True)
 class Progress:
-    """What is known of a deploy: each resource's type and last status, in the order of their first event.
+    """The state of a deploy: each resource's type and last status, in the order of their first event.
 
     `log_groups` are those of containers that the deploy has made.
     """
@@ -146,7 +146,7 @@ def _explain(stack: str, progress: Progress, code: int, log: Path, watch: LogWat
 
 
 def _told_by_containers(progress: Progress, watch: LogWatch | None) -> list[str]:
-    """Which models were not loaded; where no container says so and one is to blame, the end of the log."""
+    """Name the models that were not loaded; where no container does and one is to blame, give the end of the log."""
     if watch is None:
         return []
     if failures := watch.reader.failures:

@@ -68,7 +68,7 @@ def unreachable(model: str, error: BotoCoreError) -> InvocationError:
 
 
 def is_worker_stopped(status: int, body: str) -> bool:
-    """Whether a container's answer says that the model's process has ended and the call did not reach it.
+    """Tell whether a container's answer says that the model's process has ended and the call did not reach it.
 
     Only this text tells: a model answers 400 for other reasons too (DJL Serving 0.36.0, recordings 24 and 27).
     """
@@ -102,7 +102,7 @@ def refused(model: str, error: ClientError) -> InvocationError:
 
 
 def _said(message: str) -> str:
-    """What a container's answer says, in one line: the words of its JSON, in the forms that DJL Serving gives it."""
+    """Put a container's answer into one line: the words of its JSON, in the forms that DJL Serving gives it."""
     try:
         content = json.loads(message)
     except ValueError:

@@ -94,7 +94,7 @@ class LogReader:
         )
 
     def reason(self, model: str) -> str | None:
-        """What the last error that a worker of a model raised came to; None where none did."""
+        """Give what the last error that a worker of a model raised came to; None where none did."""
         return self._raised.get(server_name(model)[:_THREAD_NAME]) or self._raised.get(model[:_THREAD_NAME])
 
     def feed(self, line: str) -> None:

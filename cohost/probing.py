@@ -30,7 +30,7 @@ CALLS: Final = 2
 
 
 class Verdict(StrEnum):
-    """What a probe showed of a model."""
+    """The outcome of a model's probe."""
 
     OK = "answers"
     STOPPED = "process stopped"
@@ -43,7 +43,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What came of calling one model: `milliseconds` until its first answer, `detail` what it said where not well.
+    """The outcome of calling one model: `milliseconds` until its first answer, `detail` what it said where not well.
 
     A model that refuses a valid input may be well all the same, where its task is not known or its handler wants more.
     """
@@ -55,7 +55,7 @@ class Probe:
 
     @property
     def well(self) -> bool:
-        """Whether callers get answers."""
+        """Tell whether callers get answers."""
         return self.verdict in {Verdict.OK, Verdict.REFUSES}
 
 

@@ -137,7 +137,7 @@ def _cpu_workers(entry: ModelEntry) -> dict[str, int]:
 
 
 def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]:
-    """What makes the server call our handler, asynchronously, and start it again, and what the handler reads."""
+    """Give what makes the server call our handler, asynchronously, and start it again, and what the handler reads."""
     if entry.handler != BATCHED:
         return {}
     given = {} if entry.batched is None else entry.batched.model_dump()

@@ -122,7 +122,7 @@ def own_component_name(endpoint_name: str, model: str) -> str:
 
 
 def addresses(topology: str, models: Iterable[str]) -> dict[str, str]:
-    """What stands for each model in a call: its TargetModel, or its name in the container that serves all of them."""
+    """Map each model to its name in a call: its TargetModel, or its name in the container that serves all of them."""
     stands_for = {MULTI_MODEL: target_model, SCALE_TO_ZERO: server_name}.get(topology, str)
     return {name: stands_for(name) for name in models}
 

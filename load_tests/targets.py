@@ -190,7 +190,7 @@ def _served_names(
 
 
 def _token_header() -> dict[str, str]:
-    """What a container of this project wants to see; a server of others asks for nothing, and nothing is given."""
+    """Give the header that a container of this project asks for; other servers ask for none, and get none."""
     token = os.environ.get(TOKEN_VARIABLE)
     return {TOKEN_HEADER: token} if token else {}
 

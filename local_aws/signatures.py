@@ -85,7 +85,7 @@ class NotSignedRight(Exception):  # noqa: N818 - a verdict on a request, not a f
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What a request says of its signature.
+    """A signature, as its request states it.
 
     `time` is when it was signed, as the request writes it; `lasts` how long a presigned query is good for, None for a
     signature in the Authorization header.
@@ -104,7 +104,7 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who signed a request: the key, and the service and region that it was signed for."""
+    """The signer of a request: the key, and the service and region that it was signed for."""
 
     key: AccessKey
     service: str

@@ -25,7 +25,7 @@ def _environment_of_its_own() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tried_again(pytestconfig: pytest.Config) -> list[str]:
-    """What a test had to do again before it passed, which the end of the run says."""
+    """Collect what tests had to do again before they passed; the end of the run says it."""
     return pytestconfig.stash.setdefault(TRIED_AGAIN, [])
 
 

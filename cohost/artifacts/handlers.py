@@ -16,7 +16,7 @@ BATCHED = "batched"
 ENTRY_POINT = "model.py"
 DIGEST_CHARACTERS = 12
 RETRY_THRESHOLD = 10
-"""How many deaths of a model's process the server makes good, over the model's life, before it gives the model up.
+"""The deaths of a model's process that the server makes good, over the model's life, before it gives the model up.
 
 The next one turns /ping to 500, and SageMaker replaces the instance, with all of its models (decision 9).
 """

@@ -189,7 +189,7 @@ def _check_devices(properties: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _check_restarts(properties: Mapping[str, str]) -> Iterator[Fault]:
-    """What the server does with an asynchronous model's processes (recorded: `djl_lifecycle`, 27 and 28)."""
+    """Check what makes the server end or not restart an asynchronous model's process (`djl_lifecycle`, 27 and 28)."""
     if properties.get("option.async_mode", "").lower() != "true":
         return
     for scope in ("", "gpu.", "cpu."):

@@ -19,7 +19,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 class Output(Protocol):
-    """What this handler uses of `djl_python.Output`."""
+    """The part of `djl_python.Output` that this handler uses."""
 
     def add_property(self, key: str, val: Any) -> Any: ...  # noqa: ANN401, D102 - as the server's
     def add(self, value: Any) -> Any: ...  # noqa: ANN401, D102

@@ -102,7 +102,7 @@ def _first_start(folder: Path, output: type[Output], service: Service[Prepared])
 
 
 def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] | None:
-    """What the first call will say, as far as the folder and the command line tell; None where they do not.
+    """Give what the first call will say, as far as the folder and the command line tell; None where they do not.
 
     They do not where no server started this process, and where a line is written in a way that Java reads otherwise
     than as it stands.
@@ -120,7 +120,7 @@ def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] |
 
 
 def has_weights(properties: Mapping[str, str]) -> bool:
-    """Whether the weights can be found by the properties of the file.
+    """Tell whether the weights can be found by the properties of the file.
 
     Those that the server fetches cannot, since only the first call says where they lie; nor can a folder in the
     model's own, which the first call names in full.

@@ -114,7 +114,7 @@ def _begin(folder: str, arguments: Sequence[str], end_process: Callable[[int], N
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Marker:
-    """Who started last on a socket: server and process with the times of their starts, in clock ticks since the boot.
+    """The last start on a socket: server and process with the times of their starts, in clock ticks since the boot.
 
     A process id is given again after its process has ended; with the time of its start it is one process's own.
     """
@@ -147,7 +147,7 @@ class _Marker:
         return booted_at + self.process_started / os.sysconf("SC_CLK_TCK")
 
     def is_before(self, later: _Marker) -> bool:
-        """Whether another process of the same model was on the socket before, under the same server."""
+        """Tell whether another process of the same model was on the socket before, under the same server."""
         same = (self.server, self.server_started, self.folder) == (later.server, later.server_started, later.folder)
         return same and (self.process, self.process_started) != (later.process, later.process_started)
 
@@ -215,7 +215,7 @@ def _option(arguments: Sequence[str], *names: str) -> str | None:
 
 
 def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
-    """Whether the server may still have the worker whose process is this one, after an earlier one."""
+    """Tell whether the server may still have the worker whose process is this one, after an earlier one."""
     try:
         api = ManagementApi(management_address(own.server))
         return any(
@@ -228,7 +228,7 @@ def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
 
 
 def _may_have_started(worker: float, earlier: _Marker, own: _Marker) -> bool:
-    """Whether a worker that came at a time (seconds since the epoch) may be the one of these two processes.
+    """Tell whether a worker that came at a time (seconds since the epoch) may be the one of these two processes.
 
     A worker is there before its first process, and its time stays when it gets another (recorded: `djl_lifecycle`, 27).
     The clock may have been set back since, so only a worker that came about when this process did is another one.
@@ -394,7 +394,7 @@ def _connect(address: str) -> socket.socket:
 
 
 def may_be(url: str, folder: str) -> bool:
-    """Whether a listed model may be the one of this folder.
+    """Tell whether a listed model may be the one of this folder.
 
     It is another one for certain only where its URL names another folder that is there. An archive's URL does not tell
     the folder that the server unpacked it to. The forms are recorded: /path, file:/path/, file:///path (`djl_vectors`).

@@ -32,7 +32,7 @@ _REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the passes before READY told.
+    """The findings of the passes before READY.
 
     `pass_cost` is in tokens; `pass_timeout_s` is how long a pass may take; `compiled` are the shapes (more than one
     sequence, tokens of each) that the compiler has made programs for.
@@ -69,7 +69,7 @@ def warm_up(loaded: Loaded, options: Options, max_tokens: int) -> Measured:
 
 
 def pass_timeout(wanted_s: float, largest_s: float) -> float:
-    """How long a pass may take before the process ends: what is wanted, and three times the largest pass at least."""
+    """Give the seconds that a pass may take: what is wanted, and three times the largest pass at least."""
     least_s = _TIMES_THE_LARGEST * largest_s
     if least_s <= wanted_s:
         return wanted_s

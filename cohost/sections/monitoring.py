@@ -73,7 +73,7 @@ UNASKED: Final = Alarms(
     disk_percent=False,
     model_loading_wait_seconds=False,
 )
-"""What a catalog without `monitoring` gets: what costs money unseen, and what no ping of SageMaker's notices."""
+"""The alarms of a catalog without `monitoring`: on costs that nobody sees, and on what no ping notices."""
 
 
 class Monitoring(Settings):

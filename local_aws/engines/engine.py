@@ -51,7 +51,7 @@ class Setup:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """How to start an engine.
+    """The command that starts an engine, and what belongs to it.
 
     Args:
         command: the program and its arguments.

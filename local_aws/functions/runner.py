@@ -32,7 +32,7 @@ EXIT_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionSpec:
-    """What of a function's configuration an invocation needs; `key` is its role's."""
+    """The part of a function's configuration that an invocation needs; `key` is its role's."""
 
     name: str
     arn: str

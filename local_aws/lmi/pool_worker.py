@@ -44,7 +44,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolParts:
-    """What all workers of a pool share."""
+    """The parts that all workers of a pool share."""
 
     name: str
     settings: ModelSettings

@@ -98,7 +98,7 @@ class Container:
 
     @property
     def exit_code(self) -> int | None:
-        """What the server process has ended with, -N for signal N; None while it runs."""
+        """The exit code of the server process, -N for signal N; None while it runs."""
         return self._process.returncode
 
     async def ping(self) -> bool:

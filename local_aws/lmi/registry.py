@@ -129,7 +129,7 @@ class Registry:
             gone.remove_files(self._machine)
 
     def is_leaving(self, name: str, *, without_workers: bool = False) -> bool:
-        """Whether a model of that name was refused a moment ago; `without_workers`: before it had any.
+        """Tell whether a model of that name was refused a moment ago; `without_workers`: before it had any.
 
         The real server answers the load before it has removed the model, and whoever is as quick as the recorder finds
         it half there (recorded: 04, 05, 22).
@@ -180,7 +180,7 @@ class Registry:
             logger.warning("%s: cannot be loaded: %s", model.name, fault)
 
     def _used_mb(self) -> int:
-        """What models take, and processes in no list that have loaded one."""
+        """Add up what models take, and processes in no list that have loaded one."""
         models = self._models.values()
         listed = {pid for model in models for pid in model.pids}
         return sum(model.used_mb() for model in models) + resident_mb(self._fork_server.loaded - listed)

@@ -29,7 +29,7 @@ class ContainerProcess(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What every request to it has to send besides: the token of its start."""
+        """The headers that every request to it needs: the token of its start."""
 
     @property
     def pid(self) -> int:

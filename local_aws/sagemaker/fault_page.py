@@ -38,7 +38,7 @@ _MEMBERS: Final = ("endpoint", "model", "fault")
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerFault:
-    """What is to happen to a worker process of `model`, in a container of `endpoint`."""
+    """A fault that is to happen to a worker process of `model`, in a container of `endpoint`."""
 
     endpoint: str
     model: str

@@ -89,7 +89,7 @@ class Front:
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     def container_environment(self, role: str | None) -> dict[str, str]:
-        """What lets a container call the other services, as its execution role does inside SageMaker.
+        """Give what lets a container call the other services, as its execution role does inside SageMaker.
 
         Args:
             role: the execution role's ARN; None where there is none, and the container gets nobody's keys.

@@ -64,7 +64,7 @@ class Replica:
 
     @property
     def ready(self) -> bool:
-        """Whether it can take calls: its container runs, and has not been given up for its pings."""
+        """Tell whether it can take calls: its container runs, and has not been given up for its pings."""
         return self._alive and not self._out_of_service
 
     @property

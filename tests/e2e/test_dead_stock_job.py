@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
 
 
 def call(model: str) -> bool:
-    """Whether a model answers, without waiting for it."""
+    """Tell whether a model answers, without waiting for it."""
     try:
         CohostClient.from_stack(session=boto3.Session()).invoke(model, TEXT, restart_timeout_s=0)
     except WorkerStoppedError:

@@ -122,7 +122,7 @@ def _frame(contents: Sequence[Content]) -> Frame:
 
 
 def _entries(texts: dict[str, str]) -> bytes:
-    """What `Output.binary_encode` writes."""
+    """Write what `Output.binary_encode` writes."""
     data = struct.pack(">h", len(texts))
     for text in (text for pair in texts.items() for text in pair):
         data += struct.pack(">i", len(text)) + text.encode()

@@ -40,7 +40,7 @@ def refused(unasked: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def story(idle: dict[str, Any], *hours: str) -> list[str]:
-    """What the alarm told, hour by hour: "busy" has a call and an instance, "idle" an instance, "gone" neither."""
+    """Give what the alarm told, hour by hour: "busy" has a call and an instance, "idle" an instance, "gone" neither."""
 
     def instance(stage: Stage) -> None:
         stage.history.record(("/aws/sagemaker/Endpoints", "CPUUtilization", OF_ENDPOINT), "None", 3.0, fine=False)
@@ -90,7 +90,7 @@ def test_endpoint_that_is_gone_is_not_idle(idle: dict[str, Any]) -> None:
 
 
 def refusals(refused: dict[str, Any], *minutes: tuple[int, int]) -> list[str]:
-    """What the alarm told, a minute for each pair of calls and of those answered with 4xx."""
+    """Give what the alarm told, a minute for each pair of calls and of those answered with 4xx."""
     metric = ("AWS/SageMaker", "Invocation4XXErrors", OF_ENDPOINT)
 
     async def scene(stage: Stage) -> None:
@@ -113,7 +113,7 @@ def test_dead_model_among_three_is_told_of(refused: dict[str, Any]) -> None:
 
 
 def test_alarm_ends_when_the_model_answers_again(refused: dict[str, Any]) -> None:
-    """What was mended is told, too."""
+    """The end of a fault is told, too."""
     told = refusals(refused, *[(9, 3)] * 30, *[(9, 0)] * 30)
     assert told[-1] == "OK"
 

@@ -37,7 +37,7 @@ def differences(exchange: Exchange, answer: Answer, ignored_keys: frozenset[str]
 
 
 def off_pin(instead: Instead, status: int | None, body: str) -> list[str]:
-    """How what happened differs from what is said to happen instead of what was recorded, one text a difference."""
+    """List how what happened differs from what is pinned in place of what was recorded, one text per difference."""
     found = [] if status == instead.status else [f"status {status}, pinned {instead.status}"]
     expected = ".*".join(re.escape(part) for part in instead.body.split("..."))
     if re.fullmatch(expected, body, re.DOTALL) is None:

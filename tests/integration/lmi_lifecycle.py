@@ -352,7 +352,7 @@ class Replay:
         return [steps[i]["response"]["body"] for i in one] == [steps[i]["response"]["body"] for i in other]
 
     def _round(self, indices: list[int], answers: list[Answer]) -> dict[int, list[str]]:
-        """What differs when the answers are held against one recorded round; nothing where all are equal."""
+        """List what differs when the answers are held against one recorded round; nothing where all are equal."""
         pairs = zip(indices, answers, strict=True)
         found = {i: differences(self._filled(i, self._sequence.steps[i]), answer) for i, answer in pairs}
         return {index: texts for index, texts in found.items() if texts}

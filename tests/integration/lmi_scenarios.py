@@ -1,4 +1,4 @@
-"""What each recording of the real server needs to be replayed, and every answer that is not equal, with its reason.
+"""The needs of each recording of the real server to be replayed, and every answer that is not equal, with its reason.
 
 An answer that differs on purpose is pinned: `Instead` holds what is answered in its place, and anything else fails.
 docs/emulation.md holds the same reasons for readers; a test keeps the two equal.
@@ -35,7 +35,7 @@ Lane = Literal["idle", "busy", "stores"]
 
 @dataclass(frozen=True)
 class Instead:
-    """What happens here, on purpose, in place of what was recorded.
+    """An answer that is given on purpose in place of the recorded one.
 
     `status` and `body` are those of the answer; of a step that is no request, `status` is None and `body` the
     difference. "..." in a body stands for any text.

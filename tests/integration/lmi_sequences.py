@@ -43,7 +43,7 @@ class Sequence:
 
     @property
     def speed(self) -> float:
-        """How much faster than recorded it is replayed."""
+        """The factor by which it is replayed faster than recorded."""
         return max(1.0, self.takes_s / LONGEST_S)
 
     def of(self, entries: Mapping[str, Mapping[int, Instead]]) -> dict[int, Instead]:
@@ -94,7 +94,7 @@ class LifecycleFixture:
 
 @dataclass
 class Labels:
-    """Which process is which label of a recording (P1, P2 and so on), learnt from the counts of a sequence."""
+    """The process behind each label of a recording (P1, P2 and so on), learnt from the counts of a sequence."""
 
     pids: dict[str, int] = field(default_factory=dict)
 
@@ -125,7 +125,7 @@ def as_told(code: int) -> int:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has asked for is gone too."""
+    """Tell whether a process runs; one that has ended and that nobody has asked for is gone too."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False

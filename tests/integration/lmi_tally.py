@@ -37,7 +37,7 @@ class Tally:
 
     @property
     def compared(self) -> int:
-        """How many answers were compared."""
+        """The number of answers that were compared."""
         return self.equal + self.deliberate.total()
 
     def add(
@@ -68,7 +68,7 @@ class Tally:
         return [*lines, f"{title}: replayed again because they differed: {', '.join(self.again) or 'nothing'}"]
 
     def breaches(self, title: str) -> list[str]:
-        """Which goals are missed."""
+        """List the goals that are missed."""
         share = self.deliberate.total() / max(self.compared + self.left_out, 1)
         found = [f"{title}: {where} is kinder than the real server" for where in self.kinder]
         if share > self.most:
@@ -80,7 +80,7 @@ TALLIES = pytest.StashKey[dict[str, Tally]]()
 
 
 def unlisted(found: Outcome, pins: Outcome, deliberate: Iterable[int]) -> Outcome:
-    """What differs and is not said to, and what is said to differ and does not, or otherwise than it is pinned."""
+    """List what differs and is not said to, and what is said to differ and does not, or otherwise than it is pinned."""
     listed = set(deliberate)
     wrong = {index: texts for index, texts in found.items() if texts and index not in listed}
     for index in listed & found.keys():
@@ -97,7 +97,7 @@ def named(name: str, wrong: Outcome | Exception) -> str:
 
 
 def too_many_kinds(tallies: Sequence[Tally]) -> list[str]:
-    """Whether there are more kinds of deliberate difference over all sets than allowed."""
+    """Tell whether there are more kinds of deliberate difference over all sets than allowed."""
     kinds = {reason for tally in tallies for reason in (*tally.deliberate, *tally.deliberate_steps)}
     return [f"{len(kinds)} kinds of deliberate difference; allowed: {MOST_KINDS}"] if len(kinds) > MOST_KINDS else []
 
@@ -107,5 +107,5 @@ def _kinds(reasons: Counter[str]) -> str:
 
 
 def _is_kinder(here: int | None, recorded: int | None) -> bool:
-    """Whether an answer says that all is well where the real server refused, or did not answer at all."""
+    """Tell whether an answer says that all is well where the real server refused, or did not answer at all."""
     return here is not None and here < _FIRST_ERROR and (recorded is None or recorded >= _FIRST_ERROR)

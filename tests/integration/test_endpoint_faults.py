@@ -173,7 +173,7 @@ class Aws:
 
     @property
     def restarts(self) -> int:
-        """How often another container has been started on the instance."""
+        """The number of containers that took another's place on the instance."""
         return int(self._instance()["restarts"])
 
     @property

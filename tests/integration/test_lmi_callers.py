@@ -1,4 +1,4 @@
-"""Who the embedded container lets in on its port: whoever holds the token of its start, and no web page."""
+"""The embedded container's port lets in whoever holds the token of its start, and no web page."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_no_route_answers_without_the_token(served: Served, method: str, path: s
 )
 @pytest.mark.parametrize("path", ["/ping", "/models"])
 def test_a_web_page_is_refused_even_with_the_token(served: Served, path: str, headers: dict[str, str]) -> None:
-    """What a browser says of a page counts before the token, so a token that leaked is of no use to a page."""
+    """A browser's word on a page counts before the token, so a token that leaked is of no use to a page."""
     answer = _ask(served, "GET", path, {**served.container.headers, **headers})
     assert (answer.status_code, answer.json()["type"]) == (403, "AccessDeniedException")
     assert answer.json()["message"].startswith(next(iter(headers)))
@@ -138,7 +138,7 @@ def test_a_container_started_by_hand_has_a_token_too(tmp_path: Path, given: str 
 
 
 def test_without_a_file_the_token_is_told_on_standard_error(tmp_path: Path) -> None:
-    """Where nobody gave one: a header to copy."""
+    """A header to copy, for whoever starts the server by hand."""
     command = [sys.executable, "-m", "local_aws.lmi", "--port", "0", "--model-store", str(tmp_path / "none")]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -52,7 +52,7 @@ def tally(pytestconfig: pytest.Config, tried_again: list[str]) -> Iterator[Tally
 
 @pytest.fixture(scope="module")
 def replayed(tally: Tally, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Found | Exception]:
-    """What every sequence came to, or what kept it from being replayed."""
+    """Give what every sequence came to, or what kept it from being replayed."""
     fixture = LifecycleFixture(tmp_path_factory.mktemp("lifecycle"))
     return asyncio.run(_replay_all(fixture, tmp_path_factory.mktemp("logs"), tally))
 
@@ -125,7 +125,7 @@ async def _replay_all(fixture: LifecycleFixture, logs: Path, tally: Tally) -> di
 async def _replayed(
     sequence: Sequence, fixture: LifecycleFixture, log_file: Path, *, slower: int, starts: asyncio.Semaphore
 ) -> Found | Exception:
-    """What a sequence came to; an exception is kept for its own test and keeps no other from being replayed."""
+    """Give what a sequence came to; an exception is kept for its own test and keeps no other from being replayed."""
     deliberate = sequence.of(LIFECYCLE_DELIBERATE)
     replay = Replay(sequence, fixture, log_file, slower=slower, deliberate=deliberate, starts=starts)
     try:
@@ -135,7 +135,7 @@ async def _replayed(
 
 
 def _wrong(sequence: Sequence, found: Found | Exception) -> Outcome | Exception:
-    """What is not as listed; nothing where all is."""
+    """List what is not as listed; nothing where all is."""
     if isinstance(found, Exception):
         return found
     left_out = LIFECYCLE_LEFT_OUT.get(sequence.file, {})

@@ -137,7 +137,7 @@ async def _replay_all(recorded: Fixture, logs: Path, tally: Tally) -> dict[str, 
 async def _tried(
     file: str, scenario: Scenario, tally: Tally, replay: Callable[[int], Awaitable[Found | Exception]]
 ) -> Found | Exception:
-    """What depends on time is replayed up to three times, since others use the machine too."""
+    """Replay up to three times what depends on time, since others use the machine too."""
     for attempt in range(TRIES):
         found = await replay(attempt)
         wrong = found if isinstance(found, Exception) else unlisted(*found, scenario.deliberate)

@@ -163,7 +163,7 @@ SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/sag
 def test_the_stub_answers_programs_and_no_web_page(
     stub: Callable[..., Target], method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
-    """What is refused is no call; where it stands for SageMaker a call is signed."""
+    """A refused request is no call; where the stub stands for SageMaker a call is signed."""
     target = stub()
     connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=60)
     connection.request(method, path, b"{}" if method == "POST" else None, headers)

@@ -119,7 +119,7 @@ def stub(_folder: Path) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def proxy(_folder: Path) -> Iterator[Target]:
-    """What stands before a real server, which itself looks at nothing."""
+    """The proxy before a real server, which itself looks at nothing."""
     port = _free_port()
     with Running(Open) as real, checked(port, "the-token", f"http://127.0.0.1:{real.server_port}"):
         query = urlencode({"url": "/somewhere"})
@@ -195,7 +195,7 @@ def test_a_name_that_was_pointed_here_makes_reads_and_runs_nothing(browser: Brow
 
 
 def test_an_address_that_sends_the_visitor_on_makes_nothing(browser: Browser, site: Running, target: Target) -> None:
-    """What the user typed is no page's doing to a browser, wherever that leads: no Origin, Sec-Fetch-Site none."""
+    """An address that the user typed is no page's doing, wherever that leads: no Origin, Sec-Fetch-Site none."""
     to = urlencode({"to": _url(target.port, target.path)})
     browser.visit(f"http://{EVIL}:{site.server_port}/?{to}")
     assert target.untouched()

@@ -1,4 +1,4 @@
-"""What a web page can send to a port of this machine, and servers to send it from and to."""
+"""The requests that a web page can send to a port of this machine, and servers to send it from and to."""
 
 from __future__ import annotations
 

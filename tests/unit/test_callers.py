@@ -1,4 +1,4 @@
-"""Which requests a server of this project lets in: those of the user's programs, none of a web page."""
+"""A server of this project lets in requests of the user's programs, and none of a web page."""
 
 from __future__ import annotations
 

@@ -462,7 +462,7 @@ def test_wait_in_vain_is_not_repeated_until_the_model_answers() -> None:
 
 
 def test_longer_limit_waits_again() -> None:
-    """Who says how long to wait is not bound by what others waited in vain."""
+    """A caller that says how long to wait is not bound by what others waited in vain."""
     harness = Harness(BATCHED)
     for _ in range(3):
         harness.is_stopped()

@@ -60,7 +60,7 @@ def test_the_answer_is_the_reason_where_it_holds_one() -> None:
 
 
 def test_a_reason_that_only_the_log_has_is_the_last_error_of_the_models_worker() -> None:
-    """Where the server says nothing but that there was a failure; another model's error is not taken for it."""
+    """The server says no more than that there was a failure; another model's error is not taken for it."""
     log = (
         TRACEBACK.format(model="xlmr_large", reason="no such file")
         + TRACEBACK.format(model="mini", reason="of a request")
@@ -79,7 +79,7 @@ def test_a_log_without_a_reason_names_the_model_all_the_same() -> None:
 
 
 def test_two_folders_of_one_name_are_a_failure() -> None:
-    """What ends the server at its start (recorded: 29_store_folder_names)."""
+    """It ends the server at its start (recorded: 29_store_folder_names)."""
     (failure,) = read("ai.djl.serving.http.BadRequestException: Workflow a_b is already registered.")
     assert failure.line() == "model a_b was not loaded: two folders of the model store become a_b"
 

@@ -95,7 +95,7 @@ def test_a_folder_without_a_key_is_told_with_the_way_to_one(text: str | None, tm
 
 
 def test_a_command_names_the_folder_unless_it_is_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a user is told to type works for the folder that it is said of, whatever is in its name."""
+    """A command that a user is told to type works for the folder that it is said of, whatever is in its name."""
     monkeypatch.chdir(tmp_path)
 
     assert local.subcommand("down", Path(".cohost").resolve()) == "cohost local down"

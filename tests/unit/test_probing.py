@@ -1,4 +1,4 @@
-"""What one tiny call of each model shows, and how `cohost status --probe` tells it."""
+"""One tiny call of each model shows which ones answer, and `cohost status --probe` tells it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANSWER = b'[{"label": "a", "score": 1.0}]'
 
 
 def says(text: str, status: int, code: str = "ModelError") -> ClientError:
-    """What a model's container answers, behind the service's error."""
+    """Make the error of the service for what a model's container answers."""
     more = {"OriginalStatusCode": status, "OriginalMessage": text} if code == "ModelError" else {}
     return fault("InvokeEndpoint", text, code=code, status=424 if more else status, **more)
 
@@ -36,7 +36,7 @@ def stopped() -> ClientError:
 
 
 def probed(*answers: Exception | bytes, **fields: Any) -> tuple[Probe, Session]:
-    """What a probe of one model says that gives these answers, and what was called."""
+    """Probe one model that gives these answers; the probe, and what was called."""
     session = Session()
     session.answers = list(answers)
     deployment = dataclasses.replace(COMPONENT, models={"nli": "nli"}, **fields)

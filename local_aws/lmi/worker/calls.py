@@ -1,4 +1,4 @@
-"""What frames mean to a worker: a call's input and output, and faults of a device that are set off from outside."""
+"""The meaning of frames to a worker: a call's input and output, and faults of a device that are asked for."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class FrontDoor:
         return local.read_key(self.server.settings.state_dir)
 
     def environment(self) -> dict[str, str]:
-        """What leads a program to this front door, with the user's keys."""
+        """Give the variables that lead a program to this front door, with the user's keys."""
         return self._local().environment()
 
     def page(self, path: str, **put: float) -> Any:

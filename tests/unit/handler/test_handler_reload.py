@@ -57,7 +57,7 @@ class SlowService:
 
 
 def first_call(**given: str) -> Input:
-    """What the server sends to a process that it has started."""
+    """Make the call that the server sends to a process that it has started."""
     inputs = Input()
     inputs.properties = {"model_dir": "/m"} | given
     return inputs
@@ -196,7 +196,7 @@ def test_a_caller_that_leaves_disturbs_nobody() -> None:
 def first_start(
     early: EarlyLoad[Any] | None, service: Any, *calls: Input, multi_model: bool = True, given: Any = None
 ) -> list[Reply]:
-    """What the first call of a first start, and then others, are answered; the first call has no content."""
+    """Give what the first call of a first start, and then others, are answered; the first call has no content."""
 
     async def run() -> list[Reply]:
         first = FirstStart(early, tells_callers=multi_model)

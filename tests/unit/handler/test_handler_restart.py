@@ -50,7 +50,7 @@ LONG_AGO = "2026-01-02T03:04:05.678Z"
 
 
 def describes(*started: str) -> list[dict[str, Any]]:
-    """What the server says of a model with workers that came at these times."""
+    """Give what the server says of a model with workers that came at these times."""
     workers = [{"id": n, "startTime": time, "status": "READY"} for n, time in enumerate(started)]
     return [{"models": [{"workerGroups": [{"minWorkers": 1, "workers": workers}]}]}]
 
@@ -376,7 +376,7 @@ def test_the_config_file_is_found_in_each_form_of_the_command_line(tmp_path: Pat
 
 
 def test_only_a_folder_that_is_there_is_certainly_another_one(tmp_path: Path) -> None:
-    """What is no file URL and no path may be anybody's."""
+    """A text that is no file URL and no path may be anybody's."""
     (tmp_path / "own").mkdir()
     own = os.path.realpath(tmp_path / "own")
     assert not may_be(str(tmp_path), own)

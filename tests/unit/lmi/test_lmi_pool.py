@@ -87,7 +87,7 @@ async def _until(condition: Callable[[], Any]) -> None:
 
 
 async def _outcomes(pool: WorkerPool, count: int) -> list[str]:
-    """What so many requests, one after another, come to: the answer, or the name of the fault."""
+    """Give what so many requests, one after another, come to: the answer, or the name of the fault."""
     outcomes = []
     for _ in range(count):
         try:
@@ -569,7 +569,7 @@ def test_closing_answers_the_call_at_work_and_no_other(settings: ModelSettings) 
 
 
 def test_the_servers_end_leaves_no_call_waiting(settings: ModelSettings) -> None:
-    """What would never be answered is given up, so that the server can end."""
+    """A call that would never be answered is given up, so that the server can end."""
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[str]:
         await pool.start()

@@ -1,4 +1,4 @@
-"""What the container's environment says about failed models and waits is read once, and refused where it cannot be."""
+"""The container's environment, about failed models and waits, is read once, and refused where it cannot be."""
 
 from __future__ import annotations
 

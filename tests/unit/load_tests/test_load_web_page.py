@@ -29,7 +29,7 @@ print(options.web_host, options.master_bind_host)
 
 
 def addresses(*arguments: str, **environment: str) -> list[str]:
-    """Where page and master would listen, as Locust reads the options with the load test's."""
+    """Give the addresses at which page and master would listen, as Locust reads the options with the load test's."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOCUST_")}
     command = [sys.executable, "-c", PARSES, *arguments]
     result = subprocess.run(

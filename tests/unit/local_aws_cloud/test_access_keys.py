@@ -30,7 +30,7 @@ def test_a_folder_keeps_its_key_for_its_owner_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
 def test_a_key_that_others_may_have_read_is_replaced(mode: int, tmp_path: Path) -> None:
-    """What was open to others is a secret no more."""
+    """A key that was open to others is a secret no more."""
     key = user_key(tmp_path)
     (tmp_path / KEY_FILE).chmod(mode)
     assert user_key(tmp_path).secret != key.secret

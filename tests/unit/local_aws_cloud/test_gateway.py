@@ -80,7 +80,7 @@ def test_request_goes_to_the_service_that_it_is_signed_for() -> None:
 
 
 def test_page_is_reached_by_its_path_and_a_signature_for_pages() -> None:
-    """What the emulation tells of itself needs keys as well, and no service is taken for it."""
+    """The emulation's own pages need keys as well, and no service is taken for it."""
     door = gateway(pages={"/page": PlainTextResponse("page")})
     assert call(door, signed(PAGES_SERVICE, "/page"))[1]["body"] == b"page"
     assert call(door, signed(PAGES_SERVICE, "/moto-api/reset"))[1]["body"] == b"others"

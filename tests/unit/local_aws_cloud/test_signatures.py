@@ -247,7 +247,7 @@ def test_a_session_token_belongs_to_its_key() -> None:
 
 
 def test_a_role_s_key_ends() -> None:
-    """What AssumeRole gave for an hour is good for that hour."""
+    """A key that AssumeRole gave for an hour is good for that hour."""
     assert refused(signed(key=ENDED)).code.query == "ExpiredToken"
 
 
@@ -311,7 +311,7 @@ def test_a_presigned_url_cannot_be_stretched(before: str, after: str, code: str)
     ],
 )
 def test_other_signatures_are_refused_by_name(authorization: str, query: str, text: str) -> None:
-    """What AWS knows besides, and what is broken, gets a reason instead of a guess."""
+    """A signature of another kind, or a broken one, gets a reason instead of a guess."""
     headers = {"authorization": authorization} if authorization else {}
     with pytest.raises(NotSignedRight, match=text):
         check(Request("GET", f"{DOOR}/{query}", headers))

@@ -70,7 +70,7 @@ def test_a_container_can_call_the_other_services(cloud: Cloud) -> None:
 
 
 def principal_of(cloud: Cloud, container: int = 0) -> str | None:
-    """Whose key a container was given; None for nobody's."""
+    """Give the principal whose key a container was given; None for nobody's."""
     environment = cloud.factory.started[container].options["environment"]
     key = cloud.service._host.front._keys.find(environment["AWS_ACCESS_KEY_ID"])
     assert key is None or key.environment().items() <= environment.items()

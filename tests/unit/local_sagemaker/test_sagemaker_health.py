@@ -31,7 +31,7 @@ def fail_pings(container: FakeContainer) -> None:
 
 
 def log_of(cloud: Cloud) -> str:
-    """What the first instance's log holds."""
+    """Read the first instance's log."""
     return next((cloud.state_dir / "logs" / "e").iterdir()).read_text()
 
 
@@ -136,7 +136,7 @@ def test_calls_in_flight_may_end_until_the_container_does(cloud: Cloud, wait: Ca
 
 
 def test_calls_in_flight_end_with_their_container(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """What it has not answered when it is replaced is a ModelError of status 0, with the service's text."""
+    """A call that it has not answered when it is replaced is a ModelError of status 0, with the service's text."""
     cloud.put_model("a.tar.gz", answer="a", behaviour="invoke=held")
     cloud.deploy()
     cloud.factory.gate.shut()

@@ -172,7 +172,7 @@ def test_a_failed_deploy_names_the_model_that_the_container_did_not_load(tmp_pat
 
 
 def test_a_failed_update_reads_the_log_group_that_it_left_alone(tmp_path: Path) -> None:
-    """Where the log names no model its last lines are shown, if a container's health is to blame."""
+    """The log's last lines are shown where it names no model, if a container's health is to blame."""
     logs = Watched()
     logs.lines[ENDPOINT_GROUP] = ["no engine", "good bye"]
     unhealthy = Keeping(event("Endpoint", "UPDATE_FAILED", UNHEALTHY))
