@@ -132,8 +132,10 @@ def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[
         stack = cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
     except ClientError as error:
         reason = error.response["Error"].get("Message", str(error))
-        msg = f"stack {stack_name!r}: {reason}; fix: run `cdk deploy {stack_name}`, or check account and region"
-        raise StackError(msg) from error
+        # CloudFormation's code for a stack that does not exist; of the others no deploy gets further either.
+        is_missing = error.response["Error"].get("Code") == "ValidationError"
+        way = f"run `cdk deploy {stack_name}`, or check" if is_missing else "check credentials,"
+        raise StackError(f"stack {stack_name!r}: {reason}; fix: {way} account and region") from error
     except BotoCoreError as error:
         msg = f"stack {stack_name!r} cannot be looked up: {error}; fix: set credentials and a region, e.g. AWS_PROFILE"
         raise StackError(msg) from error

@@ -94,6 +94,15 @@ def test_unknown_stack_says_how_to_deploy(cloudformation: tuple[Any, Stubber]) -
         read_deployment(client, "S")
 
 
+def test_refused_credentials_are_no_reason_to_deploy(cloudformation: tuple[Any, Stubber]) -> None:
+    """The service's text says what is wrong with them; a deploy with the same ones would fail as well."""
+    client, stubber = cloudformation
+    stubber.add_client_error("describe_stacks", "InvalidClientTokenId", "The access key 'test' is unknown.", 403)
+
+    with stubber, pytest.raises(StackError, match=r"'test' is unknown\.; fix: check credentials, account and region$"):
+        read_deployment(client, "S")
+
+
 def test_stack_under_way_has_no_outputs_yet(cloudformation: tuple[Any, Stubber]) -> None:
     """A stack that is being created says so."""
     client, stubber = cloudformation
