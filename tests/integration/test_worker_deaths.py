@@ -114,13 +114,19 @@ def test_a_process_that_the_system_kills_comes_back(aws: Deployed) -> None:
 
 
 def test_loading_and_evicting_leaves_no_process(aws: Deployed, tmp_path: Path) -> None:
-    """Twenty rounds of three models in memory for two: each call evicts one, and no process outlives its model."""
-    for name, content in archives(tmp_path, memory_mb=7000).items():
+    """Twenty rounds of three further models in memory for two, under eight callers of the others, who lose no call.
+
+    Each load evicts one, and no process outlives its model.
+    """
+    for name, content in archives(tmp_path, memory_mb=6000).items():
         aws.push(f"large-{name}", content)
     before, restarts = aws.evictions, aws.restarts
-    for _ in range(ROUNDS):
-        for name in NAMES:
-            aws.wait_until_it_answers(f"large-{name}")
-            wait_for(lambda: len(aws.workers()) == len(aws.loaded))
+    with callers(aws, list(itertools.islice(itertools.cycle(NAMES), 8))) as outcomes:
+        for _ in range(ROUNDS):
+            for name in NAMES:
+                aws.wait_until_it_answers(f"large-{name}")
+                wait_for(lambda: len(aws.workers()) == len(aws.loaded))
+        all_called(outcomes)
+    assert set(itertools.chain(*outcomes)) == {"ok"}
     assert aws.evictions - before >= ROUNDS * len(NAMES) - 2
     assert aws.restarts == restarts
