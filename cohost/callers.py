@@ -57,7 +57,10 @@ def new_token() -> str:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that its owner alone may read; it appears at once and whole, for whoever waits for it."""
+    """Write a file that its owner alone may read; it appears at once and whole, for whoever waits for it.
+
+    Nobody else can open it, not even between its making and its first byte.
+    """
     partial = file.with_name(f"{file.name}.partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:

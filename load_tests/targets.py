@@ -19,6 +19,7 @@ from cohost.artifacts.archive import server_name
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
 from cohost.catalog import Catalog, load_catalog
 from cohost.client import CohostClient
+from cohost.local import is_local
 from cohost.report.run import Model, Target
 from cohost.routing import ARCHIVE_SUFFIX, Route, target_model
 from load_tests.errors import LoadError
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from mypy_boto3_sagemaker.type_defs import DescribeEndpointOutputTypeDef
 
 LIST_TIMEOUT_S = 5
-_LOCAL = {"127.0.0.1", "localhost", "::1"}
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def _sagemaker(session: boto3.Session, region: str, route: Route, topology: str 
         inference_component_name=route.inference_component_name,
         topology=topology,
         region=region,
-        emulated=urllib.parse.urlsplit(url).hostname in _LOCAL,
+        emulated=is_local(url),
         **_describe(session, region, route),
     )
 

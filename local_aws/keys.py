@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from cohost.callers import write_private
 from cohost.errors import LocalError
 from cohost.local import KEY_FILE, read_key
 from local_aws.settings import ACCESS_KEY, ACCOUNT_ID, PARTITION, SECRET_KEY
@@ -110,12 +111,8 @@ def user_key(state_dir: Path) -> AccessKey:
 
 
 def _keep(path: Path, key: AccessKey) -> None:
-    partial = path.with_suffix(f".{os.getpid()}.partial")
     try:
-        # Nobody else may open it, not even between its making and its first byte.
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump({"key_id": key.key_id, "secret": key.secret}, file)
-        partial.replace(path)
+        write_private(path, json.dumps({"key_id": key.key_id, "secret": key.secret}))
     except OSError as error:
         msg = (
             f"{path}: cannot be written ({error.strerror}); allowed: a state folder of yours; fix: name one with "

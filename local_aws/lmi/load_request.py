@@ -59,7 +59,7 @@ def read_load_request(request: Request, body: bytes) -> LoadRequest:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
-        fields = _json_object(body)
+        fields = _load_fields(body)
         url, name = _field(fields, "url", _NO_URL), _field(fields, "model_name", None)
     else:
         fields = dict(request.query_params)
@@ -84,7 +84,8 @@ def json_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _json_object(body: bytes) -> dict[str, Any]:
+def _load_fields(body: bytes) -> dict[str, Any]:
+    """Read the JSON object of a load request, with the real server's exceptions where it is none."""
     text = body.decode("utf-8", "replace")
     try:
         value = json.loads(text) if text.strip() else None
