@@ -25,7 +25,7 @@ from handler_load import Client, Sample, counters, load
 from handler_models import BERT, DEBERTA, LIMIT, STOCK_COPY, Shape, texts_of_mixed_lengths, write_model, write_weights
 
 from cohost.handler.cohost_device import half_types
-from local_aws.lmi.process import Container
+from local_aws.lmi.container import Container
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 GEMM_SIZE = {"cpu": 1024, "cuda": 8192}

@@ -1,8 +1,8 @@
 """What the batching handler has to reach against the stock one, and whether it did.
 
 p99 is judged on turns of a fixed number of calls. The server takes waiting requests out in an order that is not first
-in, first out: of 8 clients 3 take turns and 5 wait until the load ends (Java's PriorityQueue among equals, as in
-`local_aws/lmi/job_queue.py`). Five calls are more than a hundredth of all only in a turn of fewer than 500. There the
+in, first out: of 8 clients 3 take turns and 5 wait until the load ends (Java's PriorityQueue among equals:
+local_aws/lmi/workers/jobs.py). Five calls are more than a hundredth of all only in a turn of fewer than 500. There the
 stock handler's p99 is the length of the turn; in a longer one the same five callers wait as long and no longer show.
 """
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from local_aws.lmi import Container
+    from local_aws.lmi.container import Container
 
 PERCENT = 100
 OK = 200

@@ -34,7 +34,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 
 from cohost import local
-from local_aws.lmi import TOKEN_HEADER, address_of
+from cohost.callers import TOKEN_HEADER
+from local_aws.lmi.container import address_of
 from local_aws.lmi.handler_api import Input, Output
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from cohost.errors import CohostError
 from cohost.local import subcommand
-from local_aws.hub import default_roots
-from local_aws.server import NAME, LocalAws
-from local_aws.settings import DEFAULT_REGION, Settings
+from local_aws.kit.account import DEFAULT_REGION
+from local_aws.lmi.models.hub import default_roots
+from local_aws.server import NAME, LocalAws, Settings
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -23,8 +23,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from local_aws.gateway import aws_error
-from local_aws.keys import AccessKey
-from local_aws.settings import ACCOUNT_ID, PARTITION
+from local_aws.kit.access_keys import AccessKey
+from local_aws.kit.account import ACCOUNT_ID, PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from local_aws.gateway import CredentialScope
-    from local_aws.settings import Clients
+    from local_aws.kit.clients import Clients
 
 WORKERS: Final = 16
 LOOKUP_EVENTS: Final = "LookupEvents"

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
@@ -21,21 +22,22 @@ from starlette.routing import Mount, Route
 
 from cohost.errors import LocalError
 from cohost.local import subcommand
-from local_aws.cloudformation import CloudFormation
-from local_aws.cloudformation.responses import PATH as RESPONSE_PATH
-from local_aws.functions import Functions
+from local_aws.autoscaling.routes import Scaling
+from local_aws.cloudformation.resources.custom import PATH as RESPONSE_PATH
+from local_aws.cloudformation.routes import CloudFormation
+from local_aws.cloudwatch.metric_store import History
 from local_aws.gateway import Gateway, ThisMachineOnly
-from local_aws.keys import AccessKeys, user_key
+from local_aws.kit.access_keys import AccessKeys, user_key
+from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION, HOST
+from local_aws.kit.clients import Clients
+from local_aws.kit.clock import PATH as CLOCK_PATH
+from local_aws.kit.clock import Clock
+from local_aws.lambda_functions.routes import Functions
 from local_aws.moto_services import MotoServices, issued_key, moto_app, warm_up
 from local_aws.one_write import OneWriteProtocol
-from local_aws.sagemaker.introspection import PATH as INTROSPECTION_PATH
-from local_aws.sagemaker.switches import PATH as FAULTS_PATH
-from local_aws.scaling.clock import PATH as CLOCK_PATH
-from local_aws.scaling.clock import Clock
-from local_aws.scaling.history import History
-from local_aws.scaling.service import Scaling
-from local_aws.scheduler import Scheduler
-from local_aws.settings import ACCOUNT_ID, HOST, Clients, Settings
+from local_aws.sagemaker.debug.fault_injection import PATH as FAULTS_PATH
+from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
+from local_aws.scheduler.routes import Scheduler
 from local_aws.signatures import Verifier
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
+
 
 LOGGER: Final = logging.getLogger(__name__)
 NAME: Final = "lmi-cohost local AWS"
@@ -262,6 +265,30 @@ def _nobody(_: LocalAws) -> None:
 
 
 def _sagemaker(**arguments: Any) -> Any:  # noqa: ANN401 - the class is imported when it is needed
-    from local_aws.sagemaker import SageMaker  # noqa: PLC0415 - tests of the rest do without it
+    from local_aws.sagemaker.routes import SageMaker  # noqa: PLC0415 - tests of the rest do without it
 
     return SageMaker(**arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What `python -m local_aws up` was started with.
+
+    Args:
+        port: the front door's port on 127.0.0.1; 0 takes a free one.
+        state_dir: folder for logs, fetched code, unpacked archives and `server.json`.
+        catalog: the catalog that is to be deployed here; it is checked at the start and told in `server.json`.
+        hub_roots: folders `org/name/` of Hugging Face files from which containers take weights.
+        region: the region that requests without one belong to.
+        speed: how much faster than real time the clock runs that alarms, cooldowns and schedules go by.
+        managed_policies: whether IAM knows AWS's own managed policies, which the roles of `cdk bootstrap` name. It then
+            takes a second more for its first answer, and again whenever everything is reset.
+    """
+
+    port: int
+    state_dir: Path
+    catalog: Path | None = None
+    hub_roots: tuple[Path, ...] = ()
+    region: str = DEFAULT_REGION
+    speed: float = 1
+    managed_policies: bool = True

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Message, Receive, Scope
 
-    from local_aws.keys import AccessKey, AccessKeys
+    from local_aws.kit.access_keys import AccessKey, AccessKeys
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 TERMINATOR: Final = "aws4_request"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from local_aws.cloudformation.errors import CloudFormationError, ValidationError
-from local_aws.cloudformation.references import references
+from local_aws.cloudformation.intrinsics import references
+from local_aws.kit.query_protocol import CloudFormationError, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from local_aws.cloudformation.intrinsics import Resolver
     from local_aws.cloudformation.resources import Registry
     from local_aws.cloudformation.template import Template
+
 
 IAM_TYPES: Final = ("AWS::IAM::Role", "AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 NAMED_BY: Final = {"AWS::IAM::Role": "RoleName", "AWS::IAM::ManagedPolicy": "ManagedPolicyName"}

@@ -1,4 +1,6 @@
-"""Bringing a stack to a target, and taking that back.
+"""Creating, updating and deleting one resource: the calls, the events and what is remembered of them.
+
+Bringing a stack to a target, and taking that back.
 
 Both go resource by resource in the order of the graph, resolve each one's properties anew, and act only where they
 differ from what exists. So a custom resource that keeps its physical id leaves its dependants alone.
@@ -6,20 +8,192 @@ differ from what exists. So a custom resource that keeps its physical id leaves 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from local_aws.cloudformation.context import Context, DeployedValues
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.graph import restricted, reverse, run
-from local_aws.cloudformation.stack import Obsolete, StackResource
-from local_aws.cloudformation.worker import Worker
+from local_aws.cloudformation.resources.base import Request, failure_text
+from local_aws.cloudformation.state import Live, Obsolete, StackResource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
-    from local_aws.cloudformation.stack import Journal, Live, Stack, Target
+    from local_aws.cloudformation.resources.base import Initiated
+    from local_aws.cloudformation.state import Journal, Stack, Target
     from local_aws.cloudformation.template import ResourceDefinition
+
+
+REPLACING = "Requested update requires the creation of a new physical resource; hence creating one."
+
+
+class Worker:
+    """Works on the resources of one stack during one operation.
+
+    Args:
+        context: the region.
+        stack: the stack.
+        journal: takes note of what is begun and of what is replaced.
+        tags: the stack's tags for this operation.
+    """
+
+    def __init__(self, context: Context, stack: Stack, journal: Journal, tags: Mapping[str, str]) -> None:
+        self._context = context
+        self._stack = stack
+        self._journal = journal
+        self._tags = tags
+
+    def create(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
+        """Make a resource that the stack does not have."""
+        resource = StackResource(definition=definition, status="CREATE_IN_PROGRESS")
+        self._stack.resources[definition.logical_id] = resource
+        self._make(resource, properties, verb="CREATE", reason=None)
+
+    def replace(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
+        """Make a new physical resource first; the old one waits for the clean-up."""
+        resource = self._stack.resources[definition.logical_id]
+        assert resource.live is not None  # noqa: S101 - only what exists is replaced
+        resource_type = self._context.registry.get(definition.type)
+        name = resource_type.name_property
+        if name is not None and name in properties and properties[name] == resource.live.properties.get(name):
+            reason = (
+                "CloudFormation cannot update a stack when a custom-named resource requires replacing. "
+                f"Rename {properties[name]} and update the stack again."
+            )
+            self._fail(resource, "UPDATE", ResourceFailure(reason))
+        self._journal.obsolete.append(Obsolete(definition=resource.definition, live=resource.live))
+        resource.definition = definition
+        self._make(resource, properties, verb="UPDATE", reason=REPLACING)
+
+    def _make(self, resource: StackResource, properties: dict[str, Any], *, verb: str, reason: str | None) -> None:
+        definition = resource.definition
+        self._progress(resource, verb, properties, reason)
+
+        def initiated(physical_id: str, **attributes: Any) -> None:  # noqa: ANN401 - attributes are of any type
+            resource.physical_id = physical_id
+            resource.live = self._live(definition, physical_id, properties, attributes)
+            self._stack.set_resource_status(resource, f"{verb}_IN_PROGRESS", "Resource creation Initiated")
+
+        request = self._request(definition, properties, initiated=initiated)
+        try:
+            outcome = self._context.registry.get(definition.type).create(request)
+        except Exception as error:  # noqa: BLE001 - any fault of a resource is that resource's failure
+            self._fail(resource, verb, error)
+        resource.physical_id = outcome.physical_id
+        resource.live = self._live(definition, outcome.physical_id, properties, outcome.attributes)
+        self._stack.set_resource_status(resource, f"{verb}_COMPLETE")
+
+    def update(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
+        """Change a resource in place; its type may answer with another physical id, which is a replacement."""
+        resource = self._stack.resources[definition.logical_id]
+        old = resource.live
+        assert old is not None  # noqa: S101 - only what exists is updated
+        self._journal.updated.add(definition.logical_id)
+        self._progress(resource, "UPDATE", properties, None)
+        request = self._request(definition, properties, existing=old)
+        if resource.attempted is not None:
+            request = replace(request, old_properties=resource.attempted)
+        resource.attempted = properties
+        try:
+            outcome = self._context.registry.get(definition.type).update(request)
+        except Exception as error:  # noqa: BLE001 - as in `_make`
+            self._fail(resource, "UPDATE", error)
+        if outcome.physical_id != old.physical_id:
+            self._journal.obsolete.append(Obsolete(definition=resource.definition, live=old))
+        resource.definition = definition
+        resource.attempted = None
+        resource.physical_id = outcome.physical_id
+        resource.live = self._live(definition, outcome.physical_id, properties, outcome.attributes)
+        self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
+
+    def delete(self, obsolete: Obsolete, *, policy: str) -> None:
+        """Remove a physical resource, or leave it where `policy` says so.
+
+        Raises:
+            ResourceFailure: it could not be removed.
+        """
+        definition, live = obsolete.definition, obsolete.live
+        # Its own record: the stack's record of this logical id may already be that of a successor.
+        record = StackResource(definition=definition, status="", physical_id=live.physical_id, live=live)
+        current = self._stack.resources.get(definition.logical_id)
+        if current is not None and current.physical_id == live.physical_id:
+            record = current
+        if policy != "Delete":
+            self._stack.set_resource_status(record, "DELETE_SKIPPED")
+            return
+        self._stack.set_resource_status(record, "DELETE_IN_PROGRESS")
+        request = self._request(definition, dict(live.properties), existing=live)
+        try:
+            self._context.registry.get(live.type).delete(request)
+        except Exception as error:  # noqa: BLE001 - as in `_make`
+            self._fail(record, "DELETE", error)
+        self._stack.set_resource_status(record, "DELETE_COMPLETE")
+
+    def _progress(self, resource: StackResource, verb: str, properties: dict[str, Any], reason: str | None) -> None:
+        text = json.dumps(properties, default=str)
+        self._stack.set_resource_status(resource, f"{verb}_IN_PROGRESS", reason, properties=text)
+
+    def _fail(self, resource: StackResource, verb: str, error: Exception) -> None:
+        reason = failure_text(error, resource.definition.type)
+        self._stack.set_resource_status(resource, f"{verb}_FAILED", reason)
+        raise ResourceFailure(reason) from error
+
+    def _live(
+        self,
+        definition: ResourceDefinition,
+        physical_id: str,
+        properties: dict[str, Any],
+        attributes: Mapping[str, Any],
+    ) -> Live:
+        return Live(
+            type=definition.type,
+            physical_id=physical_id,
+            properties=properties,
+            attributes=attributes,
+            tags=self._tags,
+        )
+
+    def _request(
+        self,
+        definition: ResourceDefinition,
+        properties: dict[str, Any],
+        *,
+        existing: Live | None = None,
+        initiated: Initiated | None = None,
+    ) -> Request:
+        stack = self._stack
+        # A replaced resource may be of another type than its successor in the template.
+        type_name = definition.type if existing is None else existing.type
+        system = {
+            "aws:cloudformation:stack-name": stack.name,
+            "aws:cloudformation:stack-id": stack.arn,
+            "aws:cloudformation:logical-id": definition.logical_id,
+        }
+        takes_system_tags = self._context.registry.get(type_name).takes_system_tags
+        request = Request(
+            type=type_name,
+            logical_id=definition.logical_id,
+            stack_name=stack.name,
+            stack_arn=stack.arn,
+            region=stack.region,
+            properties=properties,
+            tags={**self._tags, **(system if takes_system_tags else {})},
+            clients=self._context.clients,
+            cancelled=stack.cancelled,
+        )
+        if initiated is not None:
+            request = replace(request, initiated=initiated)
+        if existing is None:
+            return request
+        return replace(
+            request,
+            physical_id=existing.physical_id,
+            attributes=existing.attributes,
+            old_properties=existing.properties,
+        )
+
 
 Failures = dict[str, Exception]
 
@@ -64,67 +238,6 @@ class Deployment:
     def _differs(self, definition: ResourceDefinition, live: Live, properties: Mapping[str, Any]) -> bool:
         tagged = "Tags" in self._context.registry.get(definition.type).known
         return properties != live.properties or (tagged and live.tags != self._target.tags)
-
-
-class Rollback:
-    """One way back: to what the journal says was there before."""
-
-    def __init__(self, context: Context, stack: Stack, journal: Journal) -> None:
-        self._context = context
-        self._stack = stack
-        self._journal = journal
-        self._tags = journal.previous.tags if journal.previous is not None else {}
-
-    def restore(self) -> Failures:
-        """Bring every resource that was there before back to its properties of then."""
-        previous = self._journal.previous
-        if previous is None:
-            return {}
-        self._worker = Worker(self._context, self._stack, self._journal, previous.tags)
-        self._resolver = self._context.resolver(self._stack, previous, DeployedValues(self._stack))
-        graph = restricted(self._context.graph(self._stack, previous), self._journal.before)
-        return run(graph, self._restore)
-
-    def _restore(self, logical_id: str) -> None:
-        old, definition = self._journal.before[logical_id], self._journal.definitions[logical_id]
-        resource = self._stack.resources[logical_id]
-        by_update = self._context.registry.get(old.type).rolls_back_by_update
-        if resource.live is not None and resource.live.physical_id != old.physical_id and not by_update:
-            self._journal.discarded.append(Obsolete(definition=resource.definition, live=resource.live))
-            resource.live, resource.physical_id = old, old.physical_id
-            self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
-        resource.definition = definition
-        properties = self._resolver.resolve(dict(definition.properties))
-        assert resource.live is not None  # noqa: S101 - what was there before is never removed on the way forward
-        begun = logical_id in self._journal.updated
-        touched = begun and (resource.live is not old or resource.status.endswith("_FAILED"))
-        if touched or properties != resource.live.properties:
-            before_update = resource.live
-            self._worker.update(definition, properties)
-            if resource.live.physical_id != before_update.physical_id:
-                self._journal.discarded.append(Obsolete(definition=definition, live=before_update))
-        elif resource.status.endswith("_FAILED"):
-            self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
-
-    def clean_up(self, target: Target) -> Failures:
-        """Remove what the failed operation made, in the reverse of its own order.
-
-        Args:
-            target: what the failed operation was to reach.
-        """
-        doomed = [(one, "Delete") for one in self._journal.discarded]
-        for logical_id, resource in list(self._stack.resources.items()):
-            if logical_id in self._journal.before:
-                continue
-            if resource.live is None:
-                del self._stack.resources[logical_id]
-            else:
-                policy = "Retain" if resource.definition.deletion_policy == "Retain" else "Delete"
-                doomed.append((Obsolete(definition=resource.definition, live=resource.live), policy))
-        worker = Worker(self._context, self._stack, self._journal, target.tags)
-        # After a failed create the stack itself is at its end.
-        ended = self._stack.ended if self._journal.previous is None else None
-        return delete_in_order(self._context, self._stack, worker, doomed, target, ended=ended)
 
 
 def needs_replacement(

@@ -9,18 +9,19 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from local_aws.cloudformation.context import DeployedValues
-from local_aws.cloudformation.deployment import Deployment, Rollback, clean_up_after_success, delete_all
-from local_aws.cloudformation.errors import ValidationError
-from local_aws.cloudformation.outputs import check_exports, outputs_of, refuse_if_used
-from local_aws.cloudformation.stack import Journal, now
+from local_aws.cloudformation.context import DeployedValues, check_exports, outputs_of, refuse_if_used
+from local_aws.cloudformation.deployment import Deployment, clean_up_after_success, delete_all
+from local_aws.cloudformation.rollback import Rollback
+from local_aws.cloudformation.state import Journal, now
+from local_aws.kit.query_protocol import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from local_aws.cloudformation.context import Context
     from local_aws.cloudformation.deployment import Failures
-    from local_aws.cloudformation.stack import Stack, Target
+    from local_aws.cloudformation.state import Stack, Target
+
 
 LOGGER: Final = logging.getLogger(__name__)
 # From these a stack can be updated: whatever ended well, and what failed with rollback switched off.

@@ -1,4 +1,4 @@
-"""Faults of the CloudFormation engine.
+"""Errors of the CloudFormation engine.
 
 CloudFormationError    a request is refused; the caller sees `code` and the text
 └── ValidationError    the code that CloudFormation uses for most refusals
@@ -7,28 +7,7 @@ ResourceFailure        creating, updating or deleting one resource failed; becom
 
 from __future__ import annotations
 
-
-class CloudFormationError(Exception):
-    """A request that is refused.
-
-    Args:
-        code: the error code of the query protocol, e.g. `AlreadyExistsException`.
-        message: the text, in CloudFormation's own words where the cdk CLI compares it.
-        status: HTTP status.
-    """
-
-    def __init__(self, code: str, message: str, *, status: int = 400) -> None:
-        self.code = code
-        self.message = message
-        self.status = status
-        super().__init__(message)
-
-
-class ValidationError(CloudFormationError):
-    """A template, a parameter or a stack's state does not allow what is asked."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("ValidationError", message)
+from local_aws.kit.query_protocol import CloudFormationError, ValidationError
 
 
 class ResourceFailure(Exception):  # noqa: N818 - named after CloudFormation's CREATE_FAILED and its kin

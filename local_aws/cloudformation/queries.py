@@ -1,20 +1,140 @@
-"""The actions that only look."""
+"""The operations that only read: the engine's records in the form of CloudFormation's answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from local_aws.cloudformation import describe
+from local_aws.cloudformation.change_sets import described
 from local_aws.cloudformation.checks import check_template, needed_capabilities
-from local_aws.cloudformation.errors import ValidationError
-from local_aws.cloudformation.stacks import find_stack, get_change_set, get_stack
-from local_aws.cloudformation.template import Template, parse_template
-from local_aws.cloudformation.template_source import template_body
+from local_aws.cloudformation.operations import find_stack, get_change_set, get_stack
+from local_aws.cloudformation.state import REVIEW
+from local_aws.cloudformation.template import Template, parse_template, template_body
+from local_aws.kit.query_protocol import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from local_aws.cloudformation.engine import Engine
+    from local_aws.cloudformation.state import ChangeSet, Event, Stack, StackResource
+
+
+EVENTS_PER_PAGE: Final = 100
+
+
+def stack_view(stack: Stack) -> dict[str, Any]:
+    """An entry of DescribeStacks."""
+    target = stack.target
+    view: dict[str, Any] = {
+        "StackId": stack.arn,
+        "StackName": stack.name,
+        "CreationTime": stack.created,
+        "LastUpdatedTime": stack.updated,
+        "DeletionTime": stack.deleted,
+        "StackStatus": stack.status,
+        "StackStatusReason": stack.reason,
+        "DisableRollback": bool(stack.options.get("DisableRollback", False)),
+        "EnableTerminationProtection": stack.termination_protection,
+        "NotificationARNs": list(stack.options.get("NotificationARNs", [])),
+        "Capabilities": list(stack.options.get("Capabilities", [])),
+        "RoleARN": stack.options.get("RoleARN"),
+        "RollbackConfiguration": {},
+        "DriftInformation": {"StackDriftStatus": "NOT_CHECKED"},
+        "Outputs": list(stack.outputs),
+        "Parameters": [],
+        "Tags": [],
+    }
+    if target is not None and stack.status != REVIEW:
+        view["Description"] = target.template.document.get("Description")
+        view["Parameters"] = [parameter.described() for parameter in target.parameters.values()]
+        view["Tags"] = [{"Key": key, "Value": value} for key, value in target.tags.items()]
+    return view
+
+
+def stack_summary(stack: Stack) -> dict[str, Any]:
+    """An entry of ListStacks."""
+    view = stack_view(stack)
+    names = ("StackId", "StackName", "CreationTime", "LastUpdatedTime", "DeletionTime", "StackStatus")
+    summary = {name: view[name] for name in (*names, "StackStatusReason", "DriftInformation")}
+    return {**summary, "TemplateDescription": view.get("Description")}
+
+
+def resource_summary(resource: StackResource) -> dict[str, Any]:
+    """An entry of ListStackResources."""
+    return {
+        "LogicalResourceId": resource.definition.logical_id,
+        "PhysicalResourceId": resource.physical_id,
+        "ResourceType": resource.definition.type,
+        "LastUpdatedTimestamp": resource.updated,
+        "ResourceStatus": resource.status,
+        "ResourceStatusReason": resource.reason,
+        "DriftInformation": {"StackResourceDriftStatus": "NOT_CHECKED"},
+    }
+
+
+def resource_view(stack: Stack, resource: StackResource) -> dict[str, Any]:
+    """An entry of DescribeStackResources."""
+    view = resource_summary(resource)
+    view["Timestamp"] = view.pop("LastUpdatedTimestamp")
+    return {"StackName": stack.name, "StackId": stack.arn, **view}
+
+
+def event_page(stack: Stack, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    """One page of a stack's events, newest first, and the token of the next.
+
+    The token counts the events that are older than the page, so that new ones in between shift nothing.
+    """
+    end = len(stack.events) if token is None else int(token)
+    start = max(0, end - EVENTS_PER_PAGE)
+    page = [_event_view(stack, event) for event in reversed(stack.events[start:end])]
+    return page, str(start) if start > 0 else None
+
+
+def _event_view(stack: Stack, event: Event) -> dict[str, Any]:
+    return {
+        "StackId": stack.arn,
+        "EventId": event.event_id,
+        "StackName": stack.name,
+        "LogicalResourceId": event.logical_id,
+        "PhysicalResourceId": event.physical_id,
+        "ResourceType": event.type,
+        "Timestamp": event.timestamp,
+        "ResourceStatus": event.status,
+        "ResourceStatusReason": event.reason,
+        "ResourceProperties": event.properties,
+        "ClientRequestToken": event.token,
+    }
+
+
+def change_set_summary(stack: Stack, change_set: ChangeSet) -> dict[str, Any]:
+    """An entry of ListChangeSets."""
+    return {
+        "StackId": stack.arn,
+        "StackName": stack.name,
+        "ChangeSetId": change_set.arn,
+        "ChangeSetName": change_set.name,
+        "ExecutionStatus": change_set.execution_status,
+        "Status": change_set.status,
+        "StatusReason": change_set.reason,
+        "CreationTime": change_set.created,
+        "Description": change_set.request.get("Description"),
+    }
+
+
+def change_set_view(stack: Stack, change_set: ChangeSet, *, include_values: bool) -> dict[str, Any]:
+    """The answer of DescribeChangeSet."""
+    request, target = change_set.request, change_set.target
+    return {
+        **change_set_summary(stack, change_set),
+        "Parameters": [parameter.described() for parameter in target.parameters.values()],
+        "NotificationARNs": list(request.get("NotificationARNs", [])),
+        "RollbackConfiguration": {},
+        "Capabilities": list(request.get("Capabilities", [])),
+        "Tags": [{"Key": key, "Value": value} for key, value in target.tags.items()],
+        "Changes": [described(change, include_values=include_values) for change in change_set.changes],
+        "IncludeNestedStacks": bool(request.get("IncludeNestedStacks", False)),
+        "ImportExistingResources": False,
+    }
+
 
 Answer = dict[str, Any]
 
@@ -23,15 +143,15 @@ def describe_stacks(engine: Engine, request: Mapping[str, Any]) -> Answer:
     """DescribeStacks."""
     name = request.get("StackName")
     if name:
-        return {"Stacks": [describe.stack_view(get_stack(engine.context, str(name)))]}
-    return {"Stacks": [describe.stack_view(one) for one in reversed(engine.context.stacks) if one.deleted is None]}
+        return {"Stacks": [stack_view(get_stack(engine.context, str(name)))]}
+    return {"Stacks": [stack_view(one) for one in reversed(engine.context.stacks) if one.deleted is None]}
 
 
 def list_stacks(engine: Engine, request: Mapping[str, Any]) -> Answer:
     """ListStacks, deleted ones included."""
     wanted = set(request.get("StackStatusFilter", []))
     stacks = [one for one in reversed(engine.context.stacks) if not wanted or one.status in wanted]
-    return {"StackSummaries": [describe.stack_summary(one) for one in stacks]}
+    return {"StackSummaries": [stack_summary(one) for one in stacks]}
 
 
 def describe_stack_events(engine: Engine, request: Mapping[str, Any]) -> Answer:
@@ -40,7 +160,7 @@ def describe_stack_events(engine: Engine, request: Mapping[str, Any]) -> Answer:
     stack = find_stack(engine.context, name)
     if stack is None:
         raise ValidationError(f"Stack [{name}] does not exist")
-    events, token = describe.event_page(stack, request.get("NextToken"))
+    events, token = event_page(stack, request.get("NextToken"))
     return {"StackEvents": events, "NextToken": token}
 
 
@@ -48,7 +168,7 @@ def list_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answer:
     """ListStackResources; of a deleted stack, what it had, with what it left marked DELETE_SKIPPED."""
     stack = get_stack(engine.context, str(request["StackName"]))
     resources = [*stack.resources.values(), *(stack.ended.values() if stack.deleted is not None else ())]
-    return {"StackResourceSummaries": [describe.resource_summary(one) for one in resources]}
+    return {"StackResourceSummaries": [resource_summary(one) for one in resources]}
 
 
 def describe_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answer:
@@ -63,7 +183,7 @@ def describe_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answ
         stack = owners[0]
     logical = request.get("LogicalResourceId")
     chosen = [one for one in list(stack.resources.values()) if logical in {None, one.definition.logical_id}]
-    return {"StackResources": [describe.resource_view(stack, one) for one in chosen]}
+    return {"StackResources": [resource_view(stack, one) for one in chosen]}
 
 
 def describe_stack_resource(engine: Engine, request: Mapping[str, Any]) -> Answer:
@@ -73,7 +193,7 @@ def describe_stack_resource(engine: Engine, request: Mapping[str, Any]) -> Answe
     resource = stack.resources.get(name)
     if resource is None:
         raise ValidationError(f"Resource {name} does not exist for stack {stack.name}")
-    detail = describe.resource_summary(resource) | {"StackName": stack.name, "StackId": stack.arn}
+    detail = resource_summary(resource) | {"StackName": stack.name, "StackId": stack.arn}
     return {"StackResourceDetail": detail}
 
 
@@ -126,13 +246,13 @@ def _template(engine: Engine, request: Mapping[str, Any]) -> Template:
 def describe_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
     """DescribeChangeSet."""
     stack, change_set = get_change_set(engine.context, request)
-    return describe.change_set_view(stack, change_set, include_values=bool(request.get("IncludePropertyValues")))
+    return change_set_view(stack, change_set, include_values=bool(request.get("IncludePropertyValues")))
 
 
 def list_change_sets(engine: Engine, request: Mapping[str, Any]) -> Answer:
     """ListChangeSets."""
     stack = get_stack(engine.context, str(request["StackName"]))
-    return {"Summaries": [describe.change_set_summary(stack, one) for one in stack.change_sets.values()]}
+    return {"Summaries": [change_set_summary(stack, one) for one in stack.change_sets.values()]}
 
 
 def list_exports(engine: Engine, request: Mapping[str, Any]) -> Answer:  # noqa: ARG001 - all actions look alike

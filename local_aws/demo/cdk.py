@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cohost.errors import LocalError
-from local_aws.settings import ACCOUNT_ID, DEFAULT_REGION
+from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,9 +20,8 @@ from local_aws.engines.docker import DockerEngine
 from local_aws.engines.embedded import EmbeddedEngine
 from local_aws.engines.engine import DEFAULT_PORT
 from local_aws.engines.report import report_on
-from local_aws.engines.servers import servers_of
-from local_aws.engines.serving import running, setup_for
-from local_aws.hub import default_roots
+from local_aws.engines.serving import running, servers_of, setup_for
+from local_aws.lmi.models.hub import default_roots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

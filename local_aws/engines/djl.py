@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from cohost.artifacts.handlers import BATCHED
 from local_aws.engines.engine import EngineError, Start
-from local_aws.engines.programs import find_program, run_program
+from local_aws.engines.machine import find_program, run_program
 from local_aws.engines.proxy import UNIX
 
 if TYPE_CHECKING:

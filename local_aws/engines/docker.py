@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from local_aws.engines.engine import CONTAINER_NAME, EngineError, Start
-from local_aws.engines.gpu import gpus
-from local_aws.engines.programs import answer_of, find_program, run_program
+from local_aws.engines.machine import answer_of, find_program, gpus, run_program
 
 if TYPE_CHECKING:
     from local_aws.engines.engine import Setup

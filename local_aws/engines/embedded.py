@@ -12,6 +12,7 @@ from local_aws.engines.engine import EngineError, Start
 if TYPE_CHECKING:
     from local_aws.engines.engine import Setup
 
+
 _NEEDS = ("psutil", "starlette", "torch", "transformers", "uvicorn")
 
 

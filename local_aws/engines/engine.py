@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
+
 CONTAINER_NAME: Final = "encoder-lmi-local"
 DEFAULT_PORT: Final = 8084
 

@@ -18,9 +18,8 @@ import uvicorn
 
 from cohost.callers import Guard
 from local_aws.engines.engine import EngineError
-from local_aws.lmi.faults import Fault, Forbidden
-from local_aws.lmi.http_protocol import REASON_HEADER, LmiHttpProtocol
-from local_aws.lmi.replies import fault_reply, new_request_id
+from local_aws.lmi.errors import Fault, Forbidden
+from local_aws.lmi.server.http import REASON_HEADER, LmiHttpProtocol, fault_reply, new_request_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

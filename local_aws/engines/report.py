@@ -15,8 +15,15 @@ from cohost.exchange import is_worker_stopped
 from cohost.instances import INSTANCES
 from cohost.load_failures import read_log
 from local_aws.engines.engine import EngineError
-from local_aws.engines.gpu import Gpu, gpus, memory_by_process
-from local_aws.engines.processes import Process, processes_below, processes_of_container, worker_models
+from local_aws.engines.machine import (
+    Gpu,
+    Process,
+    gpus,
+    memory_by_process,
+    processes_below,
+    processes_of_container,
+    worker_models,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

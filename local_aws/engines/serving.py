@@ -1,33 +1,126 @@
-"""Runs an engine with a catalog's models: checks, start, loads, report, and an end that leaves nothing."""
+"""A catalog's models as folders that a server can load, and the requests that load them.
+
+Runs an engine with a catalog's models: checks, start, loads, report, and an end that leaves nothing.
+
+Which servers there are to report on: the engine of a state folder, and the containers of the AWS on this machine.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from cohost import local
+from cohost.artifacts.archive import model_files
 from cohost.callers import new_token, write_private
-from cohost.images import image_uri
+from cohost.images import image_uri, parse_image
+from cohost.load_failures import read_log, says_nothing
 from cohost.local import check_port
+from cohost.render import code_of, properties_of, requirements_for
+from cohost.routing import ARCHIVE_SUFFIX
 from local_aws.engines.engine import EngineError, Setup
-from local_aws.engines.models import Loaded, explained, load_models, local_weights, write_models
 from local_aws.engines.proxy import checked
 from local_aws.engines.report import Report, Server, report_on
+from local_aws.lmi.container import address_of
+from local_aws.lmi.models.hub import Hub, HubError
+from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from cohost.catalog import Catalog
     from local_aws.engines.engine import Engine, Start
+
+
+_LOAD_TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """What came of one load: `fault` is None where the model was loaded, else the server's status and message."""
+
+    name: str
+    seconds: float
+    fault: str | None
+
+
+def local_weights(catalog: Catalog, hubs: Sequence[Path]) -> dict[str, Path]:
+    """The folders of those models whose weights lie on this machine, by model name; the others come from the Hub."""
+    hub, found = Hub(hubs), {}
+    for name, entry in catalog.models.items():
+        with contextlib.suppress(HubError):
+            found[name] = hub.resolve(entry.model_id, entry.revision).resolve()
+    return found
+
+
+def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
+    """Write each model's archive, unpacked, to `setup.models`/NAME/model, the way SageMaker hands models to containers.
+
+    A model whose weights lie on this machine is pointed at them, which takes the place of id and revision; everything
+    else is what a deploy publishes.
+    """
+    shutil.rmtree(setup.models, ignore_errors=True)
+    image = parse_image(catalog.endpoint.image)
+    for name, entry in catalog.models.items():
+        # Without an endpoint there is no S3, so what lies on this machine or the Hub is served.
+        properties = properties_of(entry.model_copy(update={"weights": "hub"}))
+        if (weights := engine.weights_url(setup, name)) is not None:
+            properties = {key: text for key, text in properties.items() if key != "option.revision"}
+            properties["option.model_id"] = weights
+        folder = setup.models / name / "model"
+        folder.mkdir(parents=True)
+        for file, content in model_files(properties, requirements_for(entry, image), code_of(entry)).items():
+            (folder / file).write_bytes(content)
+
+
+def load_models(server: Server, models: Mapping[str, str]) -> list[Loaded]:
+    """Have a server load models (name → folder as the server sees it), one after another, as an endpoint does."""
+    with httpx.Client(base_url=server.url, headers=server.headers, timeout=_LOAD_TIMEOUT_S, trust_env=False) as client:
+        return [_load(client, name, folder) for name, folder in models.items()]
+
+
+def explained(loads: Sequence[Loaded], log: Path) -> list[Loaded]:
+    """Add the last error of a model's worker in a server's log to a fault that only says that there was a failure."""
+    told = [load for load in loads if load.fault is not None and says_nothing(load.fault)]
+    if not told:
+        return list(loads)
+    reader = read_log(log)
+    reasons = {load.name: reader.reason(load.name) for load in told}
+    return [
+        replace(load, fault=f"{load.fault} ({reasons[load.name]})") if reasons.get(load.name) else load
+        for load in loads
+    ]
+
+
+def _load(client: httpx.Client, name: str, folder: str) -> Loaded:
+    begun = time.monotonic()
+    try:
+        answer = client.post("/models", json={"model_name": name, "url": folder})
+        fault = None if answer.is_success else f"{answer.status_code} {_message(answer)}"
+    except httpx.HTTPError as error:
+        fault = f"no answer: {error}"
+    return Loaded(name=name, seconds=time.monotonic() - begun, fault=fault)
+
+
+def _message(answer: httpx.Response) -> str:
+    try:
+        content: Any = answer.json()
+    except ValueError:
+        return answer.text.strip() or answer.reason_phrase
+    message = content.get("message") if isinstance(content, dict) else None
+    return str(message or answer.reason_phrase)
+
 
 STATE_FILE = "engine.json"
 _POLL_S = 0.2
@@ -181,3 +274,46 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     if process.stdin is not None:
         process.stdin.close()
+
+
+def servers_of(state: Path) -> list[Server]:
+    """The servers of a state folder: what `cohost local run` runs, and each instance of each endpoint.
+
+    Raises:
+        EngineError: nothing runs there.
+    """
+    engine = recorded_server(state)
+    servers = [engine] if engine is not None else []
+    if (aws := local.find(state)) is not None:
+        servers += _instances(aws.ask(INTROSPECTION_PATH))
+    if not servers:
+        msg = (
+            f"state {str(state)!r}: no server runs there; allowed: an engine or an endpoint; fix: start one with "
+            "`cohost local run`, deploy one to `cohost local up`, or name its folder with --state"
+        )
+        raise EngineError(msg)
+    return servers
+
+
+def _instances(snapshot: Mapping[str, Any]) -> Iterator[Server]:
+    for endpoint in snapshot["endpoints"]:
+        for variant in endpoint["variants"]:
+            for instance in variant["instances"]:
+                # The containers of inference components are copies on an instance.
+                for container in instance.get("copies", [instance]):
+                    if container["ready"] and (address := address_of(container["pid"])) is not None:
+                        url, token = address
+                        yield Server(
+                            name=f"{endpoint['name']}/{variant['name']}/{container['id']}",
+                            url=url,
+                            token=token,
+                            pid=container["pid"],
+                            instance_type=variant["instance_type"],
+                            names=_names(container.get("models", [])),
+                            log=container["log_file"],
+                        )
+
+
+def _names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The catalog's names of a container's models by the names that SageMaker has given them there."""
+    return {model["model_id"]: model["target"].removesuffix(ARCHIVE_SUFFIX) for model in models}

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE, new_token
-from local_aws import hub
-from local_aws.lmi.server import ServerSettings, serve
-from local_aws.lmi.server_rules import RulesError, ServerRules
+from local_aws.lmi.models import hub
+from local_aws.lmi.server.container_server import ServerSettings, serve
+from local_aws.lmi.settings import RulesError, ServerRules
 
 
 def main() -> int:

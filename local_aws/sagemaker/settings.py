@@ -10,6 +10,7 @@ from cohost.instances import INSTANCES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 # Enough for any stack of this project; types that the table lacks have no quota, like in a fresh account.
 _QUOTA_PER_TYPE = 20
 
@@ -25,7 +26,7 @@ class Settings:
     `alive_interval_s`: how often a container's process is looked at.
     `ping_interval_s`, `ping_failures`, `replacement_delay_s`: how often a container is pinged, how many pings in a row
     fail before it gets no calls any more, and how much later another one starts in its place. AWS documents none of
-    the three; they can be changed while endpoints run (local_aws/sagemaker/switches.py).
+    the three; they can be changed while endpoints run (local_aws/sagemaker/debug/fault_injection.py).
     `drain_limit_s`: running calls may finish so long before an old instance is stopped.
     `publish_interval_s`: how often metrics and log lines go to the embedded CloudWatch.
     `concurrency_interval_s`: how often the high-resolution metrics of concurrent calls get a value (AWS: "Amazon

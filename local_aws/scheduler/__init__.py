@@ -1,7 +1,1 @@
-"""EventBridge Scheduler: moto keeps the schedules, this package acts them out on the emulation's clock."""
-
-from __future__ import annotations
-
-from local_aws.scheduler.runner import Scheduler
-
-__all__ = ["Scheduler"]
+"""EventBridge Scheduler: moto keeps the schedules, this package calls their targets when they are due."""

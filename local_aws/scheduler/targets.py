@@ -15,7 +15,8 @@ from botocore import xform_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from local_aws.settings import Clients
+    from local_aws.kit.clients import Clients
+
 
 _UNIVERSAL: Final = re.compile(r"arn:aws[\w-]*:scheduler:::aws-sdk:([a-z0-9]+):([a-zA-Z0-9]+)")
 _TOPIC: Final = re.compile(r"arn:aws[\w-]*:sns:[\w-]+:\d{12}:[\w.-]+")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cohost import cli
 from cohost.client import CohostClient
 from local_aws.demo.cdk import PROJECT
-from local_aws.hub import default_roots
+from local_aws.lmi.models.hub import default_roots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,9 +18,9 @@ from transformers import pipeline
 from typer.testing import CliRunner
 
 from cohost import cli
-from local_aws.demo.leftovers import find_leftovers
-from local_aws.hub import Hub, default_roots
-from local_aws.settings import ACCOUNT_ID, DEFAULT_REGION
+from local_aws.demo.script import find_leftovers
+from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION
+from local_aws.lmi.models.hub import Hub, default_roots
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Journey

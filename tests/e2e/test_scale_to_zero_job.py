@@ -25,7 +25,7 @@ from cohost.preflight.run import run_checks
 from cohost.pricing import load_prices
 from cohost.report.samples import Outcome, load
 from local_aws.demo.cdk import STACK
-from local_aws.demo.leftovers import find_leftovers
+from local_aws.demo.script import find_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

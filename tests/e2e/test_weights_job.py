@@ -22,8 +22,8 @@ from cohost.weights.place import find_bucket
 from cohost.weights.push import Pusher
 from cohost.weights.source import Folders
 from cohost.weights.store import WeightsStore
-from local_aws.demo.leftovers import find_leftovers
-from local_aws.hub import Hub, default_roots
+from local_aws.demo.script import find_leftovers
+from local_aws.lmi.models.hub import Hub, default_roots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from local_aws.sagemaker.account import Account
-from local_aws.sagemaker.changes import Changes
-from local_aws.scaling.alarms import Alarms
-from local_aws.scaling.clock import Clock
-from local_aws.scaling.history import History
-from local_aws.scaling.operations import AutoScaling
-from local_aws.scaling.policies import Policies
-from local_aws.scaling.queries import ScheduledActions
-from local_aws.scaling.records import Registry
-from local_aws.scaling.scaler import Scaler
-from local_aws.scaling.timetable import Timetable
+from local_aws.autoscaling.operations import AutoScaling
+from local_aws.autoscaling.policies import Policies
+from local_aws.autoscaling.scaling_activities import Scaler
+from local_aws.autoscaling.scheduled_actions import ScheduledActions, Timetable
+from local_aws.autoscaling.state import Registry
+from local_aws.cloudwatch.alarms import Alarms
+from local_aws.cloudwatch.metric_store import History
+from local_aws.kit.account import Account
+from local_aws.kit.background import Changes
+from local_aws.kit.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,8 +23,8 @@ from lmi_compare import differences, off_pin
 from lmi_replay import Answer, Exchange, send
 from lmi_sequences import Labels, as_told, lives
 
-from local_aws.hub import default_roots
-from local_aws.lmi import Container, ContainerError
+from local_aws.lmi.container import Container, ContainerError
+from local_aws.lmi.models.hub import default_roots
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping

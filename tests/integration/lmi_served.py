@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from local_aws.hub import default_roots
-from local_aws.lmi import Container
+from local_aws.lmi.container import Container
+from local_aws.lmi.models.hub import default_roots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,9 @@ from cohost.cleanup.kinds import ENDPOINT, KINDS
 from cohost.cleanup.leftovers import STACK_TAG
 from cohost.cleanup.waiting import Patience
 from cohost.cleanup.work import clean_up, take_inventory
-from local_aws.demo.leftovers import find_leftovers
-from local_aws.sagemaker import SageMaker
-from local_aws.sagemaker import Settings as SageMakerSettings
+from local_aws.demo.script import find_leftovers
+from local_aws.sagemaker.routes import SageMaker
+from local_aws.sagemaker.settings import Settings as SageMakerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

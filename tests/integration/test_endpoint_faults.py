@@ -21,9 +21,9 @@ from cloud_fixtures.running import LIMIT_S, FrontDoor, leaving_no_process, runni
 from cohost.errors import InvocationError
 from cohost.exchange import refused
 from cohost.load_failures import told_by_the_log
-from local_aws.hub import default_roots
-from local_aws.sagemaker import SageMaker
-from local_aws.sagemaker import Settings as SageMakerSettings
+from local_aws.lmi.models.hub import default_roots
+from local_aws.sagemaker.routes import SageMaker
+from local_aws.sagemaker.settings import Settings as SageMakerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

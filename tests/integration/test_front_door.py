@@ -29,9 +29,8 @@ from cohost.report.run import Target
 from load_tests.targets import Destination, Resolved
 from load_tests.transport import Transport
 from local_aws.__main__ import main
-from local_aws.hub import default_roots
-from local_aws.server import LocalAws
-from local_aws.settings import Settings
+from local_aws.lmi.models.hub import default_roots
+from local_aws.server import LocalAws, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from waits import wait_for
 import cohost.handler
 import local_aws
 from cohost.artifacts.properties import dumps
-from local_aws.lmi.process import Container
+from local_aws.lmi.container import Container
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -17,7 +17,7 @@ import pytest
 from cloud_fixtures.running import wait_for
 
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
-from local_aws.lmi import address_of
+from local_aws.lmi.container import address_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

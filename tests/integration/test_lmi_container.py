@@ -15,8 +15,8 @@ import pytest
 from cloud_fixtures.running import wait_for
 from lmi_served import BATCH_ECHO, ECHO, Served
 
-from local_aws.hub import MINILM, Hub
-from local_aws.lmi import Container, ContainerError
+from local_aws.lmi.container import Container, ContainerError
+from local_aws.lmi.models.hub import MINILM, Hub
 
 if TYPE_CHECKING:
     import httpx

@@ -16,7 +16,7 @@ from lmi_scenarios import LIFECYCLE_DELIBERATE, LIFECYCLE_LEFT_OUT
 from lmi_sequences import LIFECYCLE, LifecycleFixture, Sequence, sequences
 from lmi_tally import TALLIES, Outcome, Tally, named, unlisted
 
-from local_aws.lmi import Container
+from local_aws.lmi.container import Container
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

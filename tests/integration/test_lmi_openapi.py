@@ -19,7 +19,7 @@ from lmi_replay import VECTORS
 from openapi_spec_validator import validate
 
 import local_aws.lmi
-from local_aws.lmi.app import COUNTERS_PATH
+from local_aws.lmi.server.routes import COUNTERS_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

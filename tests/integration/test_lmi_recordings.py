@@ -19,8 +19,8 @@ from lmi_replay import VECTORS, Fixture, groups, load, replay
 from lmi_scenarios import LEFT_OUT_FILES, SCENARIOS, Lane, Scenario, table
 from lmi_tally import TALLIES, Outcome, Tally, named, unlisted
 
-from local_aws.hub import default_roots
-from local_aws.lmi import Container, ContainerError
+from local_aws.lmi.container import Container, ContainerError
+from local_aws.lmi.models.hub import default_roots
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from cloud_fixtures.running import FrontDoor, running, wait_for
 from fake_lmi import FakeFactory
 
-from local_aws.sagemaker import SageMaker
+from local_aws.sagemaker.routes import SageMaker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,10 +16,11 @@ import pytest
 from cloud_fixtures.running import FrontDoor, leaving_no_process, running, wait_for
 
 import local_aws
-from local_aws.engines import EngineError
+from local_aws.engines.engine import EngineError
 from local_aws.engines.report import report_on
-from local_aws.engines.servers import servers_of
-from local_aws.sagemaker import SageMaker, Settings
+from local_aws.engines.serving import servers_of
+from local_aws.sagemaker.routes import SageMaker
+from local_aws.sagemaker.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

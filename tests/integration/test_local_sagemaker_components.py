@@ -13,9 +13,9 @@ import pytest
 from cloud_fixtures.running import FrontDoor, leaving_no_process, running, wait_for
 
 from cohost.load_failures import LogWatch
-from local_aws.hub import default_roots
-from local_aws.sagemaker import SageMaker
-from local_aws.sagemaker import Settings as SageMakerSettings
+from local_aws.lmi.models.hub import default_roots
+from local_aws.sagemaker.routes import SageMaker
+from local_aws.sagemaker.settings import Settings as SageMakerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,8 +16,8 @@ from cohost.plan.memory import demand_of
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.plan.workers import EMBEDDED, MIB, cpu_worker_mib
 from cohost.render import properties_of
-from local_aws.hub import default_roots
-from local_aws.lmi.process import Container
+from local_aws.lmi.container import Container
+from local_aws.lmi.models.hub import default_roots
 
 if TYPE_CHECKING:
     from cohost.catalog import Catalog

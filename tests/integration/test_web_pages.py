@@ -25,7 +25,7 @@ from cloud_fixtures.running import running, wait_for
 from web_attacks import Open, Redirecting, Running, attack_from
 
 from local_aws.engines.proxy import checked
-from local_aws.lmi import Container
+from local_aws.lmi.container import Container
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

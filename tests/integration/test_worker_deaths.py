@@ -19,9 +19,9 @@ from test_endpoint_faults import Aws, all_called, callers
 from cohost.artifacts.archive import pack
 from cohost.catalog import load_catalog
 from cohost.render import archives_of
-from local_aws.hub import default_roots
-from local_aws.sagemaker import SageMaker
-from local_aws.sagemaker import Settings as SageMakerSettings
+from local_aws.lmi.models.hub import default_roots
+from local_aws.sagemaker.routes import SageMaker
+from local_aws.sagemaker.settings import Settings as SageMakerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

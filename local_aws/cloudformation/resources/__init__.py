@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from local_aws.cloudformation.resources.alarms import Alarm
-from local_aws.cloudformation.resources.budgets import Budget
-from local_aws.cloudformation.resources.dashboards import Dashboard
-from local_aws.cloudformation.resources.ec2 import VpcEndpoint
-from local_aws.cloudformation.resources.ecr import Repository
-from local_aws.cloudformation.resources.functions import Function
-from local_aws.cloudformation.resources.iam import ManagedPolicy, Policy, Role
-from local_aws.cloudformation.resources.kms import Alias, Key
-from local_aws.cloudformation.resources.logs import LogGroup
-from local_aws.cloudformation.resources.marker import CdkMetadata
+from local_aws.cloudformation.resources.compute import CdkMetadata, Function, Repository, VpcEndpoint
+from local_aws.cloudformation.resources.monitoring import (
+    Alarm,
+    Budget,
+    Dashboard,
+    LogGroup,
+    Subscription,
+    Topic,
+    TopicPolicy,
+)
 from local_aws.cloudformation.resources.s3 import Bucket, BucketPolicy
-from local_aws.cloudformation.resources.sagemaker import Endpoint, EndpointConfig, Model
-from local_aws.cloudformation.resources.sagemaker_components import InferenceComponent
-from local_aws.cloudformation.resources.scaling import ScalableTarget, ScalingPolicy
-from local_aws.cloudformation.resources.scheduler import Schedule, ScheduleGroup
-from local_aws.cloudformation.resources.sns import Subscription, Topic, TopicPolicy
-from local_aws.cloudformation.resources.ssm import Parameter
+from local_aws.cloudformation.resources.sagemaker import Endpoint, EndpointConfig, InferenceComponent, Model
+from local_aws.cloudformation.resources.scaling import ScalableTarget, ScalingPolicy, Schedule, ScheduleGroup
+from local_aws.cloudformation.resources.security import Alias, Key, ManagedPolicy, Parameter, Policy, Role
 
 if TYPE_CHECKING:
     from local_aws.cloudformation.resources.base import ResourceType

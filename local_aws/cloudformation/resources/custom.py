@@ -2,26 +2,34 @@
 
 AWS: CloudFormation user guide, "Custom resource request/response objects". One difference is on purpose: when the
 function has ended without an answer the resource fails at once, where CloudFormation waits for ServiceTimeout.
+
+The inbox of custom resources' answers: what S3 and a presigned URL are in the real service.
+
+A handler PUTs its answer to a URL that holds a secret token; whoever waits for that token gets the body.
 """
 
 from __future__ import annotations
 
 import json
+import queue
+import secrets
 import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from starlette.responses import Response
+
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.intrinsics import as_text
-from local_aws.cloudformation.names import physical_name
-from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType
-from local_aws.cloudformation.responses import ANSWER_LIMIT_BYTES
+from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, physical_name
+from local_aws.moto_services import read_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from local_aws.cloudformation.responses import Responses
+    from starlette.requests import Request as HttpRequest
+
 
 DEFAULT_TIMEOUT_SECONDS: Final = 3600
 PHYSICAL_ID_LIMIT: Final = 1024
@@ -180,3 +188,48 @@ def _outcome(request: Request, event: Mapping[str, Any], answer: Mapping[str, An
     if not physical_id or len(str(physical_id)) > PHYSICAL_ID_LIMIT:
         raise ResourceFailure(f"Invalid PhysicalResourceId: it must have 1 to {PHYSICAL_ID_LIMIT} characters.")
     return Outcome(physical_id=str(physical_id), attributes=answer.get("Data") or {})
+
+
+PATH: Final = "/_cohost/cfn-response"
+# CloudFormation takes no longer answer (user guide, "Custom resource response objects").
+ANSWER_LIMIT_BYTES: Final = 4096
+
+
+class Responses:
+    """Hands out one-time URLs and the answers that arrive at them.
+
+    Args:
+        endpoint_url: the front door's address.
+    """
+
+    def __init__(self, endpoint_url: Callable[[], str]) -> None:
+        self._endpoint_url = endpoint_url
+        self._waiting: dict[str, queue.Queue[bytes]] = {}
+
+    def open(self) -> tuple[str, str]:
+        """A token and the URL that takes its answer."""
+        token = secrets.token_urlsafe(24)
+        self._waiting[token] = queue.Queue()
+        return token, f"{self._endpoint_url()}{PATH}/{token}"
+
+    def poll(self, token: str, timeout_seconds: float) -> bytes | None:
+        """The answer, waiting at most so long; None when there is none."""
+        try:
+            return self._waiting[token].get(timeout=timeout_seconds) if timeout_seconds > 0 else self._now(token)
+        except queue.Empty:
+            return None
+
+    def _now(self, token: str) -> bytes:
+        return self._waiting[token].get_nowait()
+
+    def close(self, token: str) -> None:
+        """Forget a token; a later answer gets 404."""
+        self._waiting.pop(token, None)
+
+    async def receive(self, request: HttpRequest) -> Response:
+        """The route that handlers PUT to."""
+        inbox = self._waiting.get(request.path_params["token"])
+        if inbox is None:
+            return Response("Nobody waits for this answer: it is late, or a second one.", 404)
+        inbox.put(await read_body(request.receive))
+        return Response(status_code=200)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, call, call_if_there, policy_text
-from local_aws.settings import PARTITION
+from local_aws.kit.account import PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
 
 BUCKET_NAME_LIMIT: Final = 63
 

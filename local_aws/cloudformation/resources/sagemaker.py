@@ -1,6 +1,10 @@
-"""AWS::SageMaker::Model, AWS::SageMaker::EndpointConfig and AWS::SageMaker::Endpoint.
+"""Resource types of SageMaker: models, endpoint configurations, endpoints and inference components.
 
 `Ref` of all three is the ARN, and the name an attribute (AWS: template reference of each type).
+
+`Ref` is the ARN, so a template that needs the name must state it (AWS: template reference of the type). The type has
+no property whose change replaces it (its schema in cfn-lint), and SageMaker can neither rename a component nor move it
+to another endpoint: such a change fails here by name, where CloudFormation would leave the component as it is.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from local_aws.cloudformation.resources.base import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 NAME_LIMIT: Final = 63
 TAGGING: Final = "list_tags", "delete_tags", "add_tags"
@@ -204,5 +209,148 @@ def _describe(request: Request, name: str) -> Mapping[str, Any]:
     except ClientError as error:
         if is_missing(error):
             raise ResourceFailure(f"Endpoint {name} was deleted while it was awaited") from None
+        raise
+    return answer
+
+
+# The type's schema gives an update 490 minutes; SageMaker decides earlier, this only ends a hang.
+TIMEOUT_SECONDS: Final = 490 * 60
+UNDER_WAY: Final = frozenset({"Creating", "Updating"})
+CREATED_WITH: Final = ("EndpointName", "VariantName", "Specification", "RuntimeConfig")
+FIXED: Final = ("InferenceComponentName", "EndpointName", "VariantName")
+
+
+class InferenceComponent(ResourceType):
+    """A component; done when its copies serve as was asked."""
+
+    type: ClassVar[str] = "AWS::SageMaker::InferenceComponent"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {
+            "DeploymentConfig", "EndpointName", "InferenceComponentName", "RuntimeConfig", "Specification", "Tags",
+            "VariantName",
+        }
+    )  # fmt: skip
+    required: ClassVar[frozenset[str]] = frozenset({"EndpointName", "Specification"})
+    name_property: ClassVar[str | None] = "InferenceComponentName"
+    volatile: ClassVar[frozenset[str] | None] = None
+    takes_system_tags: ClassVar[bool] = False
+
+    def create(self, request: Request) -> Outcome:
+        """Make the component and wait until it serves."""
+        name = request.name("InferenceComponentName", limit=NAME_LIMIT)
+        given = {key: request.properties.get(key) for key in CREATED_WITH}
+        client, tags = request.client("sagemaker"), request.tag_list() or None
+        answer = call(client, "create_inference_component", InferenceComponentName=name, Tags=tags, **given)
+        request.initiated(answer["InferenceComponentArn"], InferenceComponentArn=answer["InferenceComponentArn"])
+        return _outcome(_in_service(request, name))
+
+    def update(self, request: Request) -> Outcome:
+        """Bring specification and copies to what is asked; nothing is sent where that is so already."""
+        name = _component_name(request)
+        for fixed in FIXED:
+            if request.changed(fixed):
+                raise ResourceFailure(
+                    f"{fixed} of inference component {name} cannot be changed: neither CloudFormation nor SageMaker "
+                    "replaces the component. Give the new one another logical id and name."
+                )
+        # A take-back may find an update under way, and must not repeat what SageMaker took back by itself.
+        described = _component_settled(request, name)
+        if _differs(described, request):
+            call(
+                request.client("sagemaker"),
+                "update_inference_component",
+                InferenceComponentName=name,
+                **{key: request.properties.get(key) for key in ("Specification", "RuntimeConfig", "DeploymentConfig")},
+            )
+            described = _in_service(request, name)
+        retag(request, "sagemaker", TAGGING, ResourceArn=request.physical_id)
+        return _outcome(described)
+
+    def delete(self, request: Request) -> None:
+        """Remove the component and wait until it is gone: SageMaker keeps its endpoint until then."""
+        name, client = _component_name(request), request.client("sagemaker")
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        there = call_if_there(client, "describe_inference_component", InferenceComponentName=name)
+        if there and _component_settled(request, name)["InferenceComponentStatus"] != "Deleting":
+            call_if_there(client, "delete_inference_component", InferenceComponentName=name)
+        while call_if_there(client, "describe_inference_component", InferenceComponentName=name):
+            if time.monotonic() > deadline:
+                raise ResourceFailure(f"Inference component {name} is still there {TIMEOUT_SECONDS} s after its end")
+            time.sleep(POLL_SECONDS)
+
+
+def _component_name(request: Request) -> str:
+    """The name, in lower case as the ARN has it; only calls of the runtime mind the case (AWS: CreateEndpoint)."""
+    return request.physical_id.rpartition("/")[2]
+
+
+def _differs(described: Mapping[str, Any], request: Request) -> bool:
+    """Whether SageMaker has something else than is asked. Copies count only if the template changes them."""
+    wanted = (request.properties.get("RuntimeConfig") or {}).get("CopyCount")
+    copies = described["RuntimeConfig"]["DesiredCopyCount"]
+    if request.changed("RuntimeConfig") and wanted is not None and int(wanted) != copies:
+        return True
+    return bool(request.changed("Specification") and _specification(described) != request.properties["Specification"])
+
+
+def _specification(described: Mapping[str, Any]) -> dict[str, Any]:
+    """The specification in the form that it was asked for."""
+    specification: dict[str, Any] = dict(described["Specification"])
+    if (container := specification.get("Container")) is not None:
+        rest = {key: value for key, value in container.items() if key != "DeployedImage"}
+        specification["Container"] = {"Image": container["DeployedImage"]["SpecifiedImage"], **rest}
+    return specification
+
+
+def _outcome(described: Mapping[str, Any]) -> Outcome:
+    arn, runtime = described["InferenceComponentArn"], described["RuntimeConfig"]
+    attributes = {
+        "InferenceComponentArn": arn,
+        "InferenceComponentStatus": described["InferenceComponentStatus"],
+        "CreationTime": str(described["CreationTime"]),
+        "LastModifiedTime": str(described["LastModifiedTime"]),
+        "RuntimeConfig.CurrentCopyCount": runtime["CurrentCopyCount"],
+        "RuntimeConfig.DesiredCopyCount": runtime["DesiredCopyCount"],
+    }
+    return Outcome(physical_id=arn, attributes=attributes)
+
+
+def _in_service(request: Request, name: str) -> Mapping[str, Any]:
+    """The component once it serves as asked.
+
+    Raises:
+        ResourceFailure: it failed, its update was taken back, it vanished or never came.
+    """
+    described = _component_settled(request, name, cancellable=True)
+    status, reason = described["InferenceComponentStatus"], described.get("FailureReason")
+    if status != "InService":
+        raise ResourceFailure(f"Inference component {name} is {status}: {reason or 'no reason given'}")
+    if reason is not None:
+        raise ResourceFailure(f"Inference component {name} went back to what it was: {reason}")
+    return described
+
+
+def _component_settled(request: Request, name: str, *, cancellable: bool = False) -> Mapping[str, Any]:
+    """The component once it is neither being made nor updated: until then SageMaker refuses every change of it."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while (described := _component_description(request, name))["InferenceComponentStatus"] in UNDER_WAY:
+        if time.monotonic() > deadline:
+            status = described["InferenceComponentStatus"]
+            raise ResourceFailure(f"Inference component {name} is {status} for {TIMEOUT_SECONDS} s")
+        if not cancellable:
+            time.sleep(POLL_SECONDS)
+        elif request.cancelled.wait(POLL_SECONDS):
+            raise ResourceFailure(CANCELLED)
+    return described
+
+
+def _component_description(request: Request, name: str) -> Mapping[str, Any]:
+    try:
+        answer: Mapping[str, Any] = call(
+            request.client("sagemaker"), "describe_inference_component", InferenceComponentName=name
+        )
+    except ClientError as error:
+        if is_missing(error):
+            raise ResourceFailure(f"Inference component {name} was deleted while it was awaited") from None
         raise
     return answer

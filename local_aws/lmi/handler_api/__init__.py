@@ -20,17 +20,27 @@ from __future__ import annotations
 
 import sys
 
-from local_aws.lmi.handler_api import input_parser, inputs, outputs, pair_list, request_io
+from local_aws.lmi.handler_api import inputs, outputs
 from local_aws.lmi.handler_api.inputs import Input
 from local_aws.lmi.handler_api.outputs import Output
 
 __all__ = ["Input", "Output", "input_parser", "inputs", "install", "outputs", "pair_list", "request_io"]
 
+# The image has a module of its own for each of these; here they are parts of `inputs`.
+input_parser = pair_list = request_io = inputs
+
 _PACKAGE = "djl_python"
+_MODULES = {
+    "input_parser": inputs,
+    "inputs": inputs,
+    "outputs": outputs,
+    "pair_list": inputs,
+    "request_io": inputs,
+}
 
 
 def install() -> None:
-    """Makes this package and its modules importable as `djl_python`."""
+    """Make this package and its modules importable as `djl_python`."""
     sys.modules[_PACKAGE] = sys.modules[__name__]
-    for module in (input_parser, inputs, outputs, pair_list, request_io):
-        sys.modules[f"{_PACKAGE}.{module.__name__.rpartition('.')[2]}"] = module
+    for name, module in _MODULES.items():
+        sys.modules[f"{_PACKAGE}.{name}"] = module

@@ -1,11 +1,88 @@
-"""What a handler is called with: the properties and content of one request, or of a batch of them."""
+"""An ordered list of (key, value) pairs: the content of a request or an answer.
+
+Marks functions of a `model.py` that replace a part of the stock handler.
+
+What an input formatter returns.
+
+What a handler is called with: the properties and content of one request, or of a batch of them.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from local_aws.lmi.handler_api.pair_list import PairList
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+
+class PairList:
+    """Pairs in their order; a key may be None or stand several times, `get` finds the first."""
+
+    def __init__(self) -> None:
+        self.keys: list[str | None] = []
+        self.values: list[bytes] = []
+
+    def add(self, key: str | None = None, value: bytes | None = None) -> None:
+        """Appends a pair; a value of None is left out."""
+        if value is not None:
+            self.keys.append(key)
+            self.values.append(value)
+
+    def size(self) -> int:
+        """How many pairs there are."""
+        return len(self.keys)
+
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return not self.keys
+
+    def get(self, key: str | None) -> bytes | None:
+        """The value of the first pair with that key, or None."""
+        return self.values[self.keys.index(key)] if key in self.keys else None
+
+    def key_at(self, index: int) -> str | None:
+        """The key of a pair by position."""
+        return self.keys[index]
+
+    def value_at(self, index: int) -> bytes:
+        """The value of a pair by position."""
+        return self.values[index]
+
+    def get_keys(self) -> list[str | None]:
+        """All keys in order."""
+        return self.keys
+
+    def get_values(self) -> list[bytes]:
+        """All values in order."""
+        return self.values
+
+
+FORMATTER_MARK = "is_input_formatter"
+
+
+def input_formatter(function: F) -> F:
+    """Marks a function (Input, **settings) → TextInput that the stock handler then calls for each request."""
+    setattr(function, FORMATTER_MARK, True)
+    return function
+
+
+@dataclass
+class RequestInput:
+    """One parsed request: `parameters` go to the pipeline as keyword arguments."""
+
+    parameters: Any = field(default_factory=dict)
+
+
+@dataclass
+class TextInput(RequestInput):
+    """A request whose input is text, a text pair, or a list of either."""
+
+    input_text: Any = None
+
 
 _BATCH_SIZE = "batch_size"
 _PREFIX = "batch_"

@@ -6,10 +6,11 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any, Self
 
-from local_aws.lmi.handler_api.pair_list import PairList
+from local_aws.lmi.handler_api.inputs import PairList
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 _HANDLER_FAILURE = 424
 

@@ -1,4 +1,13 @@
-"""The stock handler: parses requests, runs a Hugging Face pipeline over all their inputs, answers in their order.
+"""From a request's bytes to the mapping that the stock handler reads, by content type.
+
+Source: DJL Serving 0.36.0 (encode_decode), recorded (tests/data/djl_vectors/02v_tf590.json). Content types are matched
+with regard to case, so that "APPLICATION/JSON" is taken for bytes, as there.
+
+From a prediction to an answer, by what the caller accepts.
+
+Source: DJL Serving 0.36.0 (encode_decode), recorded (tests/data/djl_vectors/02v_tf590.json).
+
+The stock handler: parses requests, runs a Hugging Face pipeline over all their inputs, answers in their order.
 
 It hands the pipeline a list without a batch size, whose default is 1, so texts go through the model one by one; one bad
 item, or two requests with different `parameters`, fail the whole batch. Both are the real handler's behaviour.
@@ -7,17 +16,82 @@ Source: DJL Serving 0.36.0 (huggingface handler), recorded (tests/data/djl_vecto
 
 from __future__ import annotations
 
+import csv
+import io
 import logging
 from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.handler_api import Input, Output
-from local_aws.lmi.handler_api.request_io import TextInput
-from local_aws.lmi.stock.decoding import decode
-from local_aws.lmi.stock.encoding import answer_format, encode
+from local_aws.lmi.handler_api.inputs import TextInput
 from local_aws.lmi.stock.pipelines import Streaming, load_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+_CSV_COLUMNS = ("question", "context", "inputs")
+_NO_CSV_HEADER = (
+    "You need to provide the correct CSV with Header columns to use it with the inference toolkit default handler."
+)
+
+
+def decode(request: Input) -> Any:  # noqa: ANN401 - whatever JSON the caller sent
+    """The request as {"inputs": …, …}, or any other JSON value where the caller sent one.
+
+    Raises:
+        ValueError: the bytes are not what the content type says (JSON, UTF-8, CSV with a header).
+    """
+    content_type = request.get_property("Content-Type")
+    if not content_type:
+        return request.get_as_json() if request.get_as_bytes() else {"inputs": ""}
+    if "application/json" in content_type:
+        return request.get_as_json()
+    if "text/csv" in content_type:
+        return _decode_csv(request.get_as_string())
+    if "text/plain" in content_type:
+        return {"inputs": [request.get_as_string()]}
+    if content_type == "application/x-www-form-urlencoded":
+        return {"inputs": request.get_as_string()}
+    return {"inputs": request.get_as_bytes()}
+
+
+def _decode_csv(text: str) -> dict[str, list[Any]]:
+    header = text.splitlines()[0].lower()
+    if not any(column in header for column in _CSV_COLUMNS):
+        raise ValueError(_NO_CSV_HEADER)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    return {"inputs": [row["inputs"] for row in rows] if "inputs" in rows[0] else rows}
+
+
+_JSON = "application/json"
+
+
+def answer_format(request: Input) -> str:
+    """The content type to answer with: what `Accept` says, JSON where it is absent or "*/*"."""
+    accept = request.get_property("Accept")
+    if accept:
+        return _JSON if "*/*" in accept else str(accept)
+    content_type = request.get_property("Content-Type") or _JSON
+    return str(content_type) if content_type.startswith("tensor/") else _JSON
+
+
+def encode(outputs: Output, prediction: Any, content_type: str, key: str | None) -> None:  # noqa: ANN401 - any JSON value
+    """Adds the prediction as JSON.
+
+    Raises:
+        AttributeError: another format is asked for. The real handler breaks on these two ways, with these texts.
+    """
+    if _JSON in content_type:
+        outputs.add_as_json(prediction, key=key)
+        outputs.add_property("Content-Type", _JSON)
+    elif "text/csv" in content_type:
+        msg = "'Output' object has no attribute 'add_as_string'"
+        raise AttributeError(msg)
+    else:
+        item = prediction[0] if isinstance(prediction, list) and prediction else prediction
+        msg = f"'{type(item).__name__}' object has no attribute 'dtype'"
+        raise AttributeError(msg)
+
 
 _SERVER_SETTING = "output_formatter"
 _PARSING_FAILED = "Input Parsing failed. Ensure that the request payload is valid. "

@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cohost import local
-from local_aws.server import LocalAws
-from local_aws.settings import Settings
+from local_aws.server import LocalAws, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from local_aws.demo.leftovers import find_leftovers
+from local_aws.demo.script import find_leftovers
 
 
 @pytest.fixture(autouse=True)

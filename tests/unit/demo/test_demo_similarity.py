@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local_aws.demo.similarity import cosine, mean_pooled
+from local_aws.demo.script import cosine, mean_pooled
 
 
 def test_mean_of_tokens_has_length_one() -> None:

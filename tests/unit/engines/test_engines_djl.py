@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local_aws.engines import EngineError
 from local_aws.engines.djl import MODULES, TRY_IMPORTS, DjlEngine
+from local_aws.engines.engine import EngineError
 
 PROJECT = Path(__file__).parents[3]
 

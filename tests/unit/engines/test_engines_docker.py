@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from engine_answers import DOCKER, IMAGE, LABELS
 
-from local_aws.engines import EngineError
 from local_aws.engines.docker import DockerEngine
+from local_aws.engines.engine import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

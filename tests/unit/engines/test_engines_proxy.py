@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from cohost.callers import TOKEN_HEADER
-from local_aws.engines import EngineError
+from local_aws.engines.engine import EngineError
 from local_aws.engines.proxy import checked
 
 if TYPE_CHECKING:

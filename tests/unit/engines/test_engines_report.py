@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local_aws.engines import EngineError, servers
-from local_aws.engines.gpu import Gpu, gpus, memory_by_process
-from local_aws.engines.models import Loaded, explained
-from local_aws.engines.processes import Process, processes_below, processes_of_container, worker_models
+from local_aws.engines import serving as servers
+from local_aws.engines.engine import EngineError
+from local_aws.engines.machine import (
+    Gpu,
+    Process,
+    gpus,
+    memory_by_process,
+    processes_below,
+    processes_of_container,
+    worker_models,
+)
 from local_aws.engines.report import Server, report_on
+from local_aws.engines.serving import Loaded, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

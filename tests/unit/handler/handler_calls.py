@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cohost.handler.cohost_service import Service
-from local_aws.lmi.frames import Frame
 from local_aws.lmi.handler_api import Input, Output
-from local_aws.lmi.jobs import AsyncAnswer
+from local_aws.lmi.workers.frames import Frame
+from local_aws.lmi.workers.jobs import AsyncAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

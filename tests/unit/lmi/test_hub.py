@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local_aws.hub import MINILM, Hub, HubError, default_roots, packaged_models
+from local_aws.lmi.models.hub import MINILM, Hub, HubError, default_roots, packaged_models
 
 if TYPE_CHECKING:
     from pathlib import Path

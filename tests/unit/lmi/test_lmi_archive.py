@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local_aws.lmi.archive import model_folder, name_from_url
-from local_aws.lmi.faults import ArchiveFailure, EngineFailure, ModelNotFound
+from local_aws.lmi.errors import ArchiveFailure, EngineFailure, ModelNotFound
+from local_aws.lmi.models.files import model_folder, name_from_url
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from starlette.requests import Request
 
-from local_aws.lmi.faults import BadRequest
-from local_aws.lmi.invocation import Invocation
+from local_aws.lmi.errors import BadRequest
+from local_aws.lmi.server.inference import Invocation
 
 
 def _invocation(headers: dict[str, str] | None = None, query: str = "", body: bytes = b"") -> Invocation:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from local_aws.lmi.job_queue import JobQueue
+from local_aws.lmi.workers.jobs import JobQueue
 
 
 class LoopWithoutWaiting(asyncio.SelectorEventLoop):

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from local_aws.lmi.faults import BadRequest, NotReady
-from local_aws.lmi.inference import LaterAnswers
-from local_aws.lmi.replies import Reply
+from local_aws.lmi.errors import BadRequest, NotReady
+from local_aws.lmi.server.http import Reply
+from local_aws.lmi.server.inference import LaterAnswers
 
 NEXT = "x-next-token"
 

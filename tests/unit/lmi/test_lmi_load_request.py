@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from local_aws.lmi.faults import BadRequest, Fault, JsonSyntax, NullPointer, NumberFormat
-from local_aws.lmi.load_request import LoadRequest, read_load_request
+from local_aws.lmi.errors import BadRequest, Fault, JsonSyntax, NullPointer, NumberFormat
+from local_aws.lmi.server.management import LoadRequest, read_load_request
 
 
 def _read(body: bytes = b"", query: str = "", content_type: str = "application/json") -> LoadRequest:

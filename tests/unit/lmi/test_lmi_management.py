@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from local_aws.lmi.app import LmiApp
-from local_aws.lmi.metrics import ModelMetrics
+from local_aws.lmi.server.metrics import ModelMetrics
+from local_aws.lmi.server.routes import LmiApp
 
 
 def _get(path: str, query: str = "") -> tuple[int, bytes]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local_aws.lmi.faults import OutOfMemory
-from local_aws.lmi.memory import check_fits, resident_mb
-from local_aws.lmi.model_settings import ModelSettings, read_settings
+from local_aws.lmi.errors import OutOfMemory
+from local_aws.lmi.models.settings import ModelSettings, check_fits, read_settings, resident_mb
 
 if TYPE_CHECKING:
     from pathlib import Path

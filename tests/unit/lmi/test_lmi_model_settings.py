@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local_aws.lmi.faults import Arithmetic, Fault, IllegalArgument, ModelNotFound, NumberFormat
-from local_aws.lmi.model_settings import ModelSettings, java_int, read_settings
+from local_aws.lmi.errors import Arithmetic, Fault, IllegalArgument, ModelNotFound, NumberFormat
+from local_aws.lmi.models.settings import ModelSettings, java_int, read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local_aws.lmi.model_store import startup_models
+from local_aws.lmi.models.registry import startup_models
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,24 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_workers import FakeStarter
 
-from local_aws.lmi.faults import (
-    BackendStopped,
-    CapacityExceeded,
-    EngineFailure,
-    NotReady,
-    NoWorkers,
-    WorkerFailure,
-)
-from local_aws.lmi.jobs import Unanswered
-from local_aws.lmi.model_settings import ModelSettings, read_settings
-from local_aws.lmi.pool import WorkerPool
-from local_aws.lmi.server_rules import ServerRules
+from local_aws.lmi.errors import BackendStopped, CapacityExceeded, EngineFailure, NotReady, NoWorkers, WorkerFailure
+from local_aws.lmi.models.settings import ModelSettings, read_settings
+from local_aws.lmi.settings import ServerRules
+from local_aws.lmi.workers.jobs import Unanswered
+from local_aws.lmi.workers.pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from local_aws.lmi.jobs import Answer, Job
+    from local_aws.lmi.workers.jobs import Answer, Job
 
     Scenario = Callable[[WorkerPool, FakeStarter], Coroutine[Any, Any, Any]]
 

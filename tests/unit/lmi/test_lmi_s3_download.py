@@ -8,8 +8,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from local_aws.lmi.faults import EngineFailure
-from local_aws.lmi.s3_download import download
+from local_aws.lmi.errors import EngineFailure
+from local_aws.lmi.models.files import download
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

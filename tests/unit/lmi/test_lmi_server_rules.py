@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from local_aws.lmi.backend import Failures
-from local_aws.lmi.http_protocol import NetworkThreads
-from local_aws.lmi.server_rules import RulesError, ServerRules
+from local_aws.lmi.server.http import NetworkThreads
+from local_aws.lmi.settings import RulesError, ServerRules
+from local_aws.lmi.workers.backend import Failures
 
 
 def test_without_a_variable_the_real_servers_defaults_hold() -> None:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local_aws.lmi.handler_api import Input, Output
-from local_aws.lmi.handler_api.request_io import TextInput
-from local_aws.lmi.stock.configuration import read_options
+from local_aws.lmi.handler_api.inputs import TextInput
 from local_aws.lmi.stock.handler import StockHandler
-from local_aws.lmi.stock.pipelines import Streaming, task_of
+from local_aws.lmi.stock.pipelines import Streaming, read_options, task_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

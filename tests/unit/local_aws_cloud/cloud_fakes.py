@@ -11,12 +11,12 @@ from local_aws.cloudformation.engine import Engine
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.resources import Registry
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType
-from local_aws.settings import Clients
+from local_aws.kit.clients import Clients
 
 if TYPE_CHECKING:
     import threading
 
-    from local_aws.cloudformation.stack import Stack
+    from local_aws.cloudformation.state import Stack
 
 REGION = "us-east-1"
 

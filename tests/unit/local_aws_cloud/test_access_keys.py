@@ -9,8 +9,7 @@ import pytest
 
 from cohost.errors import LocalError
 from cohost.local import KEY_FILE, read_key
-from local_aws.keys import INTERNAL, AccessKey, AccessKeys, user_key
-from local_aws.settings import ACCESS_KEY, SECRET_KEY
+from local_aws.kit.access_keys import ACCESS_KEY, INTERNAL, SECRET_KEY, AccessKey, AccessKeys, user_key
 
 if TYPE_CHECKING:
     from pathlib import Path

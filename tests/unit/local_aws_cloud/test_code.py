@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local_aws.functions import function_name
-from local_aws.functions.code import CodeError, CodeStore
-from local_aws.settings import Clients
+from local_aws.kit.clients import Clients
+from local_aws.lambda_functions.code import CodeError, CodeStore
+from local_aws.lambda_functions.routes import function_name
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,13 +12,12 @@ import pytest
 
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.resources.base import Request
-from local_aws.cloudformation.resources.custom import CustomResource, stringified
-from local_aws.cloudformation.responses import Responses
+from local_aws.cloudformation.resources.custom import CustomResource, Responses, stringified
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from local_aws.settings import Clients
+    from local_aws.kit.clients import Clients
 
 TOKEN = "arn:aws:lambda:us-east-1:123456789012:function:f"
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cloud_fakes import World, body, history, settled, thing
 
-from local_aws.cloudformation import actions, queries
-from local_aws.cloudformation.errors import CloudFormationError, ValidationError
-from local_aws.cloudformation.stacks import get_stack
+from local_aws.cloudformation import operations, queries
+from local_aws.cloudformation.operations import get_stack
+from local_aws.kit.query_protocol import CloudFormationError, ValidationError
 
 if TYPE_CHECKING:
     from local_aws.cloudformation.engine import Engine
-    from local_aws.cloudformation.stack import Stack
+    from local_aws.cloudformation.state import Stack
 
 # A store whose id follows its content, a model that names it, and an endpoint that names the model: the shape of ours.
 CHAIN = {
@@ -31,20 +31,20 @@ def chain(content: str) -> dict[str, Any]:
 
 def create(engine: Engine, resources: dict[str, Any], **request: Any) -> Stack:
     """A stack, once its creation has ended."""
-    answer = actions.create_stack(engine, {"StackName": "s", "TemplateBody": body(resources), **request})
+    answer = operations.create_stack(engine, {"StackName": "s", "TemplateBody": body(resources), **request})
     return settled(get_stack(engine.context, answer["StackId"]))
 
 
 def update(engine: Engine, resources: dict[str, Any], **request: Any) -> Stack:
     """The stack, once its update has ended."""
-    actions.update_stack(engine, {"StackName": "s", "TemplateBody": body(resources), **request})
+    operations.update_stack(engine, {"StackName": "s", "TemplateBody": body(resources), **request})
     return settled(get_stack(engine.context, "s"))
 
 
 def delete(engine: Engine, **request: Any) -> Stack:
     """The stack, once its deletion has ended."""
     stack = get_stack(engine.context, "s")
-    actions.delete_stack(engine, {"StackName": "s", **request})
+    operations.delete_stack(engine, {"StackName": "s", **request})
     return settled(stack)
 
 
@@ -189,7 +189,7 @@ def test_rollback_sends_the_custom_resource_back_before_its_dependants(engine: E
     stack = update(engine, {**chain("2"), "Last": thing(depends_on=["Endpoint"], Value="b")})
     assert stack.status == "UPDATE_ROLLBACK_FAILED"
     world.faults.clear()
-    actions.continue_update_rollback(engine, {"StackName": "s"})
+    operations.continue_update_rollback(engine, {"StackName": "s"})
     assert settled(stack).status == "UPDATE_ROLLBACK_COMPLETE"
     first_back = world.calls.index(("update", "Last")) + 1
     assert world.calls[first_back : first_back + 2] == [("update", "Store"), ("update", "Endpoint")]
@@ -215,7 +215,7 @@ def test_update_without_rollback_stays_and_can_be_rolled_back(engine: Engine, wo
     assert stack.status == "UPDATE_FAILED"
     assert "store-2" in world.existing
     world.faults.clear()
-    actions.roll_back_stack(engine, {"StackName": "s"})
+    operations.roll_back_stack(engine, {"StackName": "s"})
     assert settled(stack).status == "UPDATE_ROLLBACK_COMPLETE"
     assert set(world.existing) == {"store-1", "Model-1", "Endpoint-2"}
 
@@ -311,8 +311,8 @@ def test_second_deletion_is_no_error(engine: Engine, world: World) -> None:
     """As in AWS a stack that is going already may be told to go again."""
     stack = create(engine, {"A": thing()})
     world.gates["A"] = threading.Event()
-    actions.delete_stack(engine, {"StackName": "s"})
-    assert actions.delete_stack(engine, {"StackName": "s"}) == {}
+    operations.delete_stack(engine, {"StackName": "s"})
+    assert operations.delete_stack(engine, {"StackName": "s"}) == {}
     world.gates["A"].set()
     assert settled(stack).status == "DELETE_COMPLETE"
     assert world.calls.count(("delete", "A")) == 1
@@ -321,7 +321,7 @@ def test_second_deletion_is_no_error(engine: Engine, world: World) -> None:
 def test_deletion_stops_a_creation(engine: Engine, world: World) -> None:
     """A stack that is still being made can be deleted; nothing is left."""
     world.gates["A"] = threading.Event()
-    actions.create_stack(engine, {"StackName": "s", "TemplateBody": body({"A": thing()})})
+    operations.create_stack(engine, {"StackName": "s", "TemplateBody": body({"A": thing()})})
     stack = get_stack(engine.context, "s")
     threading.Timer(0.1, world.gates["A"].set).start()
     delete(engine)
@@ -406,10 +406,10 @@ def test_exports_are_unique_and_protected(engine: Engine) -> None:
     outputs = {"O": {"Value": {"Ref": "A"}, "Export": {"Name": "shared"}}}
     create(engine, {}, TemplateBody=body({"A": thing(Key="1")}, Outputs=outputs))
     user = {"StackName": "user", "TemplateBody": body({"B": thing(Value={"Fn::ImportValue": "shared"})})}
-    actions.create_stack(engine, user)
+    operations.create_stack(engine, user)
     assert settled(get_stack(engine.context, "user")).status == "CREATE_COMPLETE"
     assert queries.list_imports(engine, {"ExportName": "shared"}) == {"Imports": ["user"]}
-    actions.create_stack(engine, {"StackName": "twin", "TemplateBody": body({"A": thing()}, Outputs=outputs)})
+    operations.create_stack(engine, {"StackName": "twin", "TemplateBody": body({"A": thing()}, Outputs=outputs)})
     assert settled(get_stack(engine.context, "twin")).status == "ROLLBACK_COMPLETE"
     stack = update(engine, {}, TemplateBody=body({"A": thing(Key="2")}, Outputs=outputs))
     assert stack.status == "UPDATE_ROLLBACK_COMPLETE"
@@ -430,7 +430,7 @@ def test_wrong_state_and_wrong_name_are_refused(engine: Engine, world: World) ->
     assert caught.value.code == "AlreadyExistsException"
     with pytest.raises(ValidationError, match="is in ROLLBACK_COMPLETE state and can not be updated"):
         update(engine, chain("2"))
-    assert actions.delete_stack(engine, {"StackName": "never-there"}) == {}
+    assert operations.delete_stack(engine, {"StackName": "never-there"}) == {}
 
 
 def test_termination_protection(engine: Engine) -> None:
@@ -438,7 +438,7 @@ def test_termination_protection(engine: Engine) -> None:
     create(engine, CHAIN, EnableTerminationProtection=True)
     with pytest.raises(ValidationError, match="TerminationProtection"):
         delete(engine)
-    actions.update_termination_protection(engine, {"StackName": "s", "EnableTerminationProtection": False})
+    operations.update_termination_protection(engine, {"StackName": "s", "EnableTerminationProtection": False})
     assert delete(engine).status == "DELETE_COMPLETE"
 
 
@@ -454,7 +454,7 @@ def test_deleted_stack_is_found_by_its_id_only(engine: Engine) -> None:
 
 def test_event_pages_run_from_new_to_old(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages have no gap and no double, also when events come in between."""
-    monkeypatch.setattr("local_aws.cloudformation.describe.EVENTS_PER_PAGE", 3)
+    monkeypatch.setattr("local_aws.cloudformation.queries.EVENTS_PER_PAGE", 3)
     stack = create(engine, CHAIN)
     expected = [event.event_id for event in reversed(stack.events)]
     seen, token = [], None

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 
 from cohost.local import PAGES_SERVICE
 from local_aws.gateway import CredentialScope, Gateway, ThisMachineOnly, aws_error, refusal
-from local_aws.keys import AccessKey, AccessKeys
+from local_aws.kit.access_keys import AccessKey, AccessKeys
 from local_aws.signatures import MISMATCH, MISSING, UNKNOWN_KEY, NotSignedRight, Verifier
 
 USER = AccessKey(key_id="AKIA0000000000000001", secret="s", principal="arn:user")

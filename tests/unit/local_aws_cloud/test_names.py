@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from local_aws.cloudformation.names import physical_name
+from local_aws.cloudformation.resources.base import physical_name
 
 
 def test_name_has_stack_logical_id_and_a_random_part() -> None:

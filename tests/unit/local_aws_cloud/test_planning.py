@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cloud_fakes import World, body, settled, thing
 
-from local_aws.cloudformation import actions, queries
-from local_aws.cloudformation.errors import CloudFormationError, ValidationError
+from local_aws.cloudformation import operations, queries
+from local_aws.cloudformation.change_sets import differences
 from local_aws.cloudformation.intrinsics import UNKNOWN
-from local_aws.cloudformation.planning import differences
-from local_aws.cloudformation.stacks import get_stack
+from local_aws.cloudformation.operations import get_stack
+from local_aws.kit.query_protocol import CloudFormationError, ValidationError
 
 if TYPE_CHECKING:
     from local_aws.cloudformation.engine import Engine
@@ -32,15 +32,15 @@ CHAIN = {
 def deploy(engine: Engine, template: str, **request: Any) -> None:
     """A change set that is made and executed."""
     plan(engine, template, kind="CREATE", **request)
-    actions.execute_change_set(engine, {"StackName": "s", "ChangeSetName": "c"})
+    operations.execute_change_set(engine, {"StackName": "s", "ChangeSetName": "c"})
     settled(get_stack(engine.context, "s"))
 
 
 def plan(engine: Engine, template: str, *, kind: str = "UPDATE", values: bool = True, **request: Any) -> dict[str, Any]:
     """The description of a change set."""
-    actions.delete_change_set(engine, {"StackName": "s", "ChangeSetName": "c"}) if kind == "UPDATE" else None
+    operations.delete_change_set(engine, {"StackName": "s", "ChangeSetName": "c"}) if kind == "UPDATE" else None
     fixed = {"StackName": "s", "ChangeSetName": "c", "ChangeSetType": kind, "TemplateBody": template}
-    actions.create_change_set(engine, {**fixed, **request})
+    operations.create_change_set(engine, {**fixed, **request})
     wanted = {"StackName": "s", "ChangeSetName": "c", "IncludePropertyValues": values}
     return queries.describe_change_set(engine, wanted)
 
@@ -58,7 +58,7 @@ def test_new_stack_is_under_review_until_it_is_executed(engine: Engine, world: W
     assert {one["Action"] for one in by_resource(description).values()} == {"Add"}
     assert (description["Status"], description["ExecutionStatus"]) == ("CREATE_COMPLETE", "AVAILABLE")
     assert world.calls == []
-    actions.delete_stack(engine, {"StackName": "s"})
+    operations.delete_stack(engine, {"StackName": "s"})
     assert engine.context.stacks[0].status == "DELETE_COMPLETE"
 
 
@@ -164,30 +164,30 @@ def test_execution_uses_up_a_change_set(engine: Engine) -> None:
     """It can be executed once, and the stack's other change sets are gone then."""
     deploy(engine, body({"A": thing()}))
     plan(engine, body({"A": thing(Value="2")}))
-    actions.create_change_set(
+    operations.create_change_set(
         engine, {"StackName": "s", "ChangeSetName": "other", "TemplateBody": body({"A": thing(Value="3")})}
     )
     request = {"StackName": "s", "ChangeSetName": "c"}
-    actions.execute_change_set(engine, request)
+    operations.execute_change_set(engine, request)
     settled(get_stack(engine.context, "s"))
     with pytest.raises(CloudFormationError) as caught:
-        actions.execute_change_set(engine, request)
+        operations.execute_change_set(engine, request)
     assert caught.value.code == "InvalidChangeSetStatus"
     with pytest.raises(CloudFormationError) as gone:
         queries.describe_change_set(engine, {"StackName": "s", "ChangeSetName": "other"})
     assert gone.value.code == "ChangeSetNotFound"
-    assert actions.delete_change_set(engine, {"StackName": "s", "ChangeSetName": "other"}) == {}
+    assert operations.delete_change_set(engine, {"StackName": "s", "ChangeSetName": "other"}) == {}
 
 
 def test_change_set_of_the_wrong_kind_is_refused(engine: Engine) -> None:
     """CREATE for a stack that is there, UPDATE for one that is not, a name that is taken."""
     with pytest.raises(ValidationError, match=r"Stack \[s\] does not exist"):
-        actions.create_change_set(engine, {"StackName": "s", "ChangeSetName": "c", "TemplateBody": body(CHAIN)})
+        operations.create_change_set(engine, {"StackName": "s", "ChangeSetName": "c", "TemplateBody": body(CHAIN)})
     deploy(engine, body(CHAIN))
     with pytest.raises(CloudFormationError, match="already exists"):
         plan(engine, body(CHAIN), kind="CREATE")
     with pytest.raises(CloudFormationError, match="ChangeSet c cannot be created"):
-        actions.create_change_set(engine, {"StackName": "s", "ChangeSetName": "c", "TemplateBody": body(CHAIN)})
+        operations.create_change_set(engine, {"StackName": "s", "ChangeSetName": "c", "TemplateBody": body(CHAIN)})
 
 
 def test_differences_go_as_deep_as_they_can() -> None:

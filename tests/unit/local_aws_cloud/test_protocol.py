@@ -7,8 +7,13 @@ from urllib.parse import urlencode
 
 import pytest
 
-from local_aws.cloudformation.errors import CloudFormationError, ValidationError
-from local_aws.cloudformation.protocol import parse_request, render_error, render_response
+from local_aws.kit.query_protocol import (
+    CloudFormationError,
+    ValidationError,
+    parse_request,
+    render_error,
+    render_response,
+)
 
 
 def form(**values: str) -> bytes:

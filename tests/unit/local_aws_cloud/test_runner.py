@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from local_aws.functions.runner import BOOTSTRAP, FunctionSpec, InvocationResult, Invoker
-from local_aws.keys import AccessKey
+from local_aws.kit.access_keys import AccessKey
+from local_aws.lambda_functions.invocation import BOOTSTRAP, FunctionSpec, InvocationResult, Invoker
 
 KEY = AccessKey(key_id="ASIA1", secret="s", principal="arn:role", token="t")
 

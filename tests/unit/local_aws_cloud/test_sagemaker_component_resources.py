@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.resources.base import Request
-from local_aws.cloudformation.resources.sagemaker_components import InferenceComponent
+from local_aws.cloudformation.resources.sagemaker import InferenceComponent
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:inference-component/lmi"
 NEEDS = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
@@ -100,7 +100,7 @@ def request(service: Service, **fields: Any) -> Request:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("local_aws.cloudformation.resources.sagemaker_components.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("local_aws.cloudformation.resources.sagemaker.POLL_SECONDS", 0.001)
 
 
 def test_creation_waits_until_it_serves() -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from signing import presigned, signed_headers
 
-from local_aws.keys import AccessKey, AccessKeys
+from local_aws.kit.access_keys import AccessKey, AccessKeys
 from local_aws.signatures import BODY_LIMIT_BYTES, Caller, NotSignedRight, Verifier
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import pytest
 from moto.server import ThreadedMotoServer
 from sagemaker_cloud import Cloud, archive, wait_for
 
-from local_aws.sagemaker import Settings
+from local_aws.sagemaker.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from local_aws.scaling.clock import Clock
+    from local_aws.kit.clock import Clock
 
 
 @pytest.fixture(scope="session")

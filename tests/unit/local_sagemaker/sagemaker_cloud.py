@@ -18,13 +18,14 @@ import waits
 from botocore.config import Config
 from fake_lmi import FakeFactory, Gate, Listener
 
-from local_aws.sagemaker import SageMaker, Settings
+from local_aws.sagemaker.routes import SageMaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from local_aws.scaling.clock import Clock
+    from local_aws.kit.clock import Clock
+    from local_aws.sagemaker.settings import Settings
 
 # Statuses here last for some hundredths of a second.
 wait_for = partial(waits.wait_for, pause_s=0.01)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import ClientError
 
-from local_aws.scaling.clock import Clock
+from local_aws.kit.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from local_aws.sagemaker.machine_use import MachineUse, Processor
-from local_aws.scaling.clock import Clock
+from local_aws.kit.clock import Clock
+from local_aws.sagemaker.telemetry.metrics import MachineUse, Processor
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from local_aws.sagemaker.metrics import INSTANCE_METRICS, Metrics
+from local_aws.sagemaker.telemetry.metrics import INSTANCE_METRICS, Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

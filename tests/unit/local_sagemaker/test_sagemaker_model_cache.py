@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_lmi import Gate
 
-from local_aws.sagemaker import Settings
-from local_aws.sagemaker.model_disk import ModelDisk
+from local_aws.sagemaker.model_cache.disk import ModelDisk
+from local_aws.sagemaker.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

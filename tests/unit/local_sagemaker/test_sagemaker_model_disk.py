@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sagemaker_cloud import archive
 
-from local_aws.sagemaker.container_rules import S3Location
-from local_aws.sagemaker.model_disk import ModelDisk
+from local_aws.sagemaker.model_cache.disk import ModelDisk, S3Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local_aws.sagemaker.placement import Machine, Resources, schedulable
+from local_aws.sagemaker.hosting.placement import Machine, Resources, schedulable
 
 
 @pytest.mark.parametrize(("memory_mib", "fits"), [(1024, True), (4096, False)])

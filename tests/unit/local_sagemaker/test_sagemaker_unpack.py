@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local_aws.sagemaker.unpack import ArchiveFault, unpack
+from local_aws.sagemaker.model_cache.disk import ArchiveFault, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local_aws.sagemaker.faults import (
-    SerializationException,
-    ServiceFault,
-    UnknownOperationException,
-    ValidationException,
-)
-from local_aws.sagemaker.patterns import matcher
-from local_aws.sagemaker.validation import check_request
+from local_aws.kit.errors import SerializationException, ServiceFault, UnknownOperationException, ValidationException
+from local_aws.kit.validation import check_request, matcher
 
 
 def variant(**members: Any) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from fake_lmi import FakeFactory
 from waits import wait_for
 
 from cohost import local
-from local_aws.sagemaker import SageMaker
-from local_aws.sagemaker import Settings as SageMakerSettings
-from local_aws.server import LocalAws
-from local_aws.settings import Clients, Settings
+from local_aws.kit.clients import Clients
+from local_aws.sagemaker.routes import SageMaker
+from local_aws.sagemaker.settings import Settings as SageMakerSettings
+from local_aws.server import LocalAws, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from cohost.errors import LocalError
 from local_aws.__main__ import main
-from local_aws.scaling.clock import PATH, Clock
+from local_aws.kit.clock import PATH, Clock
 
 if TYPE_CHECKING:
     from pathlib import Path

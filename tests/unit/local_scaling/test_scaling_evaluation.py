@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local_aws.scaling.evaluation import Rule, judge
+from local_aws.cloudwatch.evaluation import Rule, judge
 
 TREATMENTS = ("missing", "ignore", "breaching", "notBreaching")
 

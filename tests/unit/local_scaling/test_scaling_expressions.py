@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local_aws.scaling.expressions import NotEmulated, names_in, parse, values_of
+from local_aws.cloudwatch.expressions import NotEmulated, names_in, parse, values_of
 
 SERIES: dict[str, list[float | None]] = {"m1": [4.0, 6.0, None], "m2": [2.0, 0.0, 5.0], "none": [None, None, None]}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from local_aws.scaling.clock import Clock
-from local_aws.scaling.history import History, Metric, Sample
+from local_aws.cloudwatch.metric_store import History, Metric, Sample
+from local_aws.kit.clock import Clock
 
 KEY = ("N", "m", (("b", "2"), ("a", "1")))
 METRIC = Metric.of("N", "m", [("a", "1"), ("b", "2")])

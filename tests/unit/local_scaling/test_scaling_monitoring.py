@@ -17,8 +17,8 @@ from cohost.local import read_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from local_aws.kit.clients import Clients
     from local_aws.server import LocalAws
-    from local_aws.settings import Clients
 
 # An hour of the front door's clock is half a minute: a value is not too old for the next look on a busy machine either.
 FOREVER = {"Period": 3600, "EvaluationPeriods": 1, "TreatMissingData": "ignore"}

@@ -11,7 +11,7 @@ from scaling_stage import COMPONENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from local_aws.settings import Clients
+    from local_aws.kit.clients import Clients
 
 TARGET_ID = "inference-component/c|sagemaker:inference-component:DesiredCopyCount|sagemaker"
 NIGHT = {

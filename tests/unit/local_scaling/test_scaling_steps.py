@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from local_aws.sagemaker.faults import ValidationException
-from local_aws.scaling.steps import check_steps, stepped_capacity
+from local_aws.autoscaling.policies import check_steps, stepped_capacity
+from local_aws.kit.errors import ValidationException
 
 
 def step(adjustment: int, low: float | None = None, high: float | None = None) -> dict[str, Any]:

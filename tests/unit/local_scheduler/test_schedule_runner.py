@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 from waits import wait_for
 
-from local_aws.scheduler import Scheduler
+from local_aws.scheduler.routes import Scheduler
 from local_aws.scheduler.targets import TargetError, check_target
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from onnx_exports import HUB
 from transformers import AutoModel, AutoTokenizer, pipeline
 
 from cohost.artifacts.properties import loads
-from local_aws.lmi.faults import EngineFailure
+from local_aws.lmi.errors import EngineFailure
 from local_aws.lmi.handler_api import Input
-from local_aws.lmi.model_settings import ONNX_ENTRY_POINT, read_settings
-from local_aws.lmi.onnx_engine import OnnxEngine
+from local_aws.lmi.models.settings import ONNX_ENTRY_POINT, read_settings
+from local_aws.lmi.stock.onnx import OnnxEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

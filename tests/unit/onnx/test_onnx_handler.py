@@ -13,9 +13,9 @@ from onnx_exports import HUB
 from transformers import pipeline
 
 from cohost.onnx.handler.onnx_service import OnnxService
-from local_aws.lmi.frames import Frame
 from local_aws.lmi.handler_api import Input, Output
-from local_aws.lmi.jobs import AsyncAnswer
+from local_aws.lmi.workers.frames import Frame
+from local_aws.lmi.workers.jobs import AsyncAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

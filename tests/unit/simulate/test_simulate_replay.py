@@ -9,7 +9,7 @@ from cohost.sections.scaling import TRACKING_TAIL_MINUTES
 from cohost.simulate.replay import replay
 from cohost.simulate.service import Service
 from cohost.simulate.tracking import PERIODS, VALUES_ABOVE
-from local_aws.scaling import tracking
+from local_aws.autoscaling import policies as tracking
 
 DAY = 24 * 60
 SERVICE = Service()

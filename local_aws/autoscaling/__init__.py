@@ -1,0 +1,1 @@
+"""Application Auto Scaling: scalable targets, policies, scheduled actions and scaling activities."""

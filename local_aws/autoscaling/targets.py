@@ -1,0 +1,158 @@
+"""What can be scaled: a production variant's instances, an inference component's copies; by SageMaker's public API.
+
+Resource ids and dimensions: Application Auto Scaling API reference, RegisterScalableTarget.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from local_aws.kit.errors import ValidationException
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mypy_boto3_sagemaker import SageMakerClient
+
+
+NAMESPACE: Final = "sagemaker"
+_VARIANT: Final = re.compile(r"endpoint/[^/]+/variant/[^/]+")
+_COMPONENT: Final = re.compile(r"inference-component/[^/]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """How much there is: `count` of it, whether a change is under way, and why the last change failed, if it did."""
+
+    count: int
+    changing: bool
+    failure: str | None
+
+
+@dataclass(frozen=True)
+class Scalable(ABC):
+    """A resource whose capacity can be set, of an id that fits its kind, as `scalable_of` checks.
+
+    `noun` is the capacity in texts, `least` its smallest minimum.
+    """
+
+    resource_id: str
+    dimension: ClassVar[str]
+    noun: ClassVar[str]
+    least: ClassVar[int]
+
+    @property
+    def named(self) -> str:
+        """How the service's texts name it."""
+        return f"service namespace: {NAMESPACE}, resource ID: {self.resource_id}, scalable dimension: {self.dimension}"
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The members that name it in the service's requests and answers."""
+        return {"ServiceNamespace": NAMESPACE, "ResourceId": self.resource_id, "ScalableDimension": self.dimension}
+
+    @property
+    @abstractmethod
+    def dimensions(self) -> dict[str, str]:
+        """The dimensions of its metrics."""
+
+    @abstractmethod
+    def read(self, client: SageMakerClient) -> Capacity:
+        """The capacity now; raises ClientError where the resource is not there."""
+
+    @abstractmethod
+    def write(self, client: SageMakerClient, count: int) -> None:
+        """Ask for a capacity; raises ClientError where SageMaker refuses."""
+
+
+class Variant(Scalable):
+    """The instances of a production variant."""
+
+    dimension: ClassVar[str] = "sagemaker:variant:DesiredInstanceCount"
+    noun: ClassVar[str] = "instance count"
+    least: ClassVar[int] = 1
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        _, endpoint, _, variant = self.resource_id.split("/")
+        return endpoint, variant
+
+    @property
+    def dimensions(self) -> dict[str, str]:
+        """As its metrics have them."""
+        endpoint, variant = self._names
+        return {"EndpointName": endpoint, "VariantName": variant}
+
+    def read(self, client: SageMakerClient) -> Capacity:
+        """How many instances DescribeEndpoint tells of."""
+        endpoint, name = self._names
+        described: Any = client.describe_endpoint(EndpointName=endpoint)
+        for variant in described.get("ProductionVariants", []):
+            if variant["VariantName"] == name:
+                return Capacity(
+                    count=variant["CurrentInstanceCount"],
+                    changing=described["EndpointStatus"] != "InService",
+                    failure=described.get("FailureReason"),
+                )
+        raise ValidationException(f"Variant {name} not found for endpoint {endpoint}, which is what is to be scaled")
+
+    def write(self, client: SageMakerClient, count: int) -> None:
+        """UpdateEndpointWeightsAndCapacities."""
+        endpoint, name = self._names
+        client.update_endpoint_weights_and_capacities(
+            EndpointName=endpoint, DesiredWeightsAndCapacities=[{"VariantName": name, "DesiredInstanceCount": count}]
+        )
+
+
+class Component(Scalable):
+    """The copies of an inference component."""
+
+    dimension: ClassVar[str] = "sagemaker:inference-component:DesiredCopyCount"
+    noun: ClassVar[str] = "copy count"
+    least: ClassVar[int] = 0
+
+    @property
+    def _name(self) -> str:
+        return self.resource_id.removeprefix("inference-component/")
+
+    @property
+    def dimensions(self) -> dict[str, str]:
+        """As its metrics have them."""
+        return {"InferenceComponentName": self._name}
+
+    def read(self, client: SageMakerClient) -> Capacity:
+        """How many copies DescribeInferenceComponent tells of; those in service once nothing changes any more."""
+        described: Any = client.describe_inference_component(InferenceComponentName=self._name)
+        changing = described["InferenceComponentStatus"] != "InService"
+        copies = described["RuntimeConfig"]
+        return Capacity(
+            count=copies["DesiredCopyCount"] if changing else copies["CurrentCopyCount"],
+            changing=changing,
+            failure=described.get("FailureReason"),
+        )
+
+    def write(self, client: SageMakerClient, count: int) -> None:
+        """UpdateInferenceComponentRuntimeConfig."""
+        client.update_inference_component_runtime_config(
+            InferenceComponentName=self._name, DesiredRuntimeConfig={"CopyCount": count}
+        )
+
+
+def scalable_of(request: Mapping[str, Any]) -> Scalable:
+    """What a request names by ServiceNamespace, ResourceId and ScalableDimension.
+
+    Raises:
+        ValidationException: the three do not belong together, or are another service's.
+    """
+    namespace, resource_id = request["ServiceNamespace"], request["ResourceId"]
+    if namespace != NAMESPACE:
+        raise ValidationException(
+            f"ServiceNamespace {namespace}: this emulation of Application Auto Scaling scales sagemaker only"
+        )
+    for pattern, kind in ((_VARIANT, Variant), (_COMPONENT, Component)):
+        if kind.dimension == request["ScalableDimension"] and pattern.fullmatch(resource_id):
+            return kind(resource_id)
+    raise ValidationException("Unsupported service namespace, resource type or scalable dimension")

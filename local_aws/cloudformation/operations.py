@@ -1,0 +1,274 @@
+"""The operations that change something: stacks, change sets, and the targets that requests ask for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from local_aws.cloudformation.change_sets import PlannedValues, plan
+from local_aws.cloudformation.checks import check_capabilities, check_rules, check_template
+from local_aws.cloudformation.context import DeployedValues, outputs_of
+from local_aws.cloudformation.errors import change_set_not_found, stack_not_found
+from local_aws.cloudformation.resources.base import change_set_arn, stack_arn
+from local_aws.cloudformation.state import REVIEW, ChangeSet, Stack, Target, now
+from local_aws.cloudformation.template import parse_template, resolve_parameters, template_body
+from local_aws.kit.query_protocol import CloudFormationError, ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from local_aws.cloudformation.context import Context
+    from local_aws.cloudformation.engine import Engine
+
+
+def find_stack(context: Context, name: str) -> Stack | None:
+    """A stack by its id, also when it is deleted, or by its name when it is not."""
+    for stack in reversed(context.stacks):
+        if stack.arn == name or (stack.name == name and stack.deleted is None):
+            return stack
+    return None
+
+
+def get_stack(context: Context, name: str) -> Stack:
+    """`find_stack`, where there must be one; raises ValidationError."""
+    stack = find_stack(context, name)
+    if stack is None:
+        raise stack_not_found(name)
+    return stack
+
+
+def get_change_set(context: Context, request: Mapping[str, Any]) -> tuple[Stack, ChangeSet]:
+    """The change set that a request names by its id, or by its name and its stack.
+
+    Raises:
+        CloudFormationError: there is none (`ChangeSetNotFound`).
+    """
+    name = str(request["ChangeSetName"])
+    stacks = [get_stack(context, str(request["StackName"]))] if request.get("StackName") else context.stacks
+    for stack in stacks:
+        for change_set in stack.change_sets.values():
+            if name in {change_set.arn, change_set.name}:
+                return stack, change_set
+    raise change_set_not_found(name)
+
+
+def make_target(context: Context, stack: Stack, request: Mapping[str, Any]) -> Target:
+    """What a request wants a stack to become, checked as far as that goes without deploying.
+
+    Raises:
+        CloudFormationError: the template, a parameter or a rule does not allow it.
+    """
+    previous = stack.target
+    if request.get("UsePreviousTemplate"):
+        if previous is None:
+            raise ValidationError("UsePreviousTemplate: the stack has no template yet")
+        body = previous.template.body
+    else:
+        body = template_body(request, context.clients, context.region)
+    template = parse_template(body)
+    check_template(template, context.registry)
+    check_capabilities(template, request.get("Capabilities", []))
+    before = previous.parameters if previous is not None else {}
+    parameters = resolve_parameters(template, request.get("Parameters", []), before, context.lookup_ssm)
+    tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
+    if "Tags" not in request and previous is not None:
+        tags = dict(previous.tags)
+    target = Target(template=template, parameters=parameters, tags=tags)
+    resolver = context.resolver(stack, target, DeployedValues(stack))
+    check_rules(template, resolver)
+    context.graph(stack, target)
+    return target
+
+
+NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,127}")
+OPTIONS: Final = ("Capabilities", "DisableRollback", "NotificationARNs", "RoleARN")
+NO_UPDATES: Final = "No updates are to be performed."
+NO_CHANGES: Final = (
+    "The submitted information didn't contain changes. Submit different information to create a change set."
+)
+Answer = dict[str, Any]
+
+
+def create_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
+    """CreateStack."""
+    name = _checked_name(request)
+    with engine.context.lock:
+        existing = find_stack(engine.context, name)
+        if existing is not None:
+            raise CloudFormationError("AlreadyExistsException", f"Stack [{name}] already exists")
+        stack = Stack(arn=stack_arn(engine.context.region, name), name=name, region=engine.context.region)
+        target = make_target(engine.context, stack, request)
+        engine.context.stacks.append(stack)
+        stack.termination_protection = bool(request.get("EnableTerminationProtection"))
+        _take_options(stack, request)
+        on_failure = str(request.get("OnFailure") or ("DO_NOTHING" if _keeps_failures(request) else "ROLLBACK"))
+        engine.create(stack, target, token=request.get("ClientRequestToken"), on_failure=on_failure)
+    return {"StackId": stack.arn}
+
+
+def update_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
+    """UpdateStack."""
+    with engine.context.lock:
+        stack = get_stack(engine.context, str(request["StackName"]))
+        target = make_target(engine.context, stack, request)
+        if not plan(engine.context, stack, target) and not outputs_differ(engine, stack, target):
+            raise ValidationError(NO_UPDATES)
+        _take_options(stack, request)
+        engine.update(stack, target, token=request.get("ClientRequestToken"), disable_rollback=_keeps_failures(request))
+    return {"StackId": stack.arn}
+
+
+def delete_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
+    """DeleteStack; one that does not exist, or is going already, is no error."""
+    stack = find_stack(engine.context, str(request["StackName"]))
+    if stack is None or stack.deleted is not None or stack.status == "DELETE_IN_PROGRESS":
+        return {}
+    stack.change_sets.clear()
+    if stack.status == REVIEW:
+        stack.deleted = now()
+        stack.set_status("DELETE_COMPLETE")
+        return {}
+    retain = set(request.get("RetainResources", []))
+    engine.delete(stack, token=request.get("ClientRequestToken"), retain=retain)
+    return {}
+
+
+def roll_back_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
+    """RollbackStack, and ContinueUpdateRollback without skipped resources."""
+    if request.get("ResourcesToSkip"):
+        raise ValidationError("ResourcesToSkip is not supported by the local AWS.")
+    with engine.context.lock:
+        stack = get_stack(engine.context, str(request["StackName"]))
+        engine.roll_back(stack, token=request.get("ClientRequestToken"))
+    return {"StackId": stack.arn}
+
+
+def continue_update_rollback(engine: Engine, request: Mapping[str, Any]) -> Answer:
+    """ContinueUpdateRollback."""
+    roll_back_stack(engine, request)
+    return {}
+
+
+def update_termination_protection(engine: Engine, request: Mapping[str, Any]) -> Answer:
+    """UpdateTerminationProtection."""
+    stack = get_stack(engine.context, str(request["StackName"]))
+    stack.termination_protection = bool(request["EnableTerminationProtection"])
+    return {"StackId": stack.arn}
+
+
+def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
+    """CreateChangeSet; the plan is made at once, so that the first look at it finds it complete."""
+    # ImportExistingResources only permits an import (`cdk bootstrap` always does): here what exists fails the deploy.
+    if request.get("ChangeSetType") == "IMPORT":
+        raise ValidationError("Importing existing resources is not supported by the local AWS.")
+    name, change_type = str(request["ChangeSetName"]), str(request.get("ChangeSetType", "UPDATE"))
+    with engine.context.lock:
+        stack = _stack_for_change_set(engine, request, change_type)
+        if any(one.name == name for one in stack.change_sets.values()):
+            raise CloudFormationError("AlreadyExistsException", f"ChangeSet {name} cannot be created, it exists")
+        target = make_target(engine.context, stack, request)
+        if stack not in engine.context.stacks:
+            engine.context.stacks.append(stack)
+            stack.set_status(REVIEW, "User Initiated")
+        changes = plan(engine.context, stack, target)
+        empty = not changes and not outputs_differ(engine, stack, target)
+        change_set = ChangeSet(
+            arn=change_set_arn(engine.context.region, name),
+            name=name,
+            type=change_type,
+            target=target,
+            request=request,
+            status="FAILED" if empty else "CREATE_COMPLETE",
+            execution_status="UNAVAILABLE" if empty else "AVAILABLE",
+            reason=NO_CHANGES if empty else None,
+            changes=changes,
+        )
+        stack.change_sets[change_set.arn] = change_set
+    return {"Id": change_set.arn, "StackId": stack.arn}
+
+
+def execute_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
+    """ExecuteChangeSet; the stack's other change sets are void from now on."""
+    with engine.context.lock:
+        stack, change_set = get_change_set(engine.context, request)
+        if change_set.execution_status != "AVAILABLE":
+            message = (
+                f"ChangeSet [{change_set.arn}] cannot be executed in its current status of [{change_set.status}], "
+                f"execution status [{change_set.execution_status}]"
+            )
+            raise CloudFormationError("InvalidChangeSetStatus", message)
+        # DisableRollback is said when the change set is executed, everything else when it is made.
+        options = {**change_set.request, "DisableRollback": _keeps_failures(request)}
+        token, keep = request.get("ClientRequestToken"), _keeps_failures(options)
+        if stack.status == REVIEW:
+            _take_options(stack, options)
+            on_failure = str(change_set.request.get("OnStackFailure") or ("DO_NOTHING" if keep else "ROLLBACK"))
+            engine.create(stack, change_set.target, token=token, on_failure=on_failure)
+        else:
+            engine.update(stack, change_set.target, token=token, disable_rollback=keep)
+            _take_options(stack, options)
+        change_set.execution_status = "EXECUTE_COMPLETE"
+        stack.change_sets = {change_set.arn: change_set}
+    return {}
+
+
+def delete_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
+    """DeleteChangeSet; one that does not exist is no error, as in AWS."""
+    with engine.context.lock:
+        try:
+            stack, change_set = get_change_set(engine.context, request)
+        except CloudFormationError as error:
+            if error.code != "ChangeSetNotFound":
+                raise
+            return {}
+        del stack.change_sets[change_set.arn]
+    return {}
+
+
+def outputs_differ(engine: Engine, stack: Stack, target: Target) -> bool:
+    """Whether the target has other outputs than the stack, as far as that is known before the deploy."""
+    context = engine.context
+    if stack.status == REVIEW:
+        return True
+    values = PlannedValues(context, stack)
+    planned = outputs_of(target, context.resolver(stack, target, values))
+    current = stack.outputs
+    if stack.target is not None and not stack.journal:
+        # Compared as resolved now, since a description may have changed too.
+        current = outputs_of(stack.target, context.resolver(stack, stack.target, DeployedValues(stack)))
+    return planned != current
+
+
+def _stack_for_change_set(engine: Engine, request: Mapping[str, Any], change_type: str) -> Stack:
+    given = str(request["StackName"])
+    stack = find_stack(engine.context, given)
+    if change_type == "UPDATE":
+        if stack is None or stack.deleted is not None:
+            raise ValidationError(f"Stack [{given}] does not exist")
+        return stack
+    if stack is None or stack.deleted is not None:
+        name = _checked_name(request)
+        return Stack(arn=stack_arn(engine.context.region, name), name=name, region=engine.context.region)
+    if stack.status != REVIEW:
+        message = f"Stack [{given}] already exists and cannot be created again with the changeSet"
+        raise CloudFormationError("AlreadyExistsException", f"{message} [{request['ChangeSetName']}].")
+    return stack
+
+
+def _checked_name(request: Mapping[str, Any]) -> str:
+    name = str(request["StackName"])
+    if NAME.fullmatch(name) is None:
+        raise ValidationError(
+            f"1 validation error detected: Value '{name}' at 'stackName' failed to satisfy constraint: "
+            "Member must satisfy regular expression pattern: [a-zA-Z][-a-zA-Z0-9]*"
+        )
+    return name
+
+
+def _keeps_failures(request: Mapping[str, Any]) -> bool:
+    config = request.get("DeploymentConfig") or {}
+    return bool(request.get("DisableRollback") or config.get("DisableRollback"))
+
+
+def _take_options(stack: Stack, request: Mapping[str, Any]) -> None:
+    stack.options.update({name: request[name] for name in OPTIONS if name in request})

@@ -1,0 +1,229 @@
+"""Resource types of Lambda, ECR, EC2 and the CDK: functions, repositories, VPC endpoints, CDK metadata."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from botocore.exceptions import ClientError
+
+from local_aws.cloudformation.errors import ResourceFailure
+from local_aws.cloudformation.resources.base import (
+    Outcome,
+    Request,
+    ResourceType,
+    call,
+    call_if_there,
+    physical_name,
+    policy_text,
+)
+
+FUNCTION_NAME_LIMIT: Final = 64
+# Properties that the API takes under the same names in CreateFunction and UpdateFunctionConfiguration.
+SETTINGS: Final = (
+    "Description", "Environment", "Handler", "LoggingConfig", "MemorySize", "Role", "Runtime", "Timeout",
+)  # fmt: skip
+
+
+class Function(ResourceType):
+    """A function whose code is an object in S3 or stands in the template (ZipFile)."""
+
+    type: ClassVar[str] = "AWS::Lambda::Function"
+    known: ClassVar[frozenset[str]] = frozenset({*SETTINGS, "Architectures", "Code", "FunctionName", "Tags"})
+    required: ClassVar[frozenset[str]] = frozenset({"Code", "Role"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"FunctionName"})
+    name_property: ClassVar[str | None] = "FunctionName"
+
+    def create(self, request: Request) -> Outcome:
+        """Make the function."""
+        properties = request.properties
+        answer = call(
+            request.client("lambda"),
+            "create_function",
+            FunctionName=request.name("FunctionName", limit=FUNCTION_NAME_LIMIT),
+            Code=_code(properties["Code"]),
+            Architectures=properties.get("Architectures"),
+            Tags=request.all_tags() or None,
+            **{key: properties.get(key) for key in SETTINGS},
+        )
+        return _function_outcome(answer)
+
+    def update(self, request: Request) -> Outcome:
+        """Change code, settings and tags, each only where it differs."""
+        client, name = request.client("lambda"), request.physical_id
+        if request.changed("Code", "Architectures"):
+            call(client, "update_function_code", FunctionName=name, **_code(request.properties["Code"]))
+        if request.changed(*SETTINGS):
+            settings = {key: request.properties.get(key) for key in SETTINGS}
+            settings["Environment"] = settings["Environment"] or {"Variables": {}}
+            call(client, "update_function_configuration", FunctionName=name, **settings)
+        answer = call(client, "get_function_configuration", FunctionName=name)
+        if request.all_tags():
+            call(client, "tag_resource", Resource=answer["FunctionArn"], Tags=request.all_tags())
+        return _function_outcome(answer)
+
+    def delete(self, request: Request) -> None:
+        """Remove the function."""
+        call_if_there(request.client("lambda"), "delete_function", FunctionName=request.physical_id)
+
+
+def _code(code: dict[str, Any]) -> dict[str, Any]:
+    """The code's place for the API; text in the template is packed by the service that runs it."""
+    if "ZipFile" in code:
+        return {"ZipFile": zipped(str(code["ZipFile"]))}
+    return {key: value for key, value in code.items() if key in {"S3Bucket", "S3Key", "S3ObjectVersion"}}
+
+
+def zipped(source: str) -> bytes:
+    """Inline code as CloudFormation packs it: one file `index.py`."""
+    import io  # noqa: PLC0415 - only templates with inline code need these
+    import zipfile  # noqa: PLC0415 - as above
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("index.py", source)
+    return buffer.getvalue()
+
+
+def _function_outcome(configuration: dict[str, Any]) -> Outcome:
+    return Outcome(physical_id=configuration["FunctionName"], attributes={"Arn": configuration["FunctionArn"]})
+
+
+REPOSITORY_NAME_LIMIT: Final = 256
+
+
+class Repository(ResourceType):
+    """A repository of container images with its policies."""
+
+    type: ClassVar[str] = "AWS::ECR::Repository"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {
+            "EmptyOnDelete", "ImageScanningConfiguration", "ImageTagMutability", "LifecyclePolicy", "RepositoryName",
+            "RepositoryPolicyText", "Tags",
+        }
+    )  # fmt: skip
+    create_only: ClassVar[frozenset[str]] = frozenset({"RepositoryName"})
+    name_property: ClassVar[str | None] = "RepositoryName"
+
+    def create(self, request: Request) -> Outcome:
+        """Make the repository, then its policies."""
+        scanning = request.properties.get("ImageScanningConfiguration")
+        answer = call(
+            request.client("ecr"),
+            "create_repository",
+            repositoryName=request.name("RepositoryName", limit=REPOSITORY_NAME_LIMIT, lower=True),
+            imageTagMutability=request.properties.get("ImageTagMutability"),
+            imageScanningConfiguration=None if scanning is None else {"scanOnPush": scanning.get("ScanOnPush", False)},
+            tags=request.tag_list() or None,
+        )
+        name = answer["repository"]["repositoryName"]
+        request.initiated(name)
+        _set_policies(request, name)
+        return _repository_outcome(answer["repository"])
+
+    def update(self, request: Request) -> Outcome:
+        """Change mutability and policies."""
+        client, name = request.client("ecr"), request.physical_id
+        if request.changed("ImageTagMutability"):
+            mutability = request.properties.get("ImageTagMutability", "MUTABLE")
+            call(client, "put_image_tag_mutability", repositoryName=name, imageTagMutability=mutability)
+        _set_policies(request, name)
+        return _repository_outcome(call(client, "describe_repositories", repositoryNames=[name])["repositories"][0])
+
+    def delete(self, request: Request) -> None:
+        """Remove the repository; one that holds images needs EmptyOnDelete."""
+        force = str(request.properties.get("EmptyOnDelete", "false")).lower() == "true"
+        call_if_there(request.client("ecr"), "delete_repository", repositoryName=request.physical_id, force=force)
+
+
+def _repository_outcome(repository: dict[str, Any]) -> Outcome:
+    return Outcome(
+        physical_id=repository["repositoryName"],
+        attributes={"Arn": repository["repositoryArn"], "RepositoryUri": repository["repositoryUri"]},
+    )
+
+
+def _set_policies(request: Request, name: str) -> None:
+    client = request.client("ecr")
+    policy = request.properties.get("RepositoryPolicyText")
+    if policy is not None:
+        call(client, "set_repository_policy", repositoryName=name, policyText=policy_text(policy))
+    elif request.changed("RepositoryPolicyText"):
+        _delete(client, "delete_repository_policy", name)
+    lifecycle = request.properties.get("LifecyclePolicy")
+    if lifecycle is not None:
+        call(client, "put_lifecycle_policy", repositoryName=name, lifecyclePolicyText=lifecycle["LifecyclePolicyText"])
+    elif request.changed("LifecyclePolicy"):
+        _delete(client, "delete_lifecycle_policy", name)
+
+
+def _delete(client: Any, method: str, name: str) -> None:  # noqa: ANN401 - boto3 client
+    try:
+        call(client, method, repositoryName=name)
+    except ClientError as error:
+        if "NotFound" not in error.response["Error"]["Code"]:
+            raise
+
+
+class VpcEndpoint(ResourceType):
+    """A gateway endpoint on route tables of a VPC that is there. It is stored and described, and routes nothing."""
+
+    type: ClassVar[str] = "AWS::EC2::VPCEndpoint"
+    known: ClassVar[frozenset[str]] = frozenset({"RouteTableIds", "ServiceName", "Tags", "VpcEndpointType", "VpcId"})
+    required: ClassVar[frozenset[str]] = frozenset({"ServiceName", "VpcId"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"ServiceName", "VpcEndpointType", "VpcId"})
+
+    def create(self, request: Request) -> Outcome:
+        """Make the endpoint; a VPC or route table that is not there is refused, which moto would not do."""
+        client, properties = request.client("ec2"), request.properties
+        tables = list(properties.get("RouteTableIds", []))
+        call(client, "describe_vpcs", VpcIds=[properties["VpcId"]])
+        for table in call(client, "describe_route_tables", RouteTableIds=tables)["RouteTables"] if tables else []:
+            if table["VpcId"] != properties["VpcId"]:
+                raise ResourceFailure(f"route table {table['RouteTableId']} belongs to {table['VpcId']}")
+        answer = call(
+            client,
+            "create_vpc_endpoint",
+            VpcId=properties["VpcId"],
+            ServiceName=properties["ServiceName"],
+            VpcEndpointType=properties.get("VpcEndpointType", "Gateway"),
+            RouteTableIds=tables or None,
+        )
+        endpoint_id = str(answer["VpcEndpoint"]["VpcEndpointId"])
+        request.initiated(endpoint_id)
+        _tag(request, endpoint_id)
+        return Outcome(physical_id=endpoint_id, attributes={"Id": endpoint_id})
+
+    def update(self, request: Request) -> Outcome:
+        """Change tags."""
+        if request.changed("RouteTableIds"):
+            # moto would list the new tables and then fail to delete the endpoint, since it moves no routes.
+            raise ResourceFailure("RouteTableIds: a change is not supported by the local AWS")
+        _tag(request, request.physical_id)
+        return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
+
+    def delete(self, request: Request) -> None:
+        """Remove the endpoint; one that is gone already is no fault, as EC2 answers with a list of what failed."""
+        call(request.client("ec2"), "delete_vpc_endpoints", VpcEndpointIds=[request.physical_id])
+
+
+def _tag(request: Request, endpoint_id: str) -> None:
+    if tags := request.tag_list():
+        call(request.client("ec2"), "create_tags", Resources=[endpoint_id], Tags=tags)
+
+
+class CdkMetadata(ResourceType):
+    """Exists in the stack only."""
+
+    type: ClassVar[str] = "AWS::CDK::Metadata"
+    known: ClassVar[frozenset[str]] = frozenset({"Analytics"})
+
+    def create(self, request: Request) -> Outcome:
+        """Give it an id."""
+        return Outcome(physical_id=physical_name(request.stack_name, request.logical_id, limit=128))
+
+    def update(self, request: Request) -> Outcome:
+        """Keep the id."""
+        return Outcome(physical_id=request.physical_id)
+
+    def delete(self, request: Request) -> None:
+        """Nothing is there."""

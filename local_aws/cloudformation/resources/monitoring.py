@@ -1,0 +1,342 @@
+"""Resource types of CloudWatch, CloudWatch Logs, SNS and Budgets: alarms, dashboards, log groups, topics, budgets."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from local_aws.cloudformation.errors import ResourceFailure
+from local_aws.cloudformation.resources.base import (
+    Outcome,
+    Request,
+    ResourceType,
+    call,
+    call_if_there,
+    physical_name,
+    policy_text,
+    retag,
+)
+from local_aws.kit.account import ACCOUNT_ID, PARTITION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+ALARM_NAME_LIMIT: Final = 255
+TAGGING: Final = "list_tags_for_resource", "untag_resource", "tag_resource"
+
+
+class Alarm(ResourceType):
+    """An alarm on a metric or on metric math."""
+
+    type: ClassVar[str] = "AWS::CloudWatch::Alarm"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {
+            "ActionsEnabled", "AlarmActions", "AlarmDescription", "AlarmName", "ComparisonOperator",
+            "DatapointsToAlarm", "Dimensions", "EvaluateLowSampleCountPercentile", "EvaluationPeriods",
+            "ExtendedStatistic", "InsufficientDataActions", "MetricName", "Metrics", "Namespace", "OKActions", "Period",
+            "Statistic", "Tags", "Threshold", "ThresholdMetricId", "TreatMissingData", "Unit",
+        }
+    )  # fmt: skip
+    required: ClassVar[frozenset[str]] = frozenset({"ComparisonOperator", "EvaluationPeriods"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"AlarmName"})
+    name_property: ClassVar[str | None] = "AlarmName"
+
+    def create(self, request: Request) -> Outcome:
+        """Put an alarm of a name that must be free; tags go along only then, as PutMetricAlarm has it.
+
+        Raises:
+            ResourceFailure: there is an alarm of that name, which CloudWatch itself would overwrite.
+        """
+        name = request.name("AlarmName", limit=ALARM_NAME_LIMIT)
+        if call(request.client("cloudwatch"), "describe_alarms", AlarmNames=[name])["MetricAlarms"]:
+            raise ResourceFailure(f"{name} already exists: choose another AlarmName, or delete that alarm")
+        return self._put(request, name, tags=request.tag_list())
+
+    def update(self, request: Request) -> Outcome:
+        """Put it anew: what the template leaves out is gone."""
+        outcome = self._put(request, request.physical_id, tags=None)
+        retag(request, "cloudwatch", TAGGING, ResourceARN=outcome.attributes["Arn"])
+        return outcome
+
+    def delete(self, request: Request) -> None:
+        """Remove the alarm; CloudWatch does not mind one that is gone."""
+        call(request.client("cloudwatch"), "delete_alarms", AlarmNames=[request.physical_id])
+
+    def _put(self, request: Request, name: str, *, tags: list[dict[str, str]] | None) -> Outcome:
+        given = {key: request.properties.get(key) for key in self.known - {"AlarmName", "Tags"}}
+        call(request.client("cloudwatch"), "put_metric_alarm", AlarmName=name, Tags=tags or None, **given)
+        arn = f"arn:{PARTITION}:cloudwatch:{request.region}:{ACCOUNT_ID}:alarm:{name}"
+        return Outcome(physical_id=name, attributes={"Arn": arn})
+
+
+DASHBOARD_NAME_LIMIT: Final = 255
+
+
+class Dashboard(ResourceType):
+    """A dashboard; `Ref` is its name."""
+
+    type: ClassVar[str] = "AWS::CloudWatch::Dashboard"
+    known: ClassVar[frozenset[str]] = frozenset({"DashboardBody", "DashboardName"})
+    required: ClassVar[frozenset[str]] = frozenset({"DashboardBody"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"DashboardName"})
+    name_property: ClassVar[str | None] = "DashboardName"
+
+    def create(self, request: Request) -> Outcome:
+        """Put the dashboard."""
+        return self._put(request, request.name("DashboardName", limit=DASHBOARD_NAME_LIMIT))
+
+    def update(self, request: Request) -> Outcome:
+        """Overwrite its body."""
+        return self._put(request, request.physical_id)
+
+    def delete(self, request: Request) -> None:
+        """Remove the dashboard."""
+        call_if_there(request.client("cloudwatch"), "delete_dashboards", DashboardNames=[request.physical_id])
+
+    @staticmethod
+    def _put(request: Request, name: str) -> Outcome:
+        body = policy_text(request.properties["DashboardBody"])
+        _check(body)
+        call(request.client("cloudwatch"), "put_dashboard", DashboardName=name, DashboardBody=body)
+        return Outcome(physical_id=name)
+
+
+def _check(body: str) -> None:
+    """Refuse what CloudWatch would (AWS: Dashboard Body Structure and Syntax); moto takes any text.
+
+    Raises:
+        ResourceFailure: the body is no JSON object with a list of widgets that each have a type and properties.
+    """
+    try:
+        widgets = json.loads(body)["widgets"]
+        wrong = [widget for widget in widgets if not {"type", "properties"} <= set(widget)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ResourceFailure(f"DashboardBody is no dashboard: {error!r}") from error
+    if wrong:
+        raise ResourceFailure(f"DashboardBody has a widget without type or properties: {json.dumps(wrong[0])[:200]}")
+
+
+LOG_GROUP_NAME_LIMIT: Final = 512
+
+
+class LogGroup(ResourceType):
+    """A log group with its retention."""
+
+    type: ClassVar[str] = "AWS::Logs::LogGroup"
+    known: ClassVar[frozenset[str]] = frozenset({"KmsKeyId", "LogGroupName", "RetentionInDays", "Tags"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"LogGroupName"})
+    name_property: ClassVar[str | None] = "LogGroupName"
+
+    def create(self, request: Request) -> Outcome:
+        """Make the group; one of that name must not exist."""
+        name = request.name("LogGroupName", limit=LOG_GROUP_NAME_LIMIT)
+        call(
+            request.client("logs"),
+            "create_log_group",
+            logGroupName=name,
+            kmsKeyId=request.properties.get("KmsKeyId"),
+            tags=request.all_tags() or None,
+        )
+        request.initiated(name)
+        _set_retention(request, name)
+        return _outcome(name, request.region)
+
+    def update(self, request: Request) -> Outcome:
+        """Change retention and tags."""
+        _set_retention(request, request.physical_id)
+        tags = request.all_tags()
+        if tags:
+            call(request.client("logs"), "tag_log_group", logGroupName=request.physical_id, tags=tags)
+        return _outcome(request.physical_id, request.region)
+
+    def delete(self, request: Request) -> None:
+        """Remove the group with its streams."""
+        call_if_there(request.client("logs"), "delete_log_group", logGroupName=request.physical_id)
+
+
+def _set_retention(request: Request, name: str) -> None:
+    days = request.properties.get("RetentionInDays")
+    if days is not None:
+        call(request.client("logs"), "put_retention_policy", logGroupName=name, retentionInDays=days)
+    elif request.changed("RetentionInDays"):
+        call_if_there(request.client("logs"), "delete_retention_policy", logGroupName=name)
+
+
+def _outcome(name: str, region: str) -> Outcome:
+    return Outcome(
+        physical_id=name, attributes={"Arn": f"arn:{PARTITION}:logs:{region}:{ACCOUNT_ID}:log-group:{name}:*"}
+    )
+
+
+TOPIC_NAME_LIMIT: Final = 256
+_TOPIC_ATTRIBUTES: Final = ("DisplayName", "KmsMasterKeyId", "SignatureVersion")
+_SUBSCRIPTION_ATTRIBUTES: Final = ("FilterPolicy", "FilterPolicyScope", "RawMessageDelivery", "RedrivePolicy")
+
+
+class Topic(ResourceType):
+    """A topic; `Ref` is its ARN."""
+
+    type: ClassVar[str] = "AWS::SNS::Topic"
+    known: ClassVar[frozenset[str]] = frozenset({*_TOPIC_ATTRIBUTES, "Tags", "TopicName"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"TopicName"})
+    name_property: ClassVar[str | None] = "TopicName"
+
+    def create(self, request: Request) -> Outcome:
+        """Make the topic."""
+        name = request.name("TopicName", limit=TOPIC_NAME_LIMIT)
+        stated = {key: request.properties[key] for key in _TOPIC_ATTRIBUTES if key in request.properties}
+        answer = call(
+            request.client("sns"),
+            "create_topic",
+            Name=name,
+            Attributes={key: str(value) for key, value in stated.items()} or None,
+            Tags=request.tag_list() or None,
+        )
+        return _topic(answer["TopicArn"])
+
+    def update(self, request: Request) -> Outcome:
+        """Change attributes and tags."""
+        client, arn = request.client("sns"), request.physical_id
+        for key in _TOPIC_ATTRIBUTES:
+            if request.changed(key):
+                value = str(request.properties.get(key, ""))
+                call(client, "set_topic_attributes", TopicArn=arn, AttributeName=key, AttributeValue=value)
+        if request.tag_list():
+            call(client, "tag_resource", ResourceArn=arn, Tags=request.tag_list())
+        return _topic(arn)
+
+    def delete(self, request: Request) -> None:
+        """Remove the topic with its subscriptions."""
+        call_if_there(request.client("sns"), "delete_topic", TopicArn=request.physical_id)
+
+
+class TopicPolicy(ResourceType):
+    """The policy of some topics. Removed, each topic has the policy again that SNS gives to a new one."""
+
+    type: ClassVar[str] = "AWS::SNS::TopicPolicy"
+    known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "Topics"})
+    required: ClassVar[frozenset[str]] = known
+
+    def create(self, request: Request) -> Outcome:
+        """Put the policy on each topic."""
+        self._put(request)
+        name = physical_name(request.stack_name, request.logical_id, limit=TOPIC_NAME_LIMIT)
+        return Outcome(physical_id=name, attributes={"Id": name})
+
+    def update(self, request: Request) -> Outcome:
+        """Put the changed policy on each topic, and take it from those that are no longer named."""
+        self._put(request)
+        _reset_policies(request, set(request.old_properties["Topics"]) - set(request.properties["Topics"]))
+        return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
+
+    def delete(self, request: Request) -> None:
+        """Take the policy from each topic that is still there."""
+        _reset_policies(request, set(request.properties["Topics"]))
+
+    @staticmethod
+    def _put(request: Request) -> None:
+        policy = policy_text(request.properties["PolicyDocument"])
+        for arn in request.properties["Topics"]:
+            _set_policy(request, arn, policy)
+
+
+class Subscription(ResourceType):
+    """A subscription; `Ref` is its ARN. An e-mail address has to confirm it first, which moto does not ask for."""
+
+    type: ClassVar[str] = "AWS::SNS::Subscription"
+    known: ClassVar[frozenset[str]] = frozenset({*_SUBSCRIPTION_ATTRIBUTES, "Endpoint", "Protocol", "TopicArn"})
+    required: ClassVar[frozenset[str]] = frozenset({"Protocol", "TopicArn"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"Endpoint", "Protocol", "TopicArn"})
+
+    def create(self, request: Request) -> Outcome:
+        """Subscribe."""
+        properties = request.properties
+        answer = call(
+            request.client("sns"),
+            "subscribe",
+            TopicArn=properties["TopicArn"],
+            Protocol=properties["Protocol"],
+            Endpoint=properties.get("Endpoint"),
+            Attributes=_subscription_attributes(properties) or None,
+            ReturnSubscriptionArn=True,
+        )
+        return Outcome(physical_id=answer["SubscriptionArn"], attributes={"Arn": answer["SubscriptionArn"]})
+
+    def update(self, request: Request) -> Outcome:
+        """Change filter, delivery and dead-letter queue."""
+        client, arn = request.client("sns"), request.physical_id
+        for key, value in _subscription_attributes(request.properties).items():
+            call(client, "set_subscription_attributes", SubscriptionArn=arn, AttributeName=key, AttributeValue=value)
+        return Outcome(physical_id=arn, attributes={"Arn": arn})
+
+    def delete(self, request: Request) -> None:
+        """Unsubscribe."""
+        call_if_there(request.client("sns"), "unsubscribe", SubscriptionArn=request.physical_id)
+
+
+def _topic(arn: str) -> Outcome:
+    return Outcome(physical_id=arn, attributes={"TopicArn": arn, "TopicName": arn.rpartition(":")[2]})
+
+
+def _reset_policies(request: Request, arns: set[str]) -> None:
+    for arn in arns:
+        account = arn.split(":")[4]
+        statement = {
+            "Effect": "Allow",
+            "Principal": {"AWS": "*"},
+            "Action": ["SNS:Publish", "SNS:Subscribe", "SNS:GetTopicAttributes"],
+            "Resource": arn,
+            "Condition": {"StringEquals": {"AWS:SourceOwner": account}},
+        }
+        _set_policy(request, arn, json.dumps({"Version": "2008-10-17", "Statement": [statement]}))
+
+
+def _set_policy(request: Request, arn: str, policy: str) -> None:
+    call_if_there(
+        request.client("sns"), "set_topic_attributes", TopicArn=arn, AttributeName="Policy", AttributeValue=policy
+    )
+
+
+def _subscription_attributes(properties: Mapping[str, Any]) -> dict[str, str]:
+    stated = {key: properties[key] for key in _SUBSCRIPTION_ATTRIBUTES if key in properties}
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in stated.items()}
+
+
+BUDGET_NAME_LIMIT: Final = 100
+
+
+class Budget(ResourceType):
+    """A budget with its notifications; `Ref` is its name. Nothing is spent on this machine, so none is ever sent."""
+
+    type: ClassVar[str] = "AWS::Budgets::Budget"
+    known: ClassVar[frozenset[str]] = frozenset({"Budget", "NotificationsWithSubscribers", "ResourceTags"})
+    required: ClassVar[frozenset[str]] = frozenset({"Budget"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"NotificationsWithSubscribers"})
+
+    def create(self, request: Request) -> Outcome:
+        """Make the budget."""
+        stated = request.properties["Budget"].get("BudgetName")
+        name = stated or physical_name(request.stack_name, request.logical_id, limit=BUDGET_NAME_LIMIT)
+        return self._create(request, str(name))
+
+    def update(self, request: Request) -> Outcome:
+        """Change the budget; moto has no UpdateBudget, so it is made anew under its name."""
+        call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=request.physical_id)
+        return self._create(request, request.physical_id)
+
+    def delete(self, request: Request) -> None:
+        """Remove the budget."""
+        call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=request.physical_id)
+
+    @staticmethod
+    def _create(request: Request, name: str) -> Outcome:
+        properties = request.properties
+        call(
+            request.client("budgets"),
+            "create_budget",
+            AccountId=ACCOUNT_ID,
+            Budget={**properties["Budget"], "BudgetName": name},
+            NotificationsWithSubscribers=properties.get("NotificationsWithSubscribers"),
+        )
+        return Outcome(physical_id=name)

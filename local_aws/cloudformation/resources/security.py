@@ -1,0 +1,344 @@
+"""Resource types of IAM, KMS and Systems Manager: roles, policies, keys, aliases and parameters."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from local_aws.cloudformation.resources.base import (
+    Outcome,
+    Request,
+    ResourceType,
+    call,
+    call_if_there,
+    physical_name,
+    policy_text,
+    retag,
+)
+
+ROLE_NAME_LIMIT: Final = 64
+POLICY_NAME_LIMIT: Final = 128
+TAGGING: Final = "list_role_tags", "untag_role", "tag_role"
+
+
+class Role(ResourceType):
+    """A role with its inline and attached policies."""
+
+    type: ClassVar[str] = "AWS::IAM::Role"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {
+            "AssumeRolePolicyDocument", "Description", "ManagedPolicyArns", "MaxSessionDuration", "Path",
+            "PermissionsBoundary", "Policies", "RoleName", "Tags",
+        }
+    )  # fmt: skip
+    required: ClassVar[frozenset[str]] = frozenset({"AssumeRolePolicyDocument"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"RoleName", "Path"})
+    name_property: ClassVar[str | None] = "RoleName"
+
+    def create(self, request: Request) -> Outcome:
+        """Make the role, then give it its policies."""
+        properties = request.properties
+        client = request.client("iam")
+        name = request.name("RoleName", limit=ROLE_NAME_LIMIT)
+        answer = call(
+            client,
+            "create_role",
+            RoleName=name,
+            AssumeRolePolicyDocument=policy_text(properties["AssumeRolePolicyDocument"]),
+            Path=properties.get("Path"),
+            Description=properties.get("Description"),
+            MaxSessionDuration=properties.get("MaxSessionDuration"),
+            PermissionsBoundary=properties.get("PermissionsBoundary"),
+            Tags=request.tag_list() or None,
+        )
+        request.initiated(name)
+        _set_attached(client, name, wanted=properties.get("ManagedPolicyArns", []), current=[])
+        _set_inline(client, name, properties.get("Policies", []), [])
+        return Outcome(physical_id=name, attributes=_role_attributes(answer["Role"]))
+
+    def update(self, request: Request) -> Outcome:
+        """Change what an existing role can change."""
+        properties, old, name = request.properties, request.old_properties, request.physical_id
+        client = request.client("iam")
+        trust = policy_text(properties["AssumeRolePolicyDocument"])
+        call(client, "update_assume_role_policy", RoleName=name, PolicyDocument=trust)
+        if request.changed("Description", "MaxSessionDuration"):
+            call(
+                client,
+                "update_role",
+                RoleName=name,
+                Description=properties.get("Description", ""),
+                MaxSessionDuration=properties.get("MaxSessionDuration"),
+            )
+        if request.changed("PermissionsBoundary"):
+            _set_boundary(client, name, properties.get("PermissionsBoundary"))
+        _set_attached(
+            client, name, wanted=properties.get("ManagedPolicyArns", []), current=old.get("ManagedPolicyArns", [])
+        )
+        _set_inline(client, name, properties.get("Policies", []), old.get("Policies", []))
+        retag(request, "iam", TAGGING, RoleName=name)
+        return Outcome(physical_id=name, attributes=_role_attributes(call(client, "get_role", RoleName=name)["Role"]))
+
+    def delete(self, request: Request) -> None:
+        """Take all policies off, then remove the role."""
+        client, name = request.client("iam"), request.physical_id
+        if not call_if_there(client, "get_role", RoleName=name):
+            return
+        for inline in call(client, "list_role_policies", RoleName=name)["PolicyNames"]:
+            call(client, "delete_role_policy", RoleName=name, PolicyName=inline)
+        for attached in call(client, "list_attached_role_policies", RoleName=name)["AttachedPolicies"]:
+            call(client, "detach_role_policy", RoleName=name, PolicyArn=attached["PolicyArn"])
+        call_if_there(client, "delete_role", RoleName=name)
+
+
+class Policy(ResourceType):
+    """A policy written into roles; users and groups do not exist here."""
+
+    type: ClassVar[str] = "AWS::IAM::Policy"
+    known: ClassVar[frozenset[str]] = frozenset({"PolicyDocument", "PolicyName", "Roles"})
+    required: ClassVar[frozenset[str]] = known
+    create_only: ClassVar[frozenset[str]] = frozenset({"PolicyName"})
+
+    def create(self, request: Request) -> Outcome:
+        """Write the policy into each role."""
+        self._write(request, list(request.properties["Roles"]))
+        # Several stacks may use one policy name for different roles, so the name is no identity.
+        return Outcome(physical_id=physical_name(request.stack_name, request.logical_id, limit=POLICY_NAME_LIMIT))
+
+    def update(self, request: Request) -> Outcome:
+        """Write it into the roles of now, and take it out of the others."""
+        self._write(request, list(request.properties["Roles"]))
+        for role in set(request.old_properties["Roles"]) - set(request.properties["Roles"]):
+            self._remove(request, role)
+        return Outcome(physical_id=request.physical_id)
+
+    def delete(self, request: Request) -> None:
+        """Take the policy out of its roles."""
+        for role in request.properties["Roles"]:
+            self._remove(request, role)
+
+    @staticmethod
+    def _write(request: Request, roles: list[str]) -> None:
+        document = policy_text(request.properties["PolicyDocument"])
+        for role in roles:
+            name = request.properties["PolicyName"]
+            call(request.client("iam"), "put_role_policy", RoleName=role, PolicyName=name, PolicyDocument=document)
+
+    @staticmethod
+    def _remove(request: Request, role: str) -> None:
+        name = request.properties["PolicyName"]
+        call_if_there(request.client("iam"), "delete_role_policy", RoleName=role, PolicyName=name)
+
+
+class ManagedPolicy(ResourceType):
+    """A policy of its own; its `Ref` is its ARN."""
+
+    type: ClassVar[str] = "AWS::IAM::ManagedPolicy"
+    known: ClassVar[frozenset[str]] = frozenset({"Description", "ManagedPolicyName", "Path", "PolicyDocument", "Roles"})
+    required: ClassVar[frozenset[str]] = frozenset({"PolicyDocument"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"Description", "ManagedPolicyName", "Path"})
+    name_property: ClassVar[str | None] = "ManagedPolicyName"
+
+    def create(self, request: Request) -> Outcome:
+        """Make the policy and attach it to its roles."""
+        client, properties = request.client("iam"), request.properties
+        answer = call(
+            client,
+            "create_policy",
+            PolicyName=request.name("ManagedPolicyName", limit=POLICY_NAME_LIMIT),
+            PolicyDocument=policy_text(properties["PolicyDocument"]),
+            Path=properties.get("Path"),
+            Description=properties.get("Description"),
+        )
+        arn = answer["Policy"]["Arn"]
+        request.initiated(arn)
+        _attach_to(client, arn, roles=properties.get("Roles", []), before=[])
+        return Outcome(physical_id=arn, attributes={"PolicyArn": arn})
+
+    def update(self, request: Request) -> Outcome:
+        """Make the new text the default version; IAM keeps five, so the one before goes."""
+        client, arn = request.client("iam"), request.physical_id
+        if request.changed("PolicyDocument"):
+            document = policy_text(request.properties["PolicyDocument"])
+            call(client, "create_policy_version", PolicyArn=arn, PolicyDocument=document, SetAsDefault=True)
+            _delete_old_versions(client, arn)
+        _attach_to(
+            client, arn, roles=request.properties.get("Roles", []), before=request.old_properties.get("Roles", [])
+        )
+        return Outcome(physical_id=arn, attributes={"PolicyArn": arn})
+
+    def delete(self, request: Request) -> None:
+        """Detach the policy and remove it with its versions."""
+        client, arn = request.client("iam"), request.physical_id
+        if not call_if_there(client, "get_policy", PolicyArn=arn):
+            return
+        _attach_to(client, arn, roles=[], before=request.properties.get("Roles", []))
+        _delete_old_versions(client, arn)
+        call_if_there(client, "delete_policy", PolicyArn=arn)
+
+
+def _role_attributes(role: dict[str, Any]) -> dict[str, str]:
+    return {"Arn": role["Arn"], "RoleId": role["RoleId"]}
+
+
+def _set_attached(client: Any, name: str, *, wanted: list[str], current: list[str]) -> None:  # noqa: ANN401 - boto3
+    for arn in wanted:
+        if arn not in current:
+            call(client, "attach_role_policy", RoleName=name, PolicyArn=arn)
+    for arn in current:
+        if arn not in wanted:
+            call_if_there(client, "detach_role_policy", RoleName=name, PolicyArn=arn)
+
+
+def _set_inline(client: Any, name: str, wanted: list[Any], current: list[Any]) -> None:  # noqa: ANN401 - boto3
+    for policy in wanted:
+        document = policy_text(policy["PolicyDocument"])
+        call(client, "put_role_policy", RoleName=name, PolicyName=policy["PolicyName"], PolicyDocument=document)
+    kept = {policy["PolicyName"] for policy in wanted}
+    for policy in current:
+        if policy["PolicyName"] not in kept:
+            call_if_there(client, "delete_role_policy", RoleName=name, PolicyName=policy["PolicyName"])
+
+
+def _set_boundary(client: Any, name: str, arn: str | None) -> None:  # noqa: ANN401 - boto3
+    if arn is None:
+        call_if_there(client, "delete_role_permissions_boundary", RoleName=name)
+    else:
+        call(client, "put_role_permissions_boundary", RoleName=name, PermissionsBoundary=arn)
+
+
+def _attach_to(client: Any, arn: str, *, roles: list[str], before: list[str]) -> None:  # noqa: ANN401 - boto3
+    for role in roles:
+        if role not in before:
+            call(client, "attach_role_policy", RoleName=role, PolicyArn=arn)
+    for role in before:
+        if role not in roles:
+            call_if_there(client, "detach_role_policy", RoleName=role, PolicyArn=arn)
+
+
+def _delete_old_versions(client: Any, arn: str) -> None:  # noqa: ANN401 - boto3
+    for version in call(client, "list_policy_versions", PolicyArn=arn)["Versions"]:
+        if not version["IsDefaultVersion"]:
+            call(client, "delete_policy_version", PolicyArn=arn, VersionId=version["VersionId"])
+
+
+class Key(ResourceType):
+    """A key; its deletion is scheduled, as KMS does it."""
+
+    type: ClassVar[str] = "AWS::KMS::Key"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {"Description", "EnableKeyRotation", "KeyPolicy", "KeySpec", "KeyUsage", "PendingWindowInDays", "Tags"}
+    )
+    create_only: ClassVar[frozenset[str]] = frozenset({"KeySpec", "KeyUsage"})
+
+    def create(self, request: Request) -> Outcome:
+        """Make the key."""
+        properties, client = request.properties, request.client("kms")
+        policy = properties.get("KeyPolicy")
+        answer = call(
+            client,
+            "create_key",
+            Policy=None if policy is None else policy_text(policy),
+            Tags=[{"TagKey": key, "TagValue": value} for key, value in request.all_tags().items()] or None,
+            **{key: properties.get(key) for key in ("Description", "KeySpec", "KeyUsage")},
+        )
+        metadata = answer["KeyMetadata"]
+        request.initiated(metadata["KeyId"])
+        _set_rotation(client, metadata["KeyId"], properties)
+        return Outcome(physical_id=metadata["KeyId"], attributes={"Arn": metadata["Arn"], "KeyId": metadata["KeyId"]})
+
+    def update(self, request: Request) -> Outcome:
+        """Change policy, text and rotation."""
+        client, key_id = request.client("kms"), request.physical_id
+        if request.changed("KeyPolicy") and request.properties.get("KeyPolicy") is not None:
+            policy = policy_text(request.properties["KeyPolicy"])
+            call(client, "put_key_policy", KeyId=key_id, PolicyName="default", Policy=policy)
+        if request.changed("Description"):
+            description = request.properties.get("Description", "")
+            call(client, "update_key_description", KeyId=key_id, Description=description)
+        _set_rotation(client, key_id, request.properties)
+        arn = call(client, "describe_key", KeyId=key_id)["KeyMetadata"]["Arn"]
+        return Outcome(physical_id=key_id, attributes={"Arn": arn, "KeyId": key_id})
+
+    def delete(self, request: Request) -> None:
+        """Schedule the deletion."""
+        days = request.properties.get("PendingWindowInDays")
+        call_if_there(
+            request.client("kms"), "schedule_key_deletion", KeyId=request.physical_id, PendingWindowInDays=days
+        )
+
+
+class Alias(ResourceType):
+    """A name for a key."""
+
+    type: ClassVar[str] = "AWS::KMS::Alias"
+    known: ClassVar[frozenset[str]] = frozenset({"AliasName", "TargetKeyId"})
+    required: ClassVar[frozenset[str]] = known
+    create_only: ClassVar[frozenset[str]] = frozenset({"AliasName"})
+    name_property: ClassVar[str | None] = "AliasName"
+
+    def create(self, request: Request) -> Outcome:
+        """Make the alias."""
+        name, key = request.properties["AliasName"], request.properties["TargetKeyId"]
+        call(request.client("kms"), "create_alias", AliasName=name, TargetKeyId=key)
+        return Outcome(physical_id=name)
+
+    def update(self, request: Request) -> Outcome:
+        """Point the alias at another key."""
+        name, key = request.physical_id, request.properties["TargetKeyId"]
+        call(request.client("kms"), "update_alias", AliasName=name, TargetKeyId=key)
+        return Outcome(physical_id=name)
+
+    def delete(self, request: Request) -> None:
+        """Remove the alias."""
+        call_if_there(request.client("kms"), "delete_alias", AliasName=request.physical_id)
+
+
+def _set_rotation(client: Any, key_id: str, properties: Any) -> None:  # noqa: ANN401 - boto3 client and JSON
+    if str(properties.get("EnableKeyRotation", "false")).lower() == "true":
+        call(client, "enable_key_rotation", KeyId=key_id)
+
+
+PARAMETER_NAME_LIMIT: Final = 1011
+
+
+class Parameter(ResourceType):
+    """A parameter; its value is an attribute."""
+
+    type: ClassVar[str] = "AWS::SSM::Parameter"
+    known: ClassVar[frozenset[str]] = frozenset(
+        {"AllowedPattern", "DataType", "Description", "Name", "Tags", "Tier", "Type", "Value"}
+    )
+    required: ClassVar[frozenset[str]] = frozenset({"Type", "Value"})
+    create_only: ClassVar[frozenset[str]] = frozenset({"Name"})
+    name_property: ClassVar[str | None] = "Name"
+    volatile: ClassVar[frozenset[str] | None] = frozenset({"Type", "Value"})
+
+    def create(self, request: Request) -> Outcome:
+        """Put a parameter that must not exist yet."""
+        name = request.name("Name", limit=PARAMETER_NAME_LIMIT)
+        return self._put(request, name, overwrite=False)
+
+    def update(self, request: Request) -> Outcome:
+        """Overwrite the value."""
+        return self._put(request, request.physical_id, overwrite=True)
+
+    def delete(self, request: Request) -> None:
+        """Remove the parameter."""
+        call_if_there(request.client("ssm"), "delete_parameter", Name=request.physical_id)
+
+    @staticmethod
+    def _put(request: Request, name: str, *, overwrite: bool) -> Outcome:
+        properties, client = request.properties, request.client("ssm")
+        call(
+            client,
+            "put_parameter",
+            Name=name,
+            Type=properties["Type"],
+            Value=properties["Value"],
+            Overwrite=overwrite,
+            **{key: properties.get(key) for key in ("AllowedPattern", "DataType", "Description", "Tier")},
+        )
+        tags = request.tag_list()
+        if tags:
+            call(client, "add_tags_to_resource", ResourceType="Parameter", ResourceId=name, Tags=tags)
+        return Outcome(physical_id=name, attributes={"Type": properties["Type"], "Value": properties["Value"]})

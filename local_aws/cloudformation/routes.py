@@ -1,0 +1,122 @@
+"""CloudFormation for one machine: the query protocol of the cdk CLI and boto3 before a small engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from local_aws.cloudformation import operations, queries
+from local_aws.cloudformation.context import Context
+from local_aws.cloudformation.engine import Engine
+from local_aws.cloudformation.operations import find_stack
+from local_aws.cloudformation.resources import Registry, aws_types
+from local_aws.cloudformation.resources.custom import CustomResource, Responses
+from local_aws.kit.account import DEFAULT_REGION
+from local_aws.kit.query_protocol import CloudFormationError, parse_request, render_error, render_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from starlette.types import Receive, Scope, Send
+
+    from local_aws.kit.clients import Clients
+
+
+LOGGER: Final = logging.getLogger(__name__)
+ACTIONS: Final[dict[str, Callable[[Engine, Mapping[str, Any]], dict[str, Any]]]] = {
+    "ContinueUpdateRollback": operations.continue_update_rollback,
+    "CreateChangeSet": operations.create_change_set,
+    "CreateStack": operations.create_stack,
+    "DeleteChangeSet": operations.delete_change_set,
+    "DeleteStack": operations.delete_stack,
+    "DescribeChangeSet": queries.describe_change_set,
+    "DescribeStackEvents": queries.describe_stack_events,
+    "DescribeStackResource": queries.describe_stack_resource,
+    "DescribeStackResources": queries.describe_stack_resources,
+    "DescribeStacks": queries.describe_stacks,
+    "ExecuteChangeSet": operations.execute_change_set,
+    "GetTemplate": queries.get_template,
+    "GetTemplateSummary": queries.get_template_summary,
+    "ListChangeSets": queries.list_change_sets,
+    "ListExports": queries.list_exports,
+    "ListHookResults": queries.list_hook_results,
+    "ListImports": queries.list_imports,
+    "ListStackResources": queries.list_stack_resources,
+    "ListStacks": queries.list_stacks,
+    "RollbackStack": operations.roll_back_stack,
+    "UpdateStack": operations.update_stack,
+    "UpdateTerminationProtection": operations.update_termination_protection,
+    "ValidateTemplate": queries.validate_template,
+}
+# The cdk CLI looks at a stack under way every 5 s. Its look is answered when the operation ends, or after this long:
+# a deploy of a second then takes a second, and the CLI's event monitor prints meanwhile.
+HOLD_SECONDS: Final = 20.0
+HOLD_POLL_SECONDS: Final = 0.05
+HELD_CALLER: Final = "aws-cdk"
+
+
+class CloudFormation:
+    """The service, with one engine a region.
+
+    Args:
+        clients: boto3 clients of the front door, with which resources are made.
+        registry: resource types; left out, those of AWS that the emulation knows.
+    """
+
+    def __init__(self, *, clients: Clients, registry: Registry | None = None) -> None:
+        self.responses = Responses(clients.endpoint_url)
+        self._clients = clients
+        self._registry = registry or Registry(aws_types(), custom=CustomResource(self.responses))
+        self._engines: dict[str, Engine] = {}
+
+    def engine(self, region: str) -> Engine:
+        """The engine of a region."""
+        if region not in self._engines:
+            context = Context(region=region, registry=self._registry, clients=self._clients)
+            self._engines[region] = Engine(context)
+        return self._engines[region]
+
+    def stop(self) -> None:
+        """End what is under way."""
+        for engine in self._engines.values():
+            engine.stop()
+
+    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request of the query protocol."""
+        request = Request(scope, receive)
+        signed = scope.get("aws_scope")
+        engine = self.engine((signed and signed.region) or DEFAULT_REGION)
+        try:
+            body = await request.body() or str(request.url.query).encode()
+            action, arguments = parse_request(body)
+            if action == "DescribeStacks" and HELD_CALLER in request.headers.get("user-agent", ""):
+                await _hold(engine, arguments)
+            response = await run_in_threadpool(_answer, engine, action, arguments)
+        except CloudFormationError as error:
+            response = Response(render_error(error), error.status, media_type="text/xml")
+        except Exception as error:
+            LOGGER.exception("CloudFormation request failed by a fault of the engine")
+            fault = CloudFormationError("InternalFailure", f"{type(error).__name__}: {error}", status=500)
+            response = Response(render_error(fault), fault.status, media_type="text/xml")
+        await response(scope, receive, send)
+
+
+def _answer(engine: Engine, action: str, arguments: Mapping[str, Any]) -> Response:
+    if action not in ACTIONS:
+        raise CloudFormationError("InvalidAction", f"lmi-cohost's local CloudFormation has no action {action}")
+    result = ACTIONS[action](engine, arguments)
+    return Response(render_response(action, result), media_type="text/xml")
+
+
+async def _hold(engine: Engine, arguments: Mapping[str, Any]) -> None:
+    """Wait while the stack that is asked for is under way."""
+    stack = find_stack(engine.context, str(arguments.get("StackName", "")))
+    waited = 0.0
+    while stack is not None and not stack.settled.is_set() and waited < HOLD_SECONDS:
+        await asyncio.sleep(HOLD_POLL_SECONDS)
+        waited += HOLD_POLL_SECONDS

@@ -1,0 +1,201 @@
+"""Stacks, their resources, events and change sets: all that the engine remembers."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from local_aws.cloudformation.template import Parameter, ResourceDefinition, Template
+
+
+STACK_TYPE: Final = "AWS::CloudFormation::Stack"
+REVIEW: Final = "REVIEW_IN_PROGRESS"
+
+
+def now() -> datetime:
+    """The time for events and answers, in UTC."""
+    return datetime.now(tz=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """A resource as it exists: what was asked for it and what came of it."""
+
+    type: str
+    physical_id: str
+    properties: Mapping[str, Any]
+    attributes: Mapping[str, Any]
+    tags: Mapping[str, str]
+
+
+@dataclass(kw_only=True)
+class StackResource:
+    """A resource of a stack.
+
+    Args:
+        definition: what the template says.
+        status: its last status.
+        reason: why it has that status.
+        physical_id: its id, which may be known before it is complete.
+        live: what exists; None until something does.
+        attempted: the properties of an update that failed, and so may be in force partly or wholly.
+        updated: when the status was reached.
+    """
+
+    definition: ResourceDefinition
+    status: str
+    reason: str | None = None
+    physical_id: str | None = None
+    live: Live | None = None
+    attempted: Mapping[str, Any] | None = None
+    updated: datetime = field(default_factory=now)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One line of a stack's history."""
+
+    event_id: str
+    logical_id: str
+    physical_id: str
+    type: str
+    status: str
+    reason: str | None
+    timestamp: datetime
+    token: str | None
+    properties: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a stack is to become: everything that decides its resources' properties."""
+
+    template: Template
+    parameters: Mapping[str, Parameter]
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Obsolete:
+    """A physical resource that was replaced, and waits for the clean-up."""
+
+    definition: ResourceDefinition
+    live: Live
+
+
+@dataclass(kw_only=True)
+class Journal:
+    """What is needed to take back an operation that is under way.
+
+    Args:
+        previous: what the stack was before; None when it is being created.
+        before: its resources then, by logical id.
+        definitions: their definitions then.
+        obsolete: what the operation replaced.
+        discarded: what the operation made and its rollback replaced again.
+        updated: logical ids whose update in place was begun.
+    """
+
+    previous: Target | None
+    before: Mapping[str, Live]
+    definitions: Mapping[str, ResourceDefinition]
+    obsolete: list[Obsolete] = field(default_factory=list)
+    discarded: list[Obsolete] = field(default_factory=list)
+    updated: set[str] = field(default_factory=set)
+
+
+@dataclass(kw_only=True)
+class ChangeSet:
+    """A change set: a target that is planned, and may be executed once."""
+
+    arn: str
+    name: str
+    type: str
+    target: Target
+    request: Mapping[str, Any]
+    status: str
+    execution_status: str
+    reason: str | None
+    changes: Sequence[Mapping[str, Any]]
+    created: datetime = field(default_factory=now)
+
+
+@dataclass(kw_only=True)
+class Stack:
+    """One stack. Its operations run one at a time; `settled` is set while none is under way.
+
+    `ended` holds the resources that went, or were left, when the stack was deleted: CloudFormation lists them on.
+    """
+
+    arn: str
+    name: str
+    region: str
+    status: str = REVIEW
+    reason: str | None = None
+    target: Target | None = None
+    resources: dict[str, StackResource] = field(default_factory=dict)
+    ended: dict[str, StackResource] = field(default_factory=dict)
+    outputs: list[dict[str, str]] = field(default_factory=list)
+    imports: set[str] = field(default_factory=set)
+    events: list[Event] = field(default_factory=list)
+    change_sets: dict[str, ChangeSet] = field(default_factory=dict)
+    journal: Journal | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    termination_protection: bool = False
+    created: datetime = field(default_factory=now)
+    updated: datetime | None = None
+    deleted: datetime | None = None
+    token: str | None = None
+    settled: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        """A new stack has nothing under way."""
+        self.settled.set()
+
+    @property
+    def exports(self) -> dict[str, str]:
+        """The stack's exported values by export name."""
+        return {o["ExportName"]: o["OutputValue"] for o in self.outputs if "ExportName" in o}
+
+    def set_status(self, status: str, reason: str | None = None) -> None:
+        """Move the stack itself to a status, and write that into its history."""
+        self.status, self.reason = status, reason
+        self._add_event(self.name, self.arn, STACK_TYPE, status, reason, None)
+
+    def set_resource_status(
+        self, resource: StackResource, status: str, reason: str | None = None, *, properties: str | None = None
+    ) -> None:
+        """Move a resource to a status, and write that into the history."""
+        resource.status, resource.reason, resource.updated = status, reason, now()
+        definition = resource.definition
+        self._add_event(definition.logical_id, resource.physical_id or "", definition.type, status, reason, properties)
+
+    def _add_event(
+        self, logical_id: str, physical_id: str, type_name: str, status: str, reason: str | None, properties: str | None
+    ) -> None:
+        with self._lock:
+            # Answers carry milliseconds, and the cdk CLI sorts by them: no two events of a stack may share one.
+            stamp = now()
+            if self.events:
+                stamp = max(stamp, self.events[-1].timestamp + timedelta(milliseconds=1))
+            self.events.append(
+                Event(
+                    event_id=f"{logical_id}-{status}-{uuid.uuid4()}",
+                    logical_id=logical_id,
+                    physical_id=physical_id,
+                    type=type_name,
+                    status=status,
+                    reason=reason,
+                    timestamp=stamp,
+                    token=self.token,
+                    properties=properties,
+                )
+            )

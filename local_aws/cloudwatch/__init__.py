@@ -1,0 +1,1 @@
+"""CloudWatch: moto keeps alarms, this package keeps metrics, evaluates the alarms and notifies."""

@@ -1,0 +1,256 @@
+"""Alarm definitions, and the state that their data points give them.
+
+alarms treat missing data").
+
+CloudWatch looks at more periods than it evaluates, so that late data do not count as missing; the guide's tables show
+two more. A period without data among the evaluated ones is made up for by an older one with data, and only if those
+do not suffice by what the alarm says of missing data.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import operator
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from local_aws.cloudwatch.expressions import NotEmulated, names_in, parse, values_of
+from local_aws.cloudwatch.metric_store import COARSE, FINE, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from local_aws.cloudwatch.metric_store import History
+
+    State = Literal["OK", "ALARM", "INSUFFICIENT_DATA"]
+
+LOOKED_BACK_MORE: Final = 2
+COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
+    "GreaterThanOrEqualToThreshold": operator.ge,
+    "GreaterThanThreshold": operator.gt,
+    "LessThanOrEqualToThreshold": operator.le,
+    "LessThanThreshold": operator.lt,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """How data are judged: so many of so many periods must breach the threshold, and what missing ones count as."""
+
+    comparison: str
+    threshold: float
+    periods: int
+    to_alarm: int
+    missing: str
+
+    def breaches(self, value: float) -> bool:
+        """Whether a value is on the wrong side of the threshold."""
+        return COMPARISONS[self.comparison](value, self.threshold)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A state, None where the alarm keeps the one it has; the values that were evaluated, and how many were missing."""
+
+    state: State | None
+    values: Sequence[float]
+    missing: int
+
+
+def judge(rule: Rule, data: Sequence[float | None]) -> Verdict:
+    """The verdict on data, one for each period with the newest last, `LOOKED_BACK_MORE` more than are evaluated."""
+    there = [value for value in data if value is not None]
+    if len(there) >= rule.periods:
+        values = there[-rule.periods :]
+        alarm = sum(map(rule.breaches, values)) >= rule.to_alarm
+        return Verdict(state="ALARM" if alarm else "OK", values=values, missing=0)
+    return Verdict(state=_with_gaps(rule, data, there), values=there, missing=rule.periods - len(there))
+
+
+def _with_gaps(rule: Rule, data: Sequence[float | None], there: Sequence[float]) -> State | None:
+    breaching = sum(map(rule.breaches, there))
+    fine = len(there) - breaching
+    if breaching >= rule.to_alarm:
+        return "ALARM"
+    if rule.periods - fine < rule.to_alarm:
+        return "OK"
+    return _by_treatment(rule, data, fine=fine)
+
+
+def _by_treatment(rule: Rule, data: Sequence[float | None], *, fine: int) -> State | None:
+    """The state where the missing data decide; `fine` of those that are there do not breach."""
+    if rule.missing == "breaching":
+        return "ALARM"
+    if rule.missing == "notBreaching" or fine:
+        return "OK"
+    if rule.missing == "ignore":
+        return None
+    # All that is there breaches. It is an alarm once the first of it is old enough, since nothing has contradicted it.
+    first = next((index for index, value in enumerate(data) if value is not None), None)
+    if first is None:
+        return "INSUFFICIENT_DATA"
+    return "ALARM" if len(data) - first >= rule.to_alarm else None
+
+
+ACTIONS: Final[dict[State, str]] = {
+    "ALARM": "AlarmActions",
+    "OK": "OKActions",
+    "INSUFFICIENT_DATA": "InsufficientDataActions",
+}
+_STATISTICS: Final = {"Average", "Maximum", "Minimum", "SampleCount", "Sum"}
+_PERCENTILE: Final = re.compile(r"p\d{1,3}(\.\d+)?")
+_PLAIN: Final = "m"
+_ENOUGH_SAMPLES: Final = 10
+_HALF: Final = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """One metric that an alarm reads: its statistic over a period in seconds."""
+
+    metric: Metric
+    statistic: str
+    unit: str | None
+    period: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What an alarm was judged by; `stale` tells that the newest period has no data."""
+
+    values: Sequence[float] = ()
+    stale: bool = True
+
+
+@dataclass(kw_only=True)
+class Alarm:
+    """A metric alarm; `described` is what CloudWatch tells of it.
+
+    `result` is the id of the query or expression whose values are judged. `evaluated` is the number of the step at
+    which they were judged last, `judged` by what, and `acted` the clock's time at which a policy was told last.
+    """
+
+    described: Mapping[str, Any]
+    rule: Rule
+    queries: Mapping[str, Query]
+    expressions: Mapping[str, ast.expr]
+    result: str
+    state: State
+    evaluated: int = -1
+    judged: Judged = Judged()
+    acted: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The alarm's name."""
+        return str(self.described["AlarmName"])
+
+    @property
+    def period(self) -> int:
+        """The length in seconds of the periods that are judged."""
+        return max(query.period for query in self.queries.values())
+
+    @property
+    def step(self) -> int:
+        """How often it is evaluated: every ten seconds for short periods, else every minute."""
+        return FINE if self.period < COARSE else COARSE
+
+    def actions(self, state: State) -> list[str]:
+        """What is to be done when it enters a state; nothing while its actions are switched off."""
+        return list(self.described.get(ACTIONS[state], [])) if self.described.get("ActionsEnabled", True) else []
+
+    def data(self, history: History, end: float) -> list[float | None]:
+        """The judged values of the periods up to `end`, the newest last."""
+        count = self.rule.periods + LOOKED_BACK_MORE
+        starts = [end - self.period * (count - index) for index in range(count)]
+        series = {name: self._read(history, query, starts) for name, query in self.queries.items()}
+        for name in self._order:
+            series[name] = values_of(self.expressions[name], series, count)
+        return series[self.result]
+
+    def has_few_samples(self, history: History, end: float) -> bool:
+        """Whether its percentile stands on too few values to be judged, where the alarm is to mind that."""
+        if self.described.get("EvaluateLowSampleCountPercentile") != "ignore":
+            return False
+        query = self.queries.get(self.result)
+        if query is None or not query.statistic.startswith("p"):
+            return False
+        percent = float(query.statistic[1:])
+        share = (100 - percent if percent >= _HALF else percent) / 100
+        sample = history.between(query.metric, query.unit, end - query.period, end)
+        return sample is not None and share > 0 and sample.count < _ENOUGH_SAMPLES / share
+
+    def _read(self, history: History, query: Query, starts: Sequence[float]) -> list[float | None]:
+        samples = (history.between(query.metric, query.unit, start, start + self.period) for start in starts)
+        return [None if sample is None else sample.statistic(query.statistic) for sample in samples]
+
+    @functools.cached_property
+    def _order(self) -> list[str]:
+        """The expressions, each after those that it refers to; CloudWatch refuses circles."""
+        done: list[str] = []
+        seen: set[str] = set()
+
+        def add(name: str) -> None:
+            if name in self.expressions and name not in seen:
+                seen.add(name)
+                for used in names_in(self.expressions[name]):
+                    add(used)
+                done.append(name)
+
+        for name in self.expressions:
+            add(name)
+        return done
+
+
+def read(described: Mapping[str, Any]) -> Alarm:
+    """An alarm that can be evaluated.
+
+    Raises:
+        NotEmulated: it is on metric math, a statistic or a kind of threshold that the emulation lacks.
+    """
+    if (comparison := described["ComparisonOperator"]) not in COMPARISONS:
+        raise NotEmulated(f"ComparisonOperator {comparison} is not part of this emulation")
+    queries: dict[str, Query] = {}
+    expressions: dict[str, ast.expr] = {}
+    result = _PLAIN
+    if listed := described.get("Metrics"):
+        for entry in listed:
+            if (stat := entry.get("MetricStat")) is not None:
+                metric = stat["Metric"]
+                queries[entry["Id"]] = _query(metric, stat["Stat"], stat.get("Unit"), int(stat["Period"]))
+            else:
+                expressions[entry["Id"]] = parse(entry["Expression"])
+        result = next((entry["Id"] for entry in listed if entry.get("ReturnData", True)), listed[0]["Id"])
+        _check_ids(queries, expressions)
+    else:
+        statistic = described.get("Statistic") or described["ExtendedStatistic"]
+        queries[_PLAIN] = _query(described, statistic, described.get("Unit"), int(described["Period"]))
+    periods = int(described["EvaluationPeriods"])
+    rule = Rule(
+        comparison=comparison,
+        threshold=float(described["Threshold"]),
+        periods=periods,
+        to_alarm=int(described.get("DatapointsToAlarm") or periods),
+        missing=described.get("TreatMissingData") or "missing",
+    )
+    state: State = described["StateValue"]
+    return Alarm(described=described, rule=rule, queries=queries, expressions=expressions, result=result, state=state)
+
+
+def _check_ids(queries: Mapping[str, Query], expressions: Mapping[str, ast.expr]) -> None:
+    if not queries:
+        raise NotEmulated("metric math without a metric is not part of this emulation")
+    for tree in expressions.values():
+        for name in names_in(tree):
+            if name not in queries and name not in expressions:
+                raise NotEmulated(f"{ast.unparse(tree)}: no query has the id {name}")
+
+
+def _query(metric: Mapping[str, Any], statistic: str, unit: str | None, period: int) -> Query:
+    if statistic not in _STATISTICS and not _PERCENTILE.fullmatch(statistic):
+        raise NotEmulated(f"statistic {statistic} is not part of this emulation")
+    dimensions = ((one["Name"], one["Value"]) for one in metric.get("Dimensions", []))
+    named = Metric.of(metric["Namespace"], metric["MetricName"], dimensions)
+    return Query(metric=named, statistic=statistic, unit=unit, period=period)

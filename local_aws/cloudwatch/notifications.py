@@ -1,0 +1,97 @@
+"""What CloudWatch says of an alarm's change: the reason of its state, and the message to an SNS topic.
+
+The members of the message are those of CloudWatch's own (user guide: "Notifying users on alarm changes").
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from local_aws.cloudwatch.evaluation import Alarm, State, Verdict
+
+
+_SUBJECT_LIMIT: Final = 100
+_SHOWN: Final = 20
+_WORDS: Final = {
+    "GreaterThanOrEqualToThreshold": "greater than or equal to",
+    "GreaterThanThreshold": "greater than",
+    "LessThanOrEqualToThreshold": "less than or equal to",
+    "LessThanThreshold": "less than",
+}
+_TRIGGER: Final = (
+    "MetricName", "Namespace", "Statistic", "ExtendedStatistic", "Unit", "Period", "EvaluationPeriods",
+    "DatapointsToAlarm", "ComparisonOperator", "Threshold", "TreatMissingData", "EvaluateLowSampleCountPercentile",
+    "Metrics",
+)  # fmt: skip
+
+
+def reason_of(alarm: Alarm, verdict: Verdict, state: State) -> str:
+    """Why the alarm is in the state that its data made of it."""
+    rule = alarm.rule
+    if state == "INSUFFICIENT_DATA":
+        return f"Insufficient Data: {verdict.missing} {_datapoints(verdict.missing)} were unknown."
+    if not verdict.values:
+        return (
+            f"Threshold Crossed: no datapoints were received for {rule.periods} period{'s' * (rule.periods > 1)} and "
+            f"{verdict.missing} missing {_datapoints(verdict.missing)} were treated as [{rule.missing.capitalize()}]."
+        )
+    breaching = [value for value in verdict.values if rule.breaches(value) == (state == "ALARM")]
+    values, verb = breaching or verdict.values, "was" if len(breaching) == 1 else "were"
+    shown = ", ".join(str(float(value)) for value in values[-_SHOWN:])
+    return (
+        f"Threshold Crossed: {len(values)} out of the last {rule.periods} datapoints [{shown}] {verb} "
+        f"{'' if state == 'ALARM' else 'not '}{_WORDS[rule.comparison]} the threshold ({rule.threshold})."
+    )
+
+
+def reason_data(alarm: Alarm, verdict: Verdict) -> str:
+    """The same for programs, as JSON."""
+    members = {
+        "version": "1.0",
+        "queryDate": _stamp(),
+        "period": alarm.period,
+        "recentDatapoints": list(verdict.values),
+        "threshold": alarm.rule.threshold,
+    }
+    return json.dumps(members)
+
+
+def subject(alarm: Alarm, region: str) -> str:
+    """The subject of an e-mail about it."""
+    return f'{alarm.state}: "{alarm.name}" in {region}'[:_SUBJECT_LIMIT]
+
+
+def message(alarm: Alarm, *, old: State, reason: str, account_id: str, region: str) -> str:
+    """The message about an alarm that has just changed from the state `old`, as JSON."""
+    told = alarm.described
+    members = {
+        "AlarmName": alarm.name,
+        "AlarmDescription": told.get("AlarmDescription"),
+        "AWSAccountId": account_id,
+        "NewStateValue": alarm.state,
+        "NewStateReason": reason,
+        "StateChangeTime": _stamp(),
+        "Region": region,
+        "AlarmArn": told["AlarmArn"],
+        "OldStateValue": old,
+        **{key: told.get(key, []) for key in ("OKActions", "AlarmActions", "InsufficientDataActions")},
+        "Trigger": _trigger(alarm),
+    }
+    return json.dumps(members)
+
+
+def _trigger(alarm: Alarm) -> dict[str, Any]:
+    told = alarm.described
+    dimensions = [{"name": one["Name"], "value": one["Value"]} for one in told.get("Dimensions", [])]
+    return {**{key: told[key] for key in _TRIGGER if told.get(key)}, "Dimensions": dimensions}
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
+
+
+def _datapoints(count: int) -> str:
+    return "datapoint" if count == 1 else "datapoints"

@@ -1,0 +1,181 @@
+"""Programs, processes and GPUs of this machine."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from local_aws.engines.engine import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+
+_TIMEOUT_S = 60.0
+
+
+def find_program(name: str, *, needed_for: str, fix: str) -> str:
+    """The path of a program.
+
+    Raises:
+        EngineError: it is not on PATH.
+    """
+    path = shutil.which(name)
+    if path is None:
+        msg = f"{needed_for}: {name} is not on PATH; allowed: a machine that has it; fix: {fix}"
+        raise EngineError(msg)
+    return path
+
+
+def answer_of(command: Sequence[str], timeout_s: float | None = _TIMEOUT_S) -> str | None:
+    """What a program prints; None when it is not there, fails, or takes too long."""
+    try:
+        result = subprocess.run(  # noqa: S603 - a list, no shell
+            command, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout if result.returncode == 0 else None
+
+
+def run_program(command: Sequence[str], *, fault: str, timeout_s: float | None = _TIMEOUT_S) -> str:
+    """What a program prints.
+
+    Raises:
+        EngineError: `fault`, with the last line that the program said of it.
+    """
+    try:
+        result = subprocess.run(  # noqa: S603 - a list, no shell
+            command, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        msg = f"{fault} ({error})"
+        raise EngineError(msg) from error
+    if result.returncode != 0:
+        said = (result.stderr.strip() or result.stdout.strip() or f"exit code {result.returncode}").splitlines()[-1]
+        msg = f"{fault} ({said})"
+        raise EngineError(msg)
+    return result.stdout
+
+
+_MIB = 1024 * 1024
+_KIB_PER_MIB = 1024
+_MODEL_DIR = "--model-dir"
+_WORKER = re.compile(r'cohost_worker_resident_bytes\{Model="(?P<model>[^"]*)",pid="(?P<pid>\d+)"\}')
+_ZYGOTE = "local_aws.lmi.workers.zygote"
+_COLUMNS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One process: resident memory in MiB, and the MiB of GPU memory (None where nobody tells)."""
+
+    pid: int
+    role: str
+    resident_mb: int
+    gpu_mb: int | None
+
+
+def worker_models(counters: str) -> dict[int, str]:
+    """The model of each worker by process id, from the embedded container's counters; other servers do not tell."""
+    return {int(match["pid"]): match["model"] for match in _WORKER.finditer(counters)}
+
+
+def processes_below(pid: int, models: Mapping[int, str], gpu_memory: Mapping[int, int] | None) -> list[Process]:
+    """A process of this machine and all below it; none when it has ended."""
+    return [_process(number, arguments, resident, models, gpu_memory) for number, arguments, resident in _family(pid)]
+
+
+def processes_of_container(name: str, gpu_memory: Mapping[int, int] | None) -> list[Process]:
+    """The processes of a Docker container, with the host's process ids."""
+    answer = answer_of(["docker", "top", name, "-eo", "pid,rss,args"]) or ""
+    rows = [line.split(None, _COLUMNS - 1) for line in answer.splitlines()[1:]]
+    return [
+        _process(int(pid), arguments.split(), int(resident) // _KIB_PER_MIB, {}, gpu_memory)
+        for pid, resident, arguments in (row for row in rows if len(row) == _COLUMNS)
+    ]
+
+
+def _family(pid: int) -> Iterator[tuple[int, Sequence[str], int]]:
+    try:
+        parent = psutil.Process(pid)
+        family: Iterable[psutil.Process] = [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in family:
+        try:
+            yield process.pid, process.cmdline(), process.memory_info().rss // _MIB
+        except psutil.Error:  # it has ended meanwhile, or is another user's
+            continue
+
+
+def _process(
+    pid: int,
+    arguments: Sequence[str],
+    resident_mb: int,
+    models: Mapping[int, str],
+    gpu_memory: Mapping[int, int] | None,
+) -> Process:
+    gpu_mb = None if gpu_memory is None else gpu_memory.get(pid, 0)
+    role = f"worker of {models[pid]}" if pid in models else _role(arguments)
+    return Process(pid=pid, role=role, resident_mb=resident_mb, gpu_mb=gpu_mb)
+
+
+def _role(arguments: Sequence[str]) -> str:
+    """What a process is for: DJL Serving starts a worker with the folder of its model among the arguments."""
+    if _MODEL_DIR in arguments[:-1]:
+        folder = Path(arguments[arguments.index(_MODEL_DIR) + 1])
+        return f"worker of {folder.parent.name if folder.name == 'model' else folder.name}"
+    if _ZYGOTE in arguments:
+        return "parent of workers"
+    program = Path(arguments[0]).name if arguments else "?"
+    return f"server ({program})"
+
+
+_NUMBERS = "--format=csv,noheader,nounits"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU; memory in MiB."""
+
+    index: int
+    name: str
+    used_mb: int
+    total_mb: int
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs of this machine; none where `nvidia-smi` is not there or does not answer."""
+    answer = answer_of(["nvidia-smi", "--query-gpu=index,name,memory.used,memory.total", _NUMBERS])
+    rows = [_cells(line) for line in (answer or "").splitlines() if line.strip()]
+    return [
+        Gpu(index=int(index), name=name, used_mb=int(used), total_mb=int(total)) for index, name, used, total in rows
+    ]
+
+
+def memory_by_process() -> dict[int, int] | None:
+    """MiB of GPU memory by process id, over all GPUs; None where nvidia-smi does not answer.
+
+    In a container without the host's process ids, and under some drivers, nvidia-smi gives "[N/A]": such a process is
+    left out.
+    """
+    answer = answer_of(["nvidia-smi", "--query-compute-apps=pid,used_memory", _NUMBERS])
+    if answer is None:
+        return None
+    taken: dict[int, int] = {}
+    for line in answer.splitlines():
+        pid, used, *_ = [*_cells(line), ""]
+        if pid.isdigit() and used.isdigit():
+            taken[int(pid)] = taken.get(int(pid), 0) + int(used)
+    return taken
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split(",")]

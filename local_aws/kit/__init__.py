@@ -1,0 +1,1 @@
+"""The parts that all services share; nothing in here knows a service."""

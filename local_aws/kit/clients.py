@@ -1,0 +1,175 @@
+"""boto3 clients of the other embedded services, and the threads that blocking calls run in."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
+
+import boto3
+from botocore.config import Config
+
+from local_aws.kit.access_keys import ACCESS_KEY, SECRET_KEY, AccessKeys
+from local_aws.kit.account import DEFAULT_REGION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_iam import IAMClient
+    from mypy_boto3_logs import CloudWatchLogsClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker import SageMakerClient
+
+    Service = Literal["s3", "iam", "logs", "cloudwatch", "sagemaker", "sns", "application-autoscaling"]
+
+# A call on this machine that takes longer than the longest Lambda (15 minutes) will not come back.
+READ_TIMEOUT_SECONDS: Final = 960
+_BUILDING: Final = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Gives boto3 clients that talk to the front door; one is kept for each service and region.
+
+    Args:
+        endpoint_url: says where the front door is; asked late, since a free port is known only after the start.
+    """
+
+    endpoint_url: Callable[[], str]
+    _cached: Callable[[str, str], Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Bind the cache to this instance, so that two front doors in one process never share a client."""
+        object.__setattr__(self, "_cached", functools.lru_cache(maxsize=None)(self._make))
+
+    def get(self, service: str, region: str = DEFAULT_REGION) -> Any:  # noqa: ANN401 - one factory for all services
+        """The client of `service`, e.g. `"s3"`."""
+        return self._cached(service, region)
+
+    def _make(self, service: str, region: str) -> Any:  # noqa: ANN401 - as `get`
+        config = Config(
+            read_timeout=READ_TIMEOUT_SECONDS,
+            max_pool_connections=50,
+            retries={"total_max_attempts": 1},
+            s3={"addressing_style": "path"},
+        )
+        return make_client(service, region, endpoint_url=self.endpoint_url(), config=config)
+
+
+def make_client(service: str, region: str, *, endpoint_url: str, config: Config) -> Any:  # noqa: ANN401 - one type a service
+    """A client of the front door; building clients of one session is not safe in several threads, using them is."""
+    with _BUILDING:
+        session: Any = _session(region)
+        return session.client(service, endpoint_url=endpoint_url, config=config)
+
+
+@functools.cache
+def _session(region: str) -> boto3.Session:
+    """One session for all clients: it keeps the services' models and the list of endpoints, which take long to read."""
+    return boto3.Session(aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name=region)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = 16
+_ENDPOINT_TIMEOUTS_S = 10
+
+# SageMaker names the session of an execution role so (CloudTrail's records of it).
+_SESSION = "SageMaker"
+
+MARK = "lmi-cohost-part"
+"""In the User-Agent of the emulation's own parts."""
+
+
+class Front:
+    """The front door as a part of the emulation sees it: one client a service, blocking calls in threads of its own.
+
+    The threads are not the event loop's default ones: the other services may be served from those in this very
+    process, and calls waiting for answers would then keep the answers from being made.
+    """
+
+    def __init__(self, endpoint_url: Callable[[], str], region: str, keys: AccessKeys | None = None) -> None:
+        self._endpoint_url = endpoint_url
+        self._region = region
+        self._keys = AccessKeys() if keys is None else keys
+        self._clients: dict[str, Any] = {}
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sagemaker-aws")
+
+    def s3(self) -> S3Client:
+        """The client of the embedded S3. Call it inside `run`: the first call builds it."""
+        client: S3Client = self._client("s3")
+        return client
+
+    def iam(self) -> IAMClient:
+        """The client of the embedded IAM; as `s3`."""
+        client: IAMClient = self._client("iam")
+        return client
+
+    def logs(self) -> CloudWatchLogsClient:
+        """The client of the embedded CloudWatch Logs; as `s3`."""
+        client: CloudWatchLogsClient = self._client("logs")
+        return client
+
+    def cloudwatch(self) -> CloudWatchClient:
+        """The client of the embedded CloudWatch; as `s3`."""
+        client: CloudWatchClient = self._client("cloudwatch")
+        return client
+
+    def sagemaker(self) -> SageMakerClient:
+        """The client of the embedded SageMaker; as `s3`."""
+        client: SageMakerClient = self._client("sagemaker")
+        return client
+
+    def auto_scaling(self) -> Any:  # noqa: ANN401 - its type stubs are not installed
+        """The client of the embedded Application Auto Scaling; as `s3`."""
+        return self._client("application-autoscaling")
+
+    def sns(self) -> Any:  # noqa: ANN401 - its type stubs are not installed
+        """The client of the embedded SNS; as `s3`."""
+        return self._client("sns")
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking function in one of the threads."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    def container_environment(self, role: str | None) -> dict[str, str]:
+        """Give what lets a container call the other services, as its execution role does inside SageMaker.
+
+        Args:
+            role: the execution role's ARN; None where there is none, and the container gets nobody's keys.
+        """
+        none = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": ""}
+        return {
+            "AWS_ENDPOINT_URL": self._endpoint_url(),
+            **(none if role is None else self._keys.for_role(role, _SESSION).environment()),
+            "AWS_REGION": self._region,
+            "AWS_DEFAULT_REGION": self._region,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def close(self) -> None:
+        """Let the threads end; a call that still runs is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _client(self, service: Service) -> Any:  # noqa: ANN401 - one type a service
+        if service not in self._clients:
+            url = self._endpoint_url()
+            self._clients[service] = make_client(service, self._region, endpoint_url=url, config=_CONFIG)
+        return self._clients[service]
+
+
+_CONFIG = Config(
+    user_agent_extra=MARK,
+    connect_timeout=_ENDPOINT_TIMEOUTS_S,
+    read_timeout=_ENDPOINT_TIMEOUTS_S * 6,
+    retries={"total_max_attempts": 2, "mode": "standard"},
+    max_pool_connections=_THREADS,
+    s3={"addressing_style": "path"},
+)

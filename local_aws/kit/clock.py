@@ -1,0 +1,121 @@
+"""The clock that scaling goes by: the machine's own, or one that runs faster so that a test's minute is a second.
+
+Periods, cooldowns, idle times and schedules are read from it. What callers are told of times (activities, alarms) is
+the machine's time.
+
+Schedules of scheduled actions: checked as the service checks them; when they are due is the core's to say.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import time
+import zoneinfo
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import JSONResponse, Response
+
+from cohost.errors import LocalError
+from cohost.scaling.schedule_expression import check_expression
+from local_aws.kit.errors import ValidationException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+
+PATH: Final = "/_cohost/clock"
+# More makes a minute shorter than the calls that evaluating it takes.
+_FASTEST: Final = 3600
+
+
+class Clock:
+    """Seconds since 1970, `speed` of them a second of this machine; the two agree at the start.
+
+    Args:
+        speed: more than 0, at most 3600.
+        machine: the machine's clock.
+
+    Raises:
+        LocalError: the speed is none.
+    """
+
+    def __init__(self, speed: float = 1, machine: Callable[[], float] = time.time) -> None:
+        self._machine = machine
+        now = machine()
+        # Where each stretch of one speed begins: the machine's time, the clock's time, the speed.
+        self._stretches = [(now, now, _checked(speed))]
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def speed(self) -> float:
+        """How much faster than the machine's clock it runs."""
+        return self._stretches[-1][2]
+
+    def set_speed(self, speed: float) -> None:
+        """Run at another speed from now on; the time told does not jump. Raises as the constructor does."""
+        checked, machine = _checked(speed), self._machine()
+        self._stretches.append((machine, self.at(machine), checked))
+        for listener in self._listeners:
+            listener()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have something called when the speed has changed."""
+        self._listeners.append(listener)
+
+    def now(self) -> float:
+        """The clock's time."""
+        return self.at(self._machine())
+
+    def at(self, machine: float) -> float:
+        """What this clock showed, or will show, at a time of the machine's."""
+        index = bisect.bisect_right(self._stretches, machine, key=lambda stretch: stretch[0]) - 1
+        if index < 0:
+            return machine
+        began, showed, speed = self._stretches[index]
+        return showed + (machine - began) * speed
+
+    def real(self, seconds: float) -> float:
+        """How many of the machine's seconds a length of time takes."""
+        return seconds / self.speed
+
+    async def answer(self, request: Request) -> Response:
+        """The page `/_cohost/clock`: GET tells speed and time, PUT of `{"speed": n}` sets the speed."""
+        if request.method == "PUT":
+            try:
+                self.set_speed(_wanted(await request.body()))
+            except LocalError as fault:
+                return JSONResponse({"message": str(fault)}, HTTPStatus.BAD_REQUEST)
+        return JSONResponse({"speed": self.speed, "now": self.now()})
+
+
+def _wanted(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
+    try:
+        members = json.loads(body)
+    except ValueError:
+        raise LocalError('the body is not JSON; send {"speed": 60}') from None
+    if not isinstance(members, dict) or members.keys() != {"speed"}:
+        raise LocalError('the body must hold speed and nothing else; send {"speed": 60}')
+    return members["speed"]
+
+
+def _checked(speed: Any) -> float:  # noqa: ANN401 - as `_wanted`
+    if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed <= _FASTEST:
+        raise LocalError(f"speed {speed!r}: not allowed; allowed: more than 0, up to {_FASTEST}; fix: 1 is real time")
+    return float(speed)
+
+
+def check_schedule(expression: str, timezone: str) -> None:
+    """Check a scheduled action's expression and time zone.
+
+    Raises:
+        ValidationException: the service would refuse one of them.
+    """
+    try:
+        check_expression(expression)
+        zoneinfo.ZoneInfo(timezone)
+    except (ValueError, zoneinfo.ZoneInfoNotFoundError) as fault:
+        raise ValidationException(f"Schedule {expression} in {timezone}: {fault}") from None

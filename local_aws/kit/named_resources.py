@@ -1,0 +1,189 @@
+"""The named resources of an account: found by name or ARN, filtered, sorted, paged and tagged.
+
+Names are unique without regard to letter case and ARNs are in lower case, but the case given is kept (AWS API
+reference: CreateEndpoint, EndpointName).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from local_aws.kit.errors import ValidationException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+@dataclass(kw_only=True)
+class Resource:
+    """A named thing of the account; `definition` is the request that created it, without name and tags."""
+
+    name: str
+    arn: str
+    definition: dict[str, Any]
+    tags: dict[str, str]
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def modified(self) -> datetime:
+        """When it last changed; what cannot change was last changed at its creation."""
+        return self.created
+
+
+R = TypeVar("R", bound=Resource)
+
+
+class Collection(Generic[R]):
+    """All resources of one kind; `noun` is the kind in the service's texts, `arn_part` in its ARNs."""
+
+    def __init__(self, noun: str, arn_prefix: str, arn_part: str) -> None:
+        self._noun = noun
+        self._arn_start = f"{arn_prefix}:{arn_part}/"
+        self._by_arn: dict[str, R] = {}
+
+    def __iter__(self) -> Iterator[R]:
+        """All resources, as they are now."""
+        return iter(list(self._by_arn.values()))
+
+    def arn(self, name: str) -> str:
+        """The ARN that a resource of that name has, existing or not."""
+        return self._arn_start + name.lower()
+
+    def check_free(self, name: str) -> None:
+        """Raise ValidationException if there is a resource of that name."""
+        if self.arn(name) in self._by_arn:
+            raise ValidationException(f'Cannot create already existing {self._noun} "{self.arn(name)}".')
+
+    def add(self, resource: R) -> None:
+        """Take in a resource; raises as `check_free` does."""
+        self.check_free(resource.name)
+        self._by_arn[resource.arn] = resource
+
+    def get(self, name: str) -> R:
+        """The resource of that name; raises ValidationException if there is none."""
+        if (resource := self._by_arn.get(self.arn(name))) is None:
+            raise ValidationException(f'Could not find {self._noun} "{self.arn(name)}".')
+        return resource
+
+    def find(self, name: str) -> R | None:
+        """The resource whose name is exactly this one, in letter case too; None if there is none."""
+        resource = self._by_arn.get(self._arn_start + name.lower())
+        return resource if resource is not None and resource.name == name else None
+
+    def by_arn(self, arn: str) -> R | None:
+        """The resource of that ARN; None if there is none."""
+        return self._by_arn.get(arn)
+
+    def remove(self, name: str) -> None:
+        """Take out a resource; raises as `get` does."""
+        del self._by_arn[self.get(name).arn]
+
+
+def tags_of(request: dict[str, Any]) -> dict[str, str]:
+    """A request's list of tags as a map.
+
+    Raises:
+        ValidationException: a key stands twice.
+    """
+    tags = request.get("Tags") or []
+    keys = [tag["Key"] for tag in tags]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValidationException(f"Duplicate tag key {key}: tag keys must be unique per resource")
+    return {tag["Key"]: tag["Value"] for tag in tags}
+
+
+_DEFAULT_PAGE = 10
+
+_FILTERS: dict[str, Callable[[Resource, Any], bool]] = {
+    "NameContains": lambda resource, text: text.lower() in resource.name.lower(),
+    "CreationTimeAfter": lambda resource, seconds: resource.created.timestamp() > float(seconds),
+    "CreationTimeBefore": lambda resource, seconds: resource.created.timestamp() < float(seconds),
+    "LastModifiedTimeAfter": lambda resource, seconds: resource.modified.timestamp() > float(seconds),
+    "LastModifiedTimeBefore": lambda resource, seconds: resource.modified.timestamp() < float(seconds),
+    "StatusEquals": lambda resource, status: getattr(resource, "status", None) == status,
+    "EndpointNameEquals": lambda resource, name: getattr(resource, "endpoint_name", None) == name,
+    "VariantNameEquals": lambda resource, name: getattr(resource, "variant_name", None) == name,
+}
+
+
+def page(resources: Iterable[R], request: dict[str, Any]) -> tuple[list[R], dict[str, str]]:
+    """The resources that a List request asks for, and `{"NextToken": …}` if more follow.
+
+    Raises:
+        ValidationException: the token is none that an earlier answer gave.
+    """
+    tests = [(test, request[name]) for name, test in _FILTERS.items() if request.get(name) is not None]
+    kept = [resource for resource in resources if all(test(resource, wanted) for test, wanted in tests)]
+    kept.sort(key=_sort_key(request.get("SortBy")), reverse=request.get("SortOrder", "Descending") == "Descending")
+    start = _offset(request.get("NextToken"))
+    size = request.get("MaxResults") or _DEFAULT_PAGE
+    end = start + size
+    return kept[start:end], {"NextToken": _token(end)} if end < len(kept) else {}
+
+
+def _sort_key(sort_by: str | None) -> Callable[[Resource], Any]:
+    if sort_by == "Name":
+        return lambda resource: resource.name.lower()
+    if sort_by == "Status":
+        return lambda resource: getattr(resource, "status", "")
+    return lambda resource: resource.created
+
+
+def _token(offset: int) -> str:
+    return base64.urlsafe_b64encode(str(offset).encode()).decode()
+
+
+def _offset(token: str | None) -> int:
+    if token is None:
+        return 0
+    try:
+        return int(base64.urlsafe_b64decode(token.encode()))
+    except (ValueError, binascii.Error):
+        raise ValidationException("NextToken is not one that an earlier answer gave") from None
+
+
+_MOST_TAGS = 50
+
+
+class Tags:
+    """Adds, lists and deletes tags of models, endpoint configurations and endpoints."""
+
+    def __init__(self, collections: Sequence[Collection[Any]]) -> None:
+        self._collections = collections
+
+    async def add(self, request: dict[str, Any]) -> dict[str, Any]:
+        """AddTags."""
+        resource = self._resource(request["ResourceArn"])
+        tags = {**resource.tags, **tags_of(request)}
+        if len(tags) > _MOST_TAGS:
+            raise ValidationException(
+                f"{resource.arn} would have {len(tags)} tags; a resource has {_MOST_TAGS} at most"
+            )
+        resource.tags = tags
+        return {"Tags": _listed(tags)}
+
+    async def list(self, request: dict[str, Any]) -> dict[str, Any]:
+        """ListTags. All tags stand in one answer: a resource has no more than fit."""
+        return {"Tags": _listed(self._resource(request["ResourceArn"]).tags)}
+
+    async def delete(self, request: dict[str, Any]) -> dict[str, Any]:
+        """DeleteTags."""
+        resource = self._resource(request["ResourceArn"])
+        resource.tags = {key: value for key, value in resource.tags.items() if key not in request["TagKeys"]}
+        return {}
+
+    def _resource(self, arn: str) -> Resource:
+        for collection in self._collections:
+            resource: Resource | None = collection.by_arn(arn.lower())
+            if resource is not None:
+                return resource
+        raise ValidationException(f"Could not find resource {arn}.")
+
+
+def _listed(tags: dict[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]

@@ -1,0 +1,199 @@
+"""The AWS query protocol on CloudFormation's own service description, as botocore ships it.
+
+A request is a form: `Parameters.member.1.ParameterKey=X`. An answer is XML in the order of the output shape.
+Both directions are driven by the shapes, so that an action needs no code of its own here
+(smithy.io: "AWS query protocol").
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+import botocore.session
+from botocore.model import ListShape, MapShape, ServiceModel, StructureShape
+
+if TYPE_CHECKING:
+    from botocore.model import OperationModel, Shape
+
+
+class CloudFormationError(Exception):
+    """A request that is refused.
+
+    Args:
+        code: the error code of the query protocol, e.g. `AlreadyExistsException`.
+        message: the text, in CloudFormation's own words where the cdk CLI compares it.
+        status: HTTP status.
+    """
+
+    def __init__(self, code: str, message: str, *, status: int = 400) -> None:
+        self.code = code
+        self.message = message
+        self.status = status
+        super().__init__(message)
+
+
+class ValidationError(CloudFormationError):
+    """A template, a parameter or a stack's state does not allow what is asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ValidationError", message)
+
+
+NAMESPACE: Final = "http://cloudformation.amazonaws.com/doc/2010-05-15/"
+
+
+@functools.lru_cache(maxsize=1)
+def service_model() -> ServiceModel:
+    """CloudFormation's service description."""
+    return ServiceModel(botocore.session.get_session().get_service_data("cloudformation"), "cloudformation")
+
+
+def operation(action: str) -> OperationModel:
+    """The description of one action.
+
+    Raises:
+        CloudFormationError: CloudFormation has no action of this name.
+    """
+    if action not in service_model().operation_names:
+        raise CloudFormationError("InvalidAction", f"Could not find operation {action} for CloudFormation")
+    return service_model().operation_model(action)
+
+
+def parse_request(body: bytes) -> tuple[str, dict[str, Any]]:
+    """Read a form body into the action's name and its typed input.
+
+    Keys that the service description lacks are left out: a newer SDK may send what this botocore does not know.
+
+    Raises:
+        CloudFormationError: no action, or one that CloudFormation does not have.
+        ValidationError: a required value is missing, or one does not have its shape's type.
+    """
+    form = dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True))
+    action = form.pop("Action", "")
+    shape = operation(action).input_shape
+    if shape is None:
+        return action, {}
+    arguments = _parse_structure(shape, _tree(form))
+    for name in shape.required_members:
+        if name not in arguments:
+            raise ValidationError(
+                f"1 validation error detected: Value null at '{name}' failed to satisfy constraint: "
+                "Member must not be null"
+            )
+    return action, arguments
+
+
+def parse_form(body: bytes, shape: Shape) -> dict[str, Any]:
+    """Read a form body of any service into an input of this shape; numbers with fractions and times stay text."""
+    return _parse_structure(shape, _tree(dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True))))
+
+
+def _tree(form: dict[str, str]) -> dict[str, Any]:
+    """Nest the flat keys of a form: `A.member.1=x` becomes `{"A": {"member": {"1": "x"}}}`."""
+    root: dict[str, Any] = {}
+    for key, value in form.items():
+        node = root
+        *path, leaf = key.split(".")
+        for part in path:
+            child = node.setdefault(part, {})
+            node = child if isinstance(child, dict) else {}
+        node[leaf] = value
+    return root
+
+
+def _parse_structure(shape: Shape, node: dict[str, Any]) -> dict[str, Any]:
+    members = shape.members if isinstance(shape, StructureShape) else {}
+    return {name: _parse(member, node[name], name) for name, member in members.items() if name in node}
+
+
+def _parse(shape: Shape, node: Any, name: str) -> Any:  # noqa: ANN401 - a form's value is of any shape
+    if isinstance(shape, StructureShape):
+        return _parse_structure(shape, node if isinstance(node, dict) else {})
+    if isinstance(shape, ListShape):
+        items = node.get("member", {}) if isinstance(node, dict) else {}
+        return [_parse(shape.member, items[index], name) for index in sorted(items, key=int)]
+    if isinstance(shape, MapShape):
+        entries = node.get("entry", {}) if isinstance(node, dict) else {}
+        return {entry["key"]: _parse(shape.value, entry["value"], name) for entry in entries.values()}
+    return _parse_scalar(shape.type_name, node, name)
+
+
+def _parse_scalar(type_name: str, text: Any, name: str) -> Any:  # noqa: ANN401 - as `_parse`
+    try:
+        if type_name == "boolean":
+            return {"true": True, "false": False}[str(text).lower()]
+        if type_name in {"integer", "long"}:
+            return int(text)
+    except (KeyError, ValueError):
+        raise ValidationError(f"{name}: '{text}' is no {type_name}") from None
+    return text
+
+
+def render_response(action: str, result: dict[str, Any]) -> bytes:
+    """The XML answer of `action`; keys that its output shape does not have are an error of this code."""
+    root = Element(f"{action}Response", xmlns=NAMESPACE)
+    shape = operation(action).output_shape
+    if shape is not None:
+        wrapper = SubElement(root, str(shape.serialization.get("resultWrapper", f"{action}Result")))
+        _render_structure(wrapper, shape, result)
+    SubElement(SubElement(root, "ResponseMetadata"), "RequestId").text = str(uuid.uuid4())
+    return _document(root)
+
+
+def render_error(error: CloudFormationError) -> bytes:
+    """The XML answer for a refused request."""
+    root = Element("ErrorResponse", xmlns=NAMESPACE)
+    detail = SubElement(root, "Error")
+    SubElement(detail, "Type").text = "Sender"
+    SubElement(detail, "Code").text = error.code
+    SubElement(detail, "Message").text = xml_text(error.message)
+    SubElement(root, "RequestId").text = str(uuid.uuid4())
+    return _document(root)
+
+
+def _document(root: Element) -> bytes:
+    text: bytes = tostring(root, encoding="utf-8")
+    return b'<?xml version="1.0" encoding="UTF-8"?>' + text
+
+
+def _render_structure(parent: Element, shape: Shape, value: dict[str, Any]) -> None:
+    members = shape.members if isinstance(shape, StructureShape) else {}
+    unknown = set(value) - set(members)
+    if unknown:
+        raise KeyError(f"{shape.name} has no member {sorted(unknown)}")
+    for name, member in members.items():
+        if value.get(name) is not None:
+            _render(SubElement(parent, name), member, value[name])
+
+
+def _render(element: Element, shape: Shape, value: Any) -> None:  # noqa: ANN401 - values are of any shape
+    if isinstance(shape, StructureShape):
+        _render_structure(element, shape, value)
+    elif isinstance(shape, ListShape):
+        for item in value:
+            _render(SubElement(element, "member"), shape.member, item)
+    elif isinstance(shape, MapShape):
+        for key, item in value.items():
+            entry = SubElement(element, "entry")
+            SubElement(entry, "key").text = xml_text(key)
+            _render(SubElement(entry, "value"), shape.value, item)
+    else:
+        element.text = _scalar(value)
+
+
+def _scalar(value: Any) -> str:  # noqa: ANN401 - as `_render`
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return xml_text(str(value))
+
+
+def xml_text(text: str) -> str:
+    """The text without the control characters that XML 1.0 cannot hold (a terminal's colours in a log line, say)."""
+    return "".join(char if char >= " " or char in "\t\n\r" else "?" for char in text)

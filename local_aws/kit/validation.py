@@ -1,0 +1,189 @@
+r"""Checks a request against the operation's own service model, as AWS's front does.
+
+The services' models (botocore 1.44.8) use six things that Python's `re` lacks: pairs of UTF-16 escapes, the classes
+\p{L}, \p{Z}, \p{N}, \p{ASCII} and \p{Print}, and the anchor \z. \p{L} becomes \w, which lets the underscore and
+digits pass as well; every pattern that uses it allows both anyway.
+
+The models are botocore's (they are the API definition that AWS publishes), so required members, lengths, ranges,
+patterns and enumerations need no copy here. Texts have the form that AWS services give: "1 validation error
+detected: Value 'x' at 'endpointName' failed to satisfy constraint: Member must …".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from botocore.loaders import Loader
+from botocore.model import ListShape, MapShape, ServiceModel, Shape, StringShape, StructureShape
+
+from local_aws.kit.errors import SerializationException, UnknownOperationException, ValidationException
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+_CLASSES = {
+    r"\p{L}": r"\w",
+    r"\p{Z}": r"\s",
+    r"\p{N}": r"\d",
+    r"\p{ASCII}": r"\x00-\x7f",
+    r"\p{Print}": r"\x20-\x7e",
+}
+_SURROGATES = r"\\uD[89ABab][0-9A-Fa-f]{2}\\uD[C-Fc-f][0-9A-Fa-f]{2}"
+_PIECE = re.compile(rf"\\p\{{\w+\}}|{_SURROGATES}|\\u[0-9A-Fa-f]{{4}}|\\.|[\[\]]|.", re.DOTALL)
+_PAIR = re.compile(_SURROGATES)
+
+
+@cache
+def matcher(pattern: str) -> re.Pattern[str]:
+    """The compiled form of a service model's pattern; use it with `fullmatch`, as Java's `matches` does."""
+    out: list[str] = []
+    in_class = False
+    for piece in _PIECE.findall(pattern):
+        if piece in {"[", "]"}:
+            in_class = piece == "["
+            out.append(piece)
+        elif piece in _CLASSES:
+            out.append(_CLASSES[piece] if in_class else f"[{_CLASSES[piece]}]")
+        elif _PAIR.fullmatch(piece):
+            # Java's texts are UTF-16: two of its escapes are one character beyond the first 65,536.
+            high, low = (int(part, 16) for part in piece[2:].split(r"\u"))
+            out.append(f"\\U{(high - 0xD800) * 0x400 + low - 0xDC00 + 0x10000:08x}")
+        else:
+            out.append(r"\Z" if piece == r"\z" else piece)
+    return re.compile("".join(out))
+
+
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "structure": (dict,),
+    "map": (dict,),
+    "list": (list,),
+    "string": (str,),
+    "blob": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "long": (int,),
+    "float": (int, float),
+    "double": (int, float),
+    "timestamp": (int, float, str),
+}
+_SHOWN_CHARACTERS = 256
+
+
+@cache
+def service_model(service: str) -> ServiceModel:
+    """The model that botocore has of a service; reading it takes a noticeable part of a second, so it is kept."""
+    return ServiceModel(Loader().load_service_model(service, "service-2"), service)
+
+
+def check_request(
+    operation: str, request: dict[str, Any], *, service: str = "sagemaker", title: str = "SageMaker"
+) -> None:
+    """Check a request of the control plane of a service, which is called `title` in texts.
+
+    Raises:
+        UnknownOperationException: the service has no such operation.
+        SerializationException: a value is of another JSON type than the operation takes.
+        ValidationException: constraints are broken; all of them are named.
+    """
+    model = service_model(service)
+    if operation not in model.operation_names:
+        raise UnknownOperationException(f"The operation {operation} is not one of {title}'s")
+    check_value(model.operation_model(operation).input_shape, request)
+
+
+def check_value(shape: Shape | None, value: object, *, path: str = "") -> None:
+    """Check a value against its shape; raises as `check_request` does."""
+    broken = [] if shape is None else list(_broken(shape, value, path))
+    if broken:
+        plural = "s" if len(broken) > 1 else ""
+        raise ValidationException(f"{len(broken)} validation error{plural} detected: {'; '.join(broken)}")
+
+
+def _broken(shape: Shape, value: object, path: str) -> Iterator[str]:
+    _check_json_type(shape, value, path)
+    match shape:
+        case StructureShape():
+            yield from _broken_members(shape, value, path)
+        case ListShape():
+            yield from _broken_bounds(shape, value, path)
+            for number, item in enumerate(_items(value), 1):
+                yield from _broken(shape.member, item, f"{path}.{number}.member")
+        case MapShape():
+            yield from _broken_bounds(shape, value, path)
+            yield from _broken_entries(shape, value, path)
+        case _:
+            yield from _broken_bounds(shape, value, path)
+            yield from _broken_text(shape, value, path)
+
+
+def _broken_members(shape: StructureShape, value: object, path: str) -> Iterator[str]:
+    given: dict[str, Any] = value if isinstance(value, dict) else {}
+    for name, member in shape.members.items():
+        at = _join(path, name)
+        if given.get(name) is not None:
+            yield from _broken(member, given[name], at)
+        elif name in shape.required_members:
+            yield _text(None, at, "Member must not be null")
+
+
+def _broken_entries(shape: MapShape, value: object, path: str) -> Iterator[str]:
+    entries: dict[str, Any] = value if isinstance(value, dict) else {}
+    for key, item in entries.items():
+        for part, checked, noun in ((shape.key, key, "keys"), (shape.value, item, "value")):
+            constraints = [text.partition("constraint: ")[2] for text in _broken(part, checked, path)]
+            if constraints:
+                yield _text(value, path, f"Map {noun} must satisfy constraint: [{', '.join(constraints)}]")
+
+
+def _broken_bounds(shape: Shape, value: object, path: str) -> Iterator[str]:
+    sized = isinstance(value, str | list | dict)
+    size = len(value) if isinstance(value, str | list | dict) else value
+    if not isinstance(size, int | float) or isinstance(value, bool):
+        return
+    noun, least, most = ("length", "greater", "less") if sized else ("value", "greater", "less")
+    if (minimum := shape.metadata.get("min")) is not None and size < minimum:
+        yield _text(value, path, f"Member must have {noun} {least} than or equal to {minimum}")
+    if (maximum := shape.metadata.get("max")) is not None and size > maximum:
+        yield _text(value, path, f"Member must have {noun} {most} than or equal to {maximum}")
+
+
+def _broken_text(shape: Shape, value: object, path: str) -> Iterator[str]:
+    if not isinstance(value, str) or not isinstance(shape, StringShape):
+        return
+    if shape.enum and value not in shape.enum:
+        yield _text(value, path, f"Member must satisfy enum value set: [{', '.join(shape.enum)}]")
+    pattern, longest = shape.metadata.get("pattern"), shape.metadata.get("max", len(value))
+    # A text that is too long is reported as such already; some of the patterns take long on long texts.
+    if pattern and len(value) <= longest and not matcher(pattern).fullmatch(value):
+        yield _text(value, path, f"Member must satisfy regular expression pattern: {pattern}")
+
+
+def _check_json_type(shape: Shape, value: object, path: str) -> None:
+    allowed = _JSON_TYPES[shape.type_name]
+    wrong_boolean = isinstance(value, bool) and bool not in allowed
+    if wrong_boolean or not isinstance(value, allowed):
+        raise SerializationException(f"Value {_shown(value)} at '{path}' cannot be read as a {shape.type_name}")
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _join(path: str, member: str) -> str:
+    name = member[:1].lower() + member[1:]
+    return f"{path}.{name}" if path else name
+
+
+def _text(value: object, path: str, constraint: str) -> str:
+    return f"Value {_shown(value)} at '{path}' failed to satisfy constraint: {constraint}"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "null"
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return f"'{text[:_SHOWN_CHARACTERS]}'"

@@ -1,0 +1,118 @@
+"""The code of functions: fetched once when a function is made or changed, and unpacked into the state folder."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import shutil
+import stat
+import threading
+import zipfile
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from local_aws.kit.clients import Clients
+
+
+# Lambda's own limit for an unpacked package (Lambda quotas).
+UNPACKED_LIMIT_BYTES: Final = 250 * 1024 * 1024
+SYMLINK: Final = stat.S_IFLNK
+
+
+class CodeError(Exception):
+    """The code cannot be fetched or unpacked; the text says which and why."""
+
+
+class CodeStore:
+    """Keeps the unpacked code of every function.
+
+    Args:
+        folder: where it is unpacked; one sub-folder for each content.
+        clients: boto3 clients of the front door, for code in S3.
+    """
+
+    def __init__(self, folder: Path, clients: Clients) -> None:
+        self._folder = folder
+        self._clients = clients
+        self._by_function: dict[tuple[str, str], Path] = {}
+        # Stacks that are deployed at once make functions of one content at once.
+        self._unpacking = threading.Lock()
+
+    def unpack(self, region: str, code: Mapping[str, Any]) -> Path:
+        """Fetch and unpack code, for no function yet; `bind` gives it to one when the API has taken the function.
+
+        Args:
+            region: the function's region.
+            code: the API's `Code`: `ZipFile` (base64) or `S3Bucket` and `S3Key`.
+
+        Raises:
+            CodeError: it cannot be read or is no safe zip file.
+        """
+        data = self._fetch(region, code)
+        with self._unpacking:
+            return self._unpacked(data)
+
+    def bind(self, region: str, name: str, folder: Path) -> None:
+        """Let a function run from a folder that `unpack` made; the folder of before goes when nobody has it."""
+        self.remove(region, name, keep=folder)
+        self._by_function[region, name] = folder
+
+    def get(self, region: str, name: str) -> Path | None:
+        """The folder of a function's code; None for an unknown function."""
+        return self._by_function.get((region, name))
+
+    def remove(self, region: str, name: str, *, keep: Path | None = None) -> None:
+        """Forget a function; its folder goes when no other function has the same code, unless it is `keep`."""
+        folder = self._by_function.pop((region, name), None)
+        if folder is not None and folder != keep and folder not in self._by_function.values():
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _fetch(self, region: str, code: Mapping[str, Any]) -> bytes:
+        if "ZipFile" in code:
+            return base64.b64decode(code["ZipFile"])
+        if "S3Bucket" not in code:
+            raise CodeError("Code: the local AWS runs zip files only; give S3Bucket and S3Key, or ZipFile.")
+        version = {"VersionId": code["S3ObjectVersion"]} if "S3ObjectVersion" in code else {}
+        try:
+            answer = self._clients.get("s3", region).get_object(Bucket=code["S3Bucket"], Key=code["S3Key"], **version)
+        except ClientError as error:
+            raise CodeError(f"Code: cannot read s3://{code['S3Bucket']}/{code['S3Key']}: {error}") from None
+        return bytes(answer["Body"].read())
+
+    def _unpacked(self, data: bytes) -> Path:
+        folder = self._folder / hashlib.sha256(data).hexdigest()[:16]
+        if not folder.exists():
+            partial = folder.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            try:
+                with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                    _check_members(archive)
+                    archive.extractall(partial)
+            except zipfile.BadZipFile as error:
+                raise CodeError(f"Code: it is no zip file ({error})") from None
+            partial.rename(folder)
+        return folder
+
+
+def _check_members(archive: zipfile.ZipFile) -> None:
+    """Refuse members that would leave the folder, and archives too large to be a function.
+
+    Raises:
+        CodeError: names the member or the size.
+    """
+    total = sum(member.file_size for member in archive.infolist())
+    if total > UNPACKED_LIMIT_BYTES:
+        raise CodeError(f"Code: {total} bytes unpacked; Lambda takes {UNPACKED_LIMIT_BYTES}")
+    for member in archive.infolist():
+        path = PurePosixPath(member.filename)
+        is_link = stat.S_IFMT(member.external_attr >> 16) == SYMLINK
+        if path.is_absolute() or ".." in path.parts or is_link:
+            raise CodeError(f"Code: unsafe member '{member.filename}'")

@@ -1,0 +1,242 @@
+"""One invocation: a fresh process from the function's own folder, with Lambda's environment and time limit.
+
+Differences from Lambda: every invocation is a cold start, and the memory limit is told but not enforced.
+
+What functions print, into their log group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from local_aws.kit.access_keys import AccessKey
+
+
+BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.py")
+# What of the server's own environment a handler may see; the rest would leak this machine's set-up into it.
+PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
+EXIT_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionSpec:
+    """The part of a function's configuration that an invocation needs; `key` is its role's."""
+
+    name: str
+    arn: str
+    key: AccessKey
+    region: str
+    handler: str
+    timeout_seconds: int
+    memory_mb: int
+    log_group: str
+    environment: Mapping[str, str]
+    code: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvocationResult:
+    """How an invocation ended: the payload to answer with, whether it is an error, and what was printed."""
+
+    payload: bytes
+    failed: bool
+    log_stream: str
+    log: tuple[str, ...]
+
+
+class Invoker:
+    """Starts handler processes and ends them all when told to.
+
+    Args:
+        endpoint_url: the front door's address, which the handler's SDK is pointed at.
+    """
+
+    def __init__(self, endpoint_url: str) -> None:
+        self._endpoint_url = endpoint_url
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+
+    def invoke(self, spec: FunctionSpec, event: bytes) -> InvocationResult:
+        """Run the handler once and wait for it, at most for the function's time limit.
+
+        Args:
+            spec: the function.
+            event: the event as JSON.
+        """
+        request_id, started = str(uuid.uuid4()), time.time()
+        stream = f"{datetime.now(tz=UTC):%Y/%m/%d}/[$LATEST]{uuid.uuid4().hex}"
+        request = {
+            "event": json.loads(event or b"null"),
+            "request_id": request_id,
+            "function_arn": spec.arn,
+            "deadline": started + spec.timeout_seconds,
+        }
+        outcome, printed = self._run(spec, stream, json.dumps(request).encode() + b"\n")
+        duration = (time.time() - started) * 1000
+        failed = "result" not in outcome
+        payload = json.dumps(outcome["error"]) if failed else str(outcome["result"])
+        log = (
+            f"START RequestId: {request_id} Version: $LATEST",
+            *printed.decode("utf-8", "replace").splitlines(),
+            *((f"[ERROR] {outcome['error']['errorMessage']}",) if failed else ()),
+            f"END RequestId: {request_id}",
+            f"REPORT RequestId: {request_id}\tDuration: {duration:.2f} ms\tMemory Size: {spec.memory_mb} MB",
+        )
+        return InvocationResult(payload=payload.encode(), failed=failed, log_stream=stream, log=log)
+
+    def _run(self, spec: FunctionSpec, stream: str, request: bytes) -> tuple[dict[str, Any], bytes]:
+        read_fd, write_fd = os.pipe()
+        with os.fdopen(read_fd, "rb") as result:
+            try:
+                process = self._start(spec, stream, write_fd)
+            finally:
+                os.close(write_fd)
+            try:
+                printed, timed_out = _converse(process, request, spec.timeout_seconds)
+            finally:
+                with self._lock:
+                    self._running.discard(process)
+            written = result.read()
+        if timed_out:
+            stamp = datetime.now(tz=UTC).isoformat(timespec="milliseconds")
+            message = f"{stamp} Task timed out after {spec.timeout_seconds:.2f} seconds"
+            return {"error": {"errorMessage": message, "errorType": "Sandbox.Timedout"}}, printed
+        if not written:
+            message = f"RequestId: Error: Runtime exited with error: exit status {process.returncode}"
+            return {"error": {"errorMessage": message, "errorType": "Runtime.ExitError"}}, printed
+        outcome: dict[str, Any] = json.loads(written)
+        return outcome, printed
+
+    def _start(self, spec: FunctionSpec, stream: str, write_fd: int) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(  # noqa: S603 - this is what running a function means
+            [sys.executable, str(BOOTSTRAP), spec.handler, str(write_fd)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=spec.code,
+            env=self._environment(spec, stream),
+            pass_fds=(write_fd,),
+            start_new_session=True,
+        )
+        with self._lock:
+            self._running.add(process)
+        return process
+
+    def _environment(self, spec: FunctionSpec, stream: str) -> dict[str, str]:
+        """Lambda's reserved variables over the function's own (developer guide, "environment variables")."""
+        return {
+            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TZ": ":UTC",
+            "AWS_ENDPOINT_URL": self._endpoint_url,
+            **spec.environment,
+            **spec.key.environment(),
+            "AWS_REGION": spec.region,
+            "AWS_DEFAULT_REGION": spec.region,
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_python{sys.version_info.major}.{sys.version_info.minor}",
+            "AWS_LAMBDA_FUNCTION_NAME": spec.name,
+            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(spec.memory_mb),
+            "AWS_LAMBDA_LOG_GROUP_NAME": spec.log_group,
+            "AWS_LAMBDA_LOG_STREAM_NAME": stream,
+            "LAMBDA_TASK_ROOT": str(spec.code),
+            "_HANDLER": spec.handler,
+        }
+
+    def stop(self) -> None:
+        """End every handler that runs."""
+        with self._lock:
+            running = list(self._running)
+        for process in running:
+            _kill(process)
+
+
+def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds: float) -> tuple[bytes, bool]:
+    """Send the request and collect what is printed; says also whether the time limit ended it.
+
+    `communicate` would close the pipe after the request, and the end of the pipe is the handler's sign to leave.
+    """
+    printed: list[bytes] = []
+    assert process.stdin is not None  # noqa: S101 - both pipes were asked for
+    assert process.stdout is not None  # noqa: S101 - as above
+    output = process.stdout
+    reader = threading.Thread(target=lambda: printed.append(output.read()), daemon=True)
+    reader.start()
+    # It may have died while starting; its output says why.
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(request)
+        process.stdin.flush()
+    timed_out = False
+    try:
+        process.wait(timeout=timeout_seconds)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+    # Also after a good end: what the handler started must not outlive it.
+    _kill(process)
+    process.wait(timeout=EXIT_SECONDS)
+    reader.join(timeout=EXIT_SECONDS)
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    output.close()
+    return b"".join(printed), timed_out
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        # Gone already.
+        return
+
+
+LOGGER: Final = logging.getLogger(__name__)
+# CloudWatch Logs takes 256 KiB an event and 10,000 events a call.
+EVENT_LIMIT: Final = 200_000
+EVENTS_PER_CALL: Final = 1000
+OWN_GROUPS: Final = "/aws/lambda/"
+
+
+def write_log(client: Any, group: str, stream: str, lines: Sequence[str]) -> None:  # noqa: ANN401 - boto3 client
+    """Write lines into a stream of its own.
+
+    Lambda's own group `/aws/lambda/…` is made if need be. A group that the function's configuration names is somebody
+    else's: it is not made again after it was removed. A log that cannot be written is a line in the server's own log
+    and never an error of the invocation.
+    """
+    stamp = int(time.time() * 1000)
+    events = [{"timestamp": stamp, "message": line[:EVENT_LIMIT]} for line in lines if line]
+    try:
+        if group.startswith(OWN_GROUPS):
+            _ensure(client.create_log_group, logGroupName=group)
+        _ensure(client.create_log_stream, logGroupName=group, logStreamName=stream)
+        for start in range(0, len(events), EVENTS_PER_CALL):
+            page = events[start : start + EVENTS_PER_CALL]
+            client.put_log_events(logGroupName=group, logStreamName=stream, logEvents=page)
+    except (BotoCoreError, ClientError) as error:
+        LOGGER.warning("Cannot write to log group %s: %s", group, error)
+
+
+def _ensure(create: Any, **names: str) -> None:  # noqa: ANN401 - a method of a boto3 client
+    try:
+        create(**names)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
+            raise

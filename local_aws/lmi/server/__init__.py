@@ -1,0 +1,1 @@
+"""The container's HTTP server: inference, management and metrics."""

@@ -1,0 +1,228 @@
+"""Runs a container: loads the model store, listens, and takes everything down at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from cohost.callers import Guard, write_private
+from local_aws.lmi.errors import Fault, Forbidden
+from local_aws.lmi.models.hub import Hub
+from local_aws.lmi.models.registry import Registry, startup_models
+from local_aws.lmi.server.http import LmiHttpProtocol, NetworkThreads, fault_reply, new_request_id
+from local_aws.lmi.server.routes import LmiApp
+from local_aws.lmi.workers.fork_server import CONFIG_FILE, ForkServer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from starlette.types import Send
+
+    from local_aws.lmi.models.model import Model
+    from local_aws.lmi.settings import ServerRules
+
+
+logger = logging.getLogger(__name__)
+
+_GRACE_S = 2
+_FAREWELL_S = 3
+_KEEP_ALIVE_S = 60
+_FAILED_FAST = 137
+_MANAGEMENT = "management.sock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """How to run a container; `port` 0 takes a free one, `memory_mb` None the machine's free memory.
+
+    `cache` is the folder for unpacked files (None: one of the container's own); it is removed at the end.
+    `token` is what callers on the port have to send (cohost/callers.py).
+    `wait_model_loading` says whether to listen only once the models of the store are loaded. `rules` are what the
+    environment says about failed models and waits.
+    """
+
+    host: str = "127.0.0.1"
+    port: int
+    token: str
+    model_store: Path
+    multi_model: bool
+    hub_roots: Sequence[Path]
+    ready_file: Path | None
+    memory_mb: int | None
+    watch_parent: bool
+    cache: Path | None
+    wait_model_loading: bool
+    rules: ServerRules
+
+
+async def serve(settings: ServerSettings) -> int:
+    """Runs until a signal, or until standard input closes where `watch_parent` asks for that.
+
+    Returns the exit code: 1 when the port is taken or a model of the store cannot be loaded.
+    """
+    # With the protocol named, asyncio knows it for TCP and turns off the delay that would hold small answers for 40 ms.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        sys.stderr.write(
+            f"--port: {settings.port} cannot be taken ({error.strerror}); use another, or 0 for a free one\n"
+        )
+        return 1
+    cache = settings.cache or Path(tempfile.mkdtemp(prefix="lmi-cache-"))
+    management = _management_socket(cache)
+    fork_server = ForkServer(cache)
+    LmiHttpProtocol.threads = NetworkThreads(settings.rules.network_threads)
+
+    def end_server() -> None:
+        logger.error("a model has failed, which ends the server, as SERVING_FAIL_FAST says")
+        shutil.rmtree(cache, ignore_errors=True)
+        os._exit(_FAILED_FAST)
+
+    registry = Registry(
+        fork_server=fork_server,
+        hub=Hub(settings.hub_roots),
+        cache=cache,
+        memory_mb=settings.memory_mb,
+        multi_model=settings.multi_model,
+        rules=settings.rules,
+        end_server=end_server,
+    )
+
+    async def clean_up() -> None:
+        registry.end()
+        await fork_server.stop()
+        await asyncio.to_thread(shutil.rmtree, cache, ignore_errors=True)
+
+    server = _Server(settings, registry, (listener, management), clean_up)
+    try:
+        await fork_server.start()
+        return await server.run()
+    finally:
+        await clean_up()
+
+
+def _management_socket(folder: Path) -> socket.socket:
+    """A socket in the container's own folder, and the file by which a handler finds it, as it finds the real server's.
+
+    Whoever may open it is the user who started the container, so nothing is asked of requests on it.
+    """
+    path = folder / _MANAGEMENT
+    (folder / CONFIG_FILE).write_text(f"management_address=unix:{path}\n")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(mask)
+    return listener
+
+
+class _Server(uvicorn.Server):
+    def __init__(
+        self,
+        settings: ServerSettings,
+        registry: Registry,
+        listeners: Sequence[socket.socket],
+        clean_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                Guard(LmiApp(registry), settings.token, _refuse),
+                http=LmiHttpProtocol,
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_level="warning",
+                server_header=False,
+                date_header=False,
+                backlog=1024,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_GRACE_S,
+            )
+        )
+        self._settings = settings
+        self._registry = registry
+        self._listeners = listeners
+        self._clean_up = clean_up
+        self._store_failed = False
+
+    async def run(self) -> int:  # type: ignore[override]
+        if self._settings.watch_parent:
+            self._watch_parent()
+        loading = asyncio.create_task(self._load_store())
+        if self._settings.wait_model_loading and not await loading:
+            return 1
+        try:
+            await self.serve(sockets=list(self._listeners))
+        finally:
+            loading.cancel()
+        return int(loading.done() and not loading.cancelled() and not loading.result())
+
+    async def _load_store(self) -> bool:
+        """Loads the models of the store; False when one cannot be loaded, which ends the server."""
+        try:
+            await asyncio.gather(*map(self._register, startup_models(self._settings.model_store)))
+        except Fault:
+            if not self._settings.wait_model_loading:
+                # As the real server: whoever pings it gets a chance to see the model that fails.
+                await asyncio.sleep(_FAREWELL_S)
+                self.should_exit = True
+            return False
+        return True
+
+    async def _register(self, model: Model) -> None:
+        """Load a model of the store; the log says of one that fails what the real server's says (ModelServer.java)."""
+        try:
+            await self._registry.register(model)
+        except Fault as fault:
+            if self._store_failed:
+                # Its load was given up for the other's failure.
+                raise
+            self._store_failed = True
+            logger.error("Failed register workflow\nai.djl.engine.%s: %s", fault.kind, fault)  # noqa: TRY400
+            logger.info("ModelLoadingError.Count:1|#Model:%s", model.name)
+            raise
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._settings.ready_file is not None and self.started:
+            _write_ready(self._settings.ready_file, self._listeners[0].getsockname()[1], self._settings.token)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # uvicorn raises the signal again when it has shut down, so this is the last chance to clean up.
+        await self._clean_up()
+        await super().shutdown(sockets)
+
+    def _watch_parent(self) -> None:
+        main = asyncio.current_task()
+
+        def read() -> None:
+            if os.read(sys.stdin.fileno(), 1024):
+                return
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            self.should_exit = True
+            if not self.started and main is not None:
+                main.cancel()
+
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), read)
+
+
+async def _refuse(reason: str, send: Send) -> None:
+    await fault_reply(Forbidden(reason)).send(send, new_request_id(None))
+
+
+def _write_ready(file: Path, port: int, token: str) -> None:
+    write_private(file, json.dumps({"port": port, "pid": os.getpid(), "token": token}))

@@ -1,0 +1,233 @@
+"""HTTP/1.1 as DJL Serving speaks it: status lines with reasons of their own, JSON texts, standing headers.
+
+ASGI has no place for a reason phrase, so an answer carries it in a header that never leaves the process. Nor has it one
+for the connection itself, which the real server closes without an answer in some cases: a request's scope holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import struct
+import uuid
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import h11
+
+from local_aws.lmi.workers.jobs import pretty
+from local_aws.one_write import OneWriteConnection, OneWriteProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+
+    from starlette.types import Receive, Scope, Send
+    from uvicorn import Config
+
+    from local_aws.lmi.errors import Fault
+    from local_aws.lmi.workers.jobs import Job
+
+
+OWN_ROUTES = "/_cohost/"  # what the real server does not have
+REASON_HEADER = "x-lmi-internal-reason"
+
+NO_CACHE = (
+    (b"pragma", b"no-cache"),
+    (b"cache-control", b"no-cache; no-store, must-revalidate, private"),
+    (b"expires", b"Thu, 01 Jan 1970 00:00:00 UTC"),
+)
+
+_CONNECTION = "lmi.connection"
+# On, and no time to send what is left: the caller's end learns of it as a reset.
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_REASON_FIELD = REASON_HEADER.encode()
+_KEEP_ALIVE = (b"connection", b"keep-alive")
+_CLOSE_LINE = re.compile(rb"\r\nconnection: close\r\n", re.IGNORECASE)
+_INVALID = {"code": 400, "type": "BadRequestException", "message": "Invalid HTTP message."}
+
+
+class _ReasonConnection(OneWriteConnection):
+    def send(self, event: Any) -> Any:  # noqa: ANN401 - one method of many signatures
+        if not isinstance(event, h11.Response):
+            return super().send(event)
+        sent = super().send(_with_reason(event))
+        if _KEEP_ALIVE in event.headers:
+            # h11 puts "close" in its place where the caller asked for it; the real server does not (recorded: 19).
+            self._head = _CLOSE_LINE.sub(b"\r\nconnection: keep-alive\r\n", self._head)
+        return sent
+
+
+class NetworkThreads:
+    """The threads that read requests in the real server: connection after connection is given to the next of them.
+
+    One that waits for a locked worker serves none of its connections any more (recorded: 31).
+    """
+
+    def __init__(self, count: int) -> None:
+        """Start with `count` threads, all of them at work."""
+        self._count = count
+        self._next = 0
+        self._stuck: set[int] = set()
+
+    def take(self) -> int:
+        """Give the thread of the next connection."""
+        self._next = (self._next + 1) % self._count
+        return self._next
+
+    def stick(self, thread: int) -> None:
+        """Have a thread serve nothing any more."""
+        self._stuck.add(thread)
+
+    def serves(self, thread: int) -> bool:
+        """Tell whether a thread serves its connections."""
+        return thread not in self._stuck
+
+
+class LmiHttpProtocol(OneWriteProtocol):
+    """uvicorn's h11 protocol with reasons taken from answers, and connections that an answer's maker can reach."""
+
+    connection_type = _ReasonConnection
+    threads = NetworkThreads(4)
+
+    def __init__(self, config: Config, **arguments: Any) -> None:  # noqa: ANN401 - uvicorn's own, passed on
+        super().__init__(config, **arguments)
+        self._served = self.app
+        self.app = self._serve
+        self._thread: int | None = None
+        self._job: Job | None = None
+        self._given_up: asyncio.Future[None] | None = None
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[_CONNECTION] = self
+        if not scope["path"].startswith(OWN_ROUTES):
+            if self._thread is None:
+                self._thread = self.threads.take()
+            if not self.threads.serves(self._thread):
+                self._given_up = asyncio.get_running_loop().create_future()
+                await self._given_up
+                return
+        await self._served(scope, receive, send)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell those who work for the caller that it has left."""
+        super().connection_lost(exc)
+        if self._job is not None:
+            self._job.leave()
+        if self._given_up is not None and not self._given_up.done():
+            self._given_up.set_result(None)
+
+    def belongs_to(self, job: Job) -> None:
+        """Take the job of the request that the connection is at."""
+        self._job = job
+
+    def stick(self) -> None:
+        """Have the thread of this connection serve nothing any more."""
+        if self._thread is not None:
+            self.threads.stick(self._thread)
+
+    def reset(self) -> None:
+        """Close the connection without an answer."""
+        if self.cycle is not None:
+            # Else uvicorn answers 500 for an application that does not answer.
+            self.cycle.disconnected = True
+        if (end := self.transport.get_extra_info("socket")) is not None and not self.transport.is_closing():
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the real server has one text for all
+        """Answers a request that is no HTTP, in the server's own JSON."""
+        body = json.dumps(_INVALID, indent=2).encode() + b"\n"
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"x-request-id", str(uuid.uuid4()).encode()),
+            *NO_CACHE,
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+            (_REASON_FIELD, b"Invalid HTTP message."),
+        ]
+        events = [h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()]
+        self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+        self.transport.close()
+
+
+def _with_reason(response: h11.Response) -> h11.Response:
+    reason = next((value for name, value in response.headers if name == _REASON_FIELD), None)
+    if reason is None:
+        return response
+    headers = [(name, value) for name, value in response.headers if name != _REASON_FIELD]
+    return h11.Response(status_code=response.status_code, headers=headers, reason=reason)
+
+
+def connection_of(scope: MutableMapping[str, Any]) -> LmiHttpProtocol | None:
+    """Give the connection that a request came on; None where another server than ours runs the application."""
+    connection: LmiHttpProtocol | None = scope.get(_CONNECTION)
+    return connection
+
+
+JSON_HEADERS = {"content-type": "application/json"}
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
+_FRAMING_HEADERS = {"content-length", "connection", "transfer-encoding", REASON_HEADER}
+_CLOSING_STATUS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer; `reason` replaces the usual reason of the status line."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] | None = None
+    reason: str | None = None
+
+    async def send(self, send: Send, request_id: str, *, close: bool = False) -> None:
+        """Write the answer. Answers of 400 and above close the connection, as the real server's do, others on `close`.
+
+        A caller that asks for the connection to be closed gets that, under "keep-alive" (recorded: 19).
+        """
+        closing = close or self.status >= _CLOSING_STATUS
+        headers = _header_fields(self.headers or {})
+        headers += [(b"x-request-id", _visible(request_id)), *NO_CACHE]
+        if self.status != HTTPStatus.NO_CONTENT:
+            headers.append((b"content-length", str(len(self.body)).encode()))
+        headers.append((b"connection", b"close" if closing else b"keep-alive"))
+        if self.reason:
+            headers.append((REASON_HEADER.encode(), _visible(self.reason)))
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        body = b"" if self.status == HTTPStatus.NO_CONTENT else self.body
+        await send({"type": "http.response.body", "body": body})
+
+
+def json_reply(value: Any, status: int = 200) -> Reply:  # noqa: ANN401 - any JSON value
+    """An answer of the server itself."""
+    return Reply(status, pretty(value).encode(), JSON_HEADERS)
+
+
+def fault_reply(fault: Fault) -> Reply:
+    """The answer to a fault: `{"code", "type", "message"}`."""
+    error: dict[str, Any] = {"code": fault.status, "type": fault.kind}
+    if fault.message is not None:
+        error["message"] = fault.message
+    return Reply(fault.status, pretty(error).encode(), JSON_HEADERS, fault.reason)
+
+
+def new_request_id(given: str | None) -> str:
+    """The id that an answer carries: the caller's own, else a new one."""
+    return given if given is not None else str(uuid.uuid4())
+
+
+def _header_fields(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Header fields that HTTP allows: a handler may name a property anything, which must not break the answer."""
+    return [
+        (name.lower().encode(), _visible(value))
+        for name, value in headers.items()
+        if _HEADER_NAME.fullmatch(name) and name.lower() not in _FRAMING_HEADERS
+    ]
+
+
+def _visible(value: str) -> bytes:
+    return _UNPRINTABLE.sub(" ", value).strip().encode("latin-1", "replace")

@@ -1,0 +1,114 @@
+"""The HTTP API as an ASGI application: from a request to the part that answers it, faults into answers."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+
+from local_aws.lmi.errors import Fault, ResourceNotFound
+from local_aws.lmi.server.http import REASON_HEADER, Reply, connection_of, fault_reply, new_request_id
+from local_aws.lmi.server.inference import LaterAnswers, infer, ping
+from local_aws.lmi.server.management import break_worker, counters, manage, worker_processes
+from local_aws.lmi.workers.jobs import Unanswered
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from local_aws.lmi.models.registry import Registry
+
+
+logger = logging.getLogger(__name__)
+
+# Matched against path and query as sent: "/models/m/invoke?x=1" is no inference route, as in the real server.
+_INFERENCE = re.compile(r"/(ping|invocations|predictions|v1/chat/completions)([/?].*)?|/models/.+/invoke", re.DOTALL)
+_MANAGEMENT = re.compile(r"/(models|server)([/?].*)?", re.DOTALL)
+# Ours, at paths that the real server does not have: it tells its counters at /server/metrics when it is asked to.
+COUNTERS_PATH = "/_cohost/metrics"
+WORKERS_PATH = "/_cohost/workers"
+FAULTS_PATH = "/_cohost/worker-faults"
+_LARGEST_BODY = 64 * 1024 * 1024
+
+
+class LmiApp:
+    """Answers every request; nothing that a caller sends raises."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._later = LaterAnswers()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request. The server that runs this sends no other kind of scope."""
+        request = Request(scope, receive)
+        try:
+            body = await _read_body(request)
+        except ClientDisconnect:
+            return
+        if body is None:
+            await _refuse_body(send)
+            return
+        request_id = new_request_id(request.headers.get("x-request-id"))
+        try:
+            reply = await self._answer(request, body, request_id)
+        except Unanswered:
+            if (connection := connection_of(scope)) is not None:
+                connection.reset()
+            return
+        await reply.send(send, request_id)
+
+    async def _answer(self, request: Request, body: bytes, request_id: str) -> Reply:
+        try:
+            return await self._dispatch(request, body, request_id)
+        except Fault as fault:
+            return fault_reply(fault)
+        except Unanswered:
+            raise
+        except Exception as error:
+            logger.exception("%s %s failed", request.method, request.url.path)
+            return fault_reply(Fault(f"{type(error).__name__}: {error}"))
+
+    async def _dispatch(self, request: Request, body: bytes, request_id: str) -> Reply:
+        sent = request.scope["raw_path"].decode("latin-1")
+        if request.url.query:
+            sent += f"?{request.url.query}"
+        segments = request.scope["path"].rstrip("/").split("/")
+        if _INFERENCE.fullmatch(sent):
+            if segments[1] == "ping":
+                return ping(self._registry)
+            return await infer(self._registry, self._later, request, segments, body, request_id)
+        if _MANAGEMENT.fullmatch(sent):
+            return await manage(self._registry, request, segments, body)
+        return await self._own_route(request, body)
+
+    async def _own_route(self, request: Request, body: bytes) -> Reply:
+        route = (request.method, request.scope["path"])
+        if route == ("GET", COUNTERS_PATH):
+            return counters(self._registry)
+        if route == ("GET", WORKERS_PATH):
+            return worker_processes(self._registry)
+        if route == ("PUT", FAULTS_PATH):
+            return await break_worker(self._registry, body)
+        raise ResourceNotFound
+
+
+async def _read_body(request: Request) -> bytes | None:
+    """The body, or None when it is larger than the server takes (64 MiB)."""
+    if int(request.headers.get("content-length", "0")) > _LARGEST_BODY:
+        return None
+    parts = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > _LARGEST_BODY:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _refuse_body(send: Send) -> None:
+    """The bare answer to a body that is too large, without the headers of all others (recorded: 02v_tf590)."""
+    reason = (REASON_HEADER.encode(), b"Request Entity Too Large")
+    await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0"), reason]})
+    await send({"type": "http.response.body", "body": b""})

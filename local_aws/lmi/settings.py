@@ -1,0 +1,103 @@
+"""The container's environment where it is about the server itself: what a failed model means, and how long things wait.
+
+Source of names and defaults: DJL Serving 0.36.0 (ModelInfo, ConfigManager), recorded (djl_lifecycle 26, 27).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from cohost.errors import LocalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+RETRY_THRESHOLD = "SERVING_RETRY_THRESHOLD"
+HEALTH_CHECK_OVERRIDE = "SERVING_HEALTH_CHECK_OVERRIDE"
+FAIL_FAST = "SERVING_FAIL_FAST"
+CHUNKED_READ_TIMEOUT = "SERVING_CHUNKED_READ_TIMEOUT"
+NETTY_THREADS = "SERVING_NUMBER_OF_NETTY_THREADS"
+SPEED = "COHOST_LMI_SPEED"
+
+_STALE_S = 60.0
+_CHUNKED_READ_TIMEOUT_S = 120
+_THREADS_PER_CORE = 2
+
+
+class RulesError(LocalError):
+    """A variable of the container's environment holds something that the server cannot read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerRules:
+    """Rules that hold for every model of a container; times are in seconds of the real server.
+
+    A model has failed once its workers failed more often than its `retry_threshold` says, here for models that say
+    nothing. With `health_check_override` it is READY all the same; with `fail_fast` the server ends once somebody looks
+    at it. A connection is closed when an asynchronous handler sends nothing for `chunked_read_timeout_s`. The server
+    reads requests in `network_threads` threads, which its connections share. Two are ours: `speed`, how many times
+    faster than in the real server all of the server's waits pass; and `interpreter_s`, which the start of a process
+    takes where calls are refused meanwhile, since Python does not come up as quickly as a fork (recorded: 24, 27).
+    """
+
+    retry_threshold: int = 0
+    health_check_override: bool = False
+    fail_fast: bool = False
+    chunked_read_timeout_s: float = _CHUNKED_READ_TIMEOUT_S
+    network_threads: int = 2 * _THREADS_PER_CORE
+    speed: float = 1.0
+    interpreter_s: float = 0.15
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """Read the rules of a container's environment.
+
+        Raises:
+            RulesError: a number in it cannot be read.
+        """
+        threads = _whole(environment, NETTY_THREADS, 0)
+        return cls(
+            retry_threshold=_whole(environment, RETRY_THRESHOLD, 0),
+            health_check_override=_is_true(environment, HEALTH_CHECK_OVERRIDE),
+            fail_fast=_is_true(environment, FAIL_FAST),
+            chunked_read_timeout_s=_whole(environment, CHUNKED_READ_TIMEOUT, _CHUNKED_READ_TIMEOUT_S),
+            network_threads=threads if threads > 0 else _THREADS_PER_CORE * (os.cpu_count() or 1),
+            speed=_speed(environment),
+        )
+
+    @property
+    def stale_s(self) -> float:
+        """Give the time, on our clock, for which a worker that has ended stays in lists and holds its place."""
+        return self.on_our_clock(_STALE_S)
+
+    def on_our_clock(self, seconds: float) -> float:
+        """Turn seconds of the real server into those that pass here."""
+        return seconds / self.speed
+
+
+def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        msg = f"{name}: {text!r} is no whole number; allowed: digits, as in {default}; fix: correct or unset it"
+        raise RulesError(msg) from None
+
+
+def _is_true(environment: Mapping[str, str], name: str) -> bool:
+    return environment.get(name, "").lower() == "true"
+
+
+def _speed(environment: Mapping[str, str]) -> float:
+    text = environment.get(SPEED, "1")
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < float("inf"):
+        msg = f"{SPEED}: {text!r} is no speed; allowed: a number above 0, as in 1 or 20; fix: correct or unset it"
+        raise RulesError(msg)
+    return speed

@@ -1,0 +1,285 @@
+"""What DJL's translators make of texts and of a model's output. Imports onnxruntime and tokenizers, in a worker only.
+
+Source: DJL 0.36.0 (TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer, Encoding).
+
+The OnnxRuntime engine for text: what DJL's Java translators answer, from the same files and settings.
+
+A worker calls `handle` as it does a Python handler. Of the translators there are those for text classification and text
+embedding, with one text or a list of them a request. Source: DJL 0.36.0 (TextPrompt, TextClassificationTranslator,
+TextEmbeddingTranslator, Classifications, HuggingFaceTokenizer, OrtModel, Predictor, which makes a TranslateException of
+every fault; DJL Serving 0.36.0 answers that with 400).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import onnxruntime
+import tokenizers  # type: ignore[import-untyped]
+
+from local_aws.lmi.errors import TranslateFault
+from local_aws.lmi.handler_api import Input, Output
+from local_aws.lmi.server.http import fault_reply
+from local_aws.lmi.workers.jobs import compact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float32]
+    Ids = npt.NDArray[np.int64]
+
+_MODEL_MAX_LENGTH = 512
+_TOP_K = 5
+_SMALLEST = 1e-9
+_SMALLEST_NORM = 1e-12
+
+
+class Translator(Protocol):
+    """One task's way from texts to answers."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        """Loads the model that the properties name."""
+
+    def answer(self, texts: Sequence[str]) -> list[Any]:
+        """One answer a text.
+
+        Raises:
+            TranslateFault: the model cannot run on them.
+        """
+
+
+class _Runner:
+    """Tokenizer and session of one model folder."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        folder = Path(properties["model_dir"])
+        self.config: dict[str, Any] = _object(folder / "config.json")
+        self._tokenizer: Any = _tokenizer(folder, properties)
+        self._segments = _flag(properties, "includeTokenTypes", default=False)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = int(properties.get("intraOpNumThreads", 0))
+        options.inter_op_num_threads = int(properties.get("interOpNumThreads", 0))
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        file = str(folder / "model.onnx")
+        self._session: Any = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+    def run(self, texts: Sequence[str]) -> tuple[Floats, Ids]:
+        """The first output, texts by whatever the model gives, and the attention mask, texts by tokens."""
+        encodings = self._tokenizer.encode_batch(list(texts))
+        given = [
+            np.array([encoding.ids for encoding in encodings], np.int64),
+            np.array([encoding.attention_mask for encoding in encodings], np.int64),
+        ]
+        if self._segments:
+            given.append(np.array([encoding.type_ids for encoding in encodings], np.int64))
+        names = [one.name for one in self._session.get_inputs()]
+        if len(names) != len(given):
+            raise TranslateFault(f"java.lang.IllegalArgumentException: Input mismatch, looking for: {names}")
+        try:
+            output: Floats = self._session.run(None, dict(zip(names, given, strict=True)))[0]
+        except Exception as error:
+            raise TranslateFault(f"ai.djl.engine.EngineException: ai.onnxruntime.OrtException: {error}") from error
+        return output, given[1]
+
+
+class Classification:
+    """Labels with probabilities, the best five first: `[{"className", "probability"}]`."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._runner = _Runner(properties)
+        config = self._runner.config
+        self._labels = [config["id2label"][str(index)] for index in range(len(config["id2label"]))]
+        independent = config.get("problem_type") == "multi_label_classification" or len(self._labels) == 1
+        self._function: Callable[[Floats], Floats] = _sigmoid if independent else _softmax
+
+    def answer(self, texts: Sequence[str]) -> list[Any]:
+        """A list of labels for each text."""
+        logits, _ = self._runner.run(texts)
+        return [self._classes(self._function(row)) for row in logits]
+
+    def _classes(self, probabilities: Floats) -> list[dict[str, Any]]:
+        order = np.argsort(-probabilities, kind="stable")[:_TOP_K]
+        return [{"className": self._labels[index], "probability": float(probabilities[index])} for index in order]
+
+
+class Embedding:
+    """One vector a text: the tokens' mean, maximum or first, of length one unless `normalize` says no.
+
+    Raises:
+        ValueError: another pooling is asked for.
+    """
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        name = properties.get("pooling", "mean")
+        if name not in _POOLINGS:
+            raise ValueError(f"pooling: {name!r} is not part of this emulation; allowed: {', '.join(_POOLINGS)}")
+        self._pool = _POOLINGS[name]
+        self._normalize = _flag(properties, "normalize", default=True)
+        self._runner = _Runner(properties)
+
+    def answer(self, texts: Sequence[str]) -> list[Any]:
+        """A vector for each text."""
+        hidden, mask = self._runner.run(texts)
+        vectors = self._pool(hidden, mask[..., None].astype(np.float32))
+        if self._normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), _SMALLEST_NORM)
+        # As Java writes a float: the fewest digits that tell it from its neighbours.
+        return [[float(str(number)) for number in vector] for vector in vectors.astype(np.float32)]
+
+
+def _mean(hidden: Floats, mask: Floats) -> Floats:
+    mean: Floats = (hidden * mask).sum(-2) / np.maximum(mask.sum(-2), _SMALLEST)
+    return mean
+
+
+def _maximum(hidden: Floats, mask: Floats) -> Floats:
+    largest: Floats = np.where(mask > 0, hidden, -1 / _SMALLEST).max(-2)
+    return largest
+
+
+def _first(hidden: Floats, _: Floats) -> Floats:
+    return hidden[:, 0]
+
+
+_POOLINGS: Mapping[str, Callable[[Floats, Floats], Floats]] = {"mean": _mean, "max": _maximum, "cls": _first}
+
+
+def _softmax(logits: Floats) -> Floats:
+    powers = np.exp(logits - logits.max())
+    shares: Floats = powers / powers.sum()
+    return shares
+
+
+def _sigmoid(logits: Floats) -> Floats:
+    return (1 / (1 + np.exp(-logits))).astype(np.float32)
+
+
+def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # noqa: ANN401 - tokenizers has no types
+    """The tokenizer with the engine's cutting and padding, which take the place of those in tokenizer.json."""
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    config = _object(folder / "tokenizer_config.json")
+    longest = int(properties.get("modelMaxLength", config.get("model_max_length", _MODEL_MAX_LENGTH)))
+    stated = None if tokenizer.truncation is None else tokenizer.truncation["max_length"]
+    length = int(properties.get("maxLength", longest if stated is None else stated))
+    tokenizer.no_truncation()
+    if _flag(properties, "truncation", default=True):
+        tokenizer.enable_truncation(min(length, longest))
+    token, number = _padding(tokenizer, config)
+    tokenizer.no_padding()
+    if _flag(properties, "padding", default=True):
+        tokenizer.enable_padding(pad_id=number, pad_token=token)
+    return tokenizer
+
+
+def _padding(tokenizer: Any, config: Mapping[str, Any]) -> tuple[str, int]:  # noqa: ANN401 - as above
+    """Token and id that fill up: those of tokenizer.json, else of the configuration."""
+    if tokenizer.padding is not None:
+        return tokenizer.padding["pad_token"], tokenizer.padding["pad_id"]
+    token = config.get("pad_token", "[PAD]")
+    text = str(token["content"] if isinstance(token, dict) else token)
+    return text, tokenizer.token_to_id(text) or 0
+
+
+def _flag(properties: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = properties.get(name)
+    return default if value is None else str(value).lower() == "true"
+
+
+def _object(file: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(file.read_bytes()) if file.is_file() else {}
+    return content
+
+
+_PACKAGE = "ai.djl.huggingface.translator."
+_FACTORIES: Mapping[str, type[Translator]] = {
+    f"{_PACKAGE}TextClassificationTranslatorFactory": Classification,
+    f"{_PACKAGE}TextEmbeddingTranslatorFactory": Embedding,
+}
+_JSON = "application/json"
+
+
+class OnnxEngine:
+    """One model's engine; the first call, which has no content, loads it."""
+
+    def __init__(self) -> None:
+        self._translator: Translator | None = None
+
+    def handle(self, inputs: Input) -> Output | None:
+        """Answers one request.
+
+        Raises:
+            ValueError: on the first call, when the settings ask for what is not part of this emulation.
+            Exception: on the first call, whatever onnxruntime or tokenizers raise on files that they cannot read.
+        """
+        if self._translator is None:
+            self._translator = _translator_of(inputs.get_properties())
+        if inputs.is_empty():
+            return None
+        try:
+            texts = _texts(inputs)
+            answers = self._translator.answer([texts] if isinstance(texts, str) else texts)
+        except TranslateFault as fault:
+            return _refusal(fault)
+        output = Output()
+        output.add_property("Content-Type", _JSON)
+        return output.add(compact(answers[0] if isinstance(texts, str) else answers))
+
+
+def _translator_of(properties: Mapping[str, Any]) -> Translator:
+    factory = str(properties.get("translatorFactory"))
+    if factory not in _FACTORIES:
+        known = ", ".join(_FACTORIES)
+        msg = f"translatorFactory: {factory!r} is not part of this emulation; allowed: {known}; fix: name one of these"
+        raise ValueError(msg)
+    return _FACTORIES[factory](properties)
+
+
+def _texts(request: Input) -> str | list[str]:
+    """A request's text, or its texts where the caller sent a list.
+
+    Raises:
+        TranslateFault: it holds neither, or is no JSON although it says so.
+    """
+    text = request.get_as_string()
+    if str(request.get_property("Content-Type") or "").partition(";")[0] != _JSON:
+        return text
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise TranslateFault("Input is not a valid json.") from error
+    inputs = body.get("inputs") if isinstance(body, dict) else body
+    if isinstance(body, dict) and inputs is None:
+        raise TranslateFault('Missing "inputs" in json.')
+    if isinstance(inputs, list):
+        return [_element(item) for item in inputs]
+    if isinstance(inputs, dict) or inputs is None:
+        kind = "JsonNull" if inputs is None else "JsonObject"
+        raise TranslateFault(f"java.lang.UnsupportedOperationException: {kind}")
+    return _element(inputs)
+
+
+def _element(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """A list's element as text; a number is read as its digits, as Gson does."""
+    if isinstance(value, dict | list) or value is None:
+        raise TranslateFault("Input is not a valid json.")
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _refusal(fault: TranslateFault) -> Output:
+    reply = fault_reply(fault)
+    output = Output(code=reply.status, message="Bad Request")
+    output.add_property("Content-Type", _JSON)
+    return output.add(reply.body)
+
+
+_engine = OnnxEngine()
+
+
+def handle(inputs: Input) -> Output | None:
+    """Answers one request of this worker's model."""
+    return _engine.handle(inputs)

@@ -1,0 +1,263 @@
+"""The process behind one worker: how it is started, what its end means, and when another takes its place.
+
+A synchronous worker whose process dies idle keeps neither process nor a reason to start one. One whose process dies, or
+is too slow, in the middle of a request counts a failure, and so does an asynchronous one whenever its process ends,
+also when the server ended it: that one starts its process again by itself. A start of an asynchronous worker that fails
+after the handler was imported, the first or a later one, locks the worker for good, since a thread of the real server
+waits for another that waits for it.
+
+Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle). The first start
+was tried on a real server: of 20 that failed two were answered, as a synchronous worker's is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from local_aws.lmi.errors import BackendStopped, EngineFailure, Fault, WorkerFailure
+from local_aws.lmi.workers.starter import DISCONNECTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from local_aws.lmi.settings import ServerRules
+    from local_aws.lmi.workers.frames import Content, Frame
+    from local_aws.lmi.workers.starter import WorkerLink, WorkerStarter
+
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT = "java.util.concurrent.TimeoutException"
+_UNRECOVERABLE = "Backend Python process is unrecoverable. Initiating worker termination"
+
+
+class Failures:
+    """The failures of all workers that a model has had, against its `retry_threshold`."""
+
+    def __init__(self, threshold: int | None, rules: ServerRules) -> None:
+        """Count from 0; `threshold` None means that the model states none, so the container's holds."""
+        self.count = 0
+        self._threshold = rules.retry_threshold if threshold is None else threshold
+        self._rules = rules
+
+    @property
+    def exceeded(self) -> bool:
+        """Tell whether there were more failures than the model is allowed."""
+        return self.count > self._threshold
+
+    @property
+    def final(self) -> bool:
+        """Tell whether the model has failed for good, which SERVING_HEALTH_CHECK_OVERRIDE denies."""
+        return self.exceeded and not self._rules.health_check_override
+
+    @property
+    def ends_server(self) -> bool:
+        """Tell whether the server has to end once somebody looks at the model."""
+        return self.exceeded and self._rules.fail_fast
+
+
+class Backend:
+    """One worker's process, which keeps its place (`sock_name`) over restarts.
+
+    `ready` says that a process is there and has loaded the model, `pid` is that of the last one; `locked` that a
+    restart has failed in a way after which it can be neither stopped nor started.
+    """
+
+    def __init__(self, starter: WorkerStarter, failures: Failures, rules: ServerRules, *, asynchronous: bool) -> None:
+        """Prepare for a process; that of an asynchronous worker is started again whenever it ends."""
+        self.pid = 0
+        self.ready = False
+        self._starter = starter
+        self._failures = failures
+        self._rules = rules
+        self._asynchronous = asynchronous
+        self._restarts = False
+        self._sock_name = starter.sock_name()
+        self._link: WorkerLink | None = None
+        self._news_due = False
+        self.locked = False
+        self._unrecoverable = False
+        self._ended = False
+        # Starts and stops exclude each other; where they would wait for each other for ever, nobody releases it.
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether a process is there, or on its way, or may still be started."""
+        return not self._ended and (self._link is not None or self._news_due or bool(self._tasks))
+
+    async def start(self) -> None:
+        """Start the worker's first process and have it load the model.
+
+        It never returns where an asynchronous handler fails in its first call, by an error or by the process's end.
+
+        Raises:
+            EngineFailure: the process ended before it listened, or a synchronous handler's first call failed.
+            EngineOutOfMemory: a synchronous handler ran out of memory.
+        """
+        async with self._turn:
+            await self._launch()
+            link = self._linked()
+            try:
+                await self._load()
+            except Fault as fault:
+                if self._asynchronous:
+                    await self._lock(link, fault)
+                self._drop()
+                self._failures.count += 1
+                raise
+            except BaseException:
+                self._drop()
+                raise
+
+    async def stop(self) -> None:
+        """End the process; an asynchronous worker's is started again at once, in no list, as in the real server."""
+        async with self._turn:
+            self._drop()
+
+    async def interrupt(self) -> None:
+        """End the process in the middle of a synchronous call: a failure, after which another is started and stays."""
+        self._failures.count += 1
+        await self.stop()
+        self._spawn(self._start_in_vain())
+
+    def end(self) -> None:
+        """End the process for good: the server itself ends."""
+        self._ended = True
+        for task in self._tasks:
+            task.cancel()
+        self._drop()
+
+    async def kill(self) -> None:
+        """Kill the process as somebody outside would, and wait until it is gone.
+
+        Raises:
+            WorkerFailure: there is no process.
+        """
+        link = self._linked()
+        self._starter.kill(self.pid)
+        await link.lost.wait()
+
+    def inject(self, fault: str) -> None:
+        """Have every later forward pass of the process go wrong; see worker/calls.py.
+
+        Raises:
+            WorkerFailure: there is no process.
+        """
+        self._linked().send_order({"fault": fault})
+
+    def check_ready(self) -> None:
+        """Refuse a request that no process can take.
+
+        Raises:
+            EngineFailure: a restart has failed, after which the worker ends.
+            BackendStopped: there is no process, or it is loading the model.
+        """
+        if self._unrecoverable:
+            raise EngineFailure(_UNRECOVERABLE)
+        if not self.ready or not self._linked().connected:
+            raise BackendStopped
+
+    async def ask(self, properties: dict[str, str], contents: Sequence[Content], timeout_s: float) -> Frame:
+        """Have a synchronous handler answer.
+
+        Raises:
+            WorkerFailure: the process died or was too slow; another one loads the model, only to be stopped.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._linked().ask(properties, contents)
+        except TimeoutError:
+            failure = WorkerFailure(_TIMEOUT)
+        except WorkerFailure as died:
+            failure = died
+        self._failures.count += 1
+        self._drop()
+        self._spawn(self._start_in_vain())
+        # The process that is started has to have its turn before whoever stops it.
+        await asyncio.sleep(0)
+        raise failure
+
+    def call(
+        self, properties: dict[str, str], contents: Sequence[Content], take: Callable[[Frame | None], bool]
+    ) -> None:
+        """Hand a request to an asynchronous handler, once `check_ready` has passed; see WorkerLink.call."""
+        self._linked().call(properties, contents, take)
+
+    async def _launch(self) -> None:
+        self.ready = False
+        try:
+            self.pid, self._link = await self._starter.launch(self._sock_name, self._lost)
+        except Fault:
+            self._failures.count += 1
+            raise
+
+    async def _load(self) -> None:
+        link = self._linked()
+        await self._starter.load(self.pid, link)
+        self.ready = link.connected
+        self._restarts = self._asynchronous
+
+    def _drop(self) -> None:
+        """Close the socket, which `_lost` hears of, and kill the process."""
+        self.ready = False
+        link, self._link = self._link, None
+        if link is not None:
+            self._news_due = link.connected
+            link.close()
+            self._starter.kill(self.pid)
+
+    def _lost(self) -> None:
+        """The process has ended, whoever ended it."""
+        self.ready = self._news_due = False
+        logger.warning("process %d of a worker has ended", self.pid)
+        if self._restarts and not self._ended:
+            self._spawn(self._restart())
+
+    async def _restart(self) -> None:
+        async with self._turn:
+            self._drop()
+            self._failures.count += 1
+        async with self._turn:
+            await asyncio.sleep(self._rules.interpreter_s)
+            try:
+                await self._launch()
+            except Fault as fault:
+                logger.warning("a restart has failed: %s", fault)
+                return
+            link = self._linked()
+            try:
+                await self._load()
+            except Fault as fault:
+                await self._lock(link, fault)
+
+    async def _lock(self, link: WorkerLink, fault: Fault) -> None:
+        """Keep the turn for good: whoever stops the worker waits for it, and it for the socket, which waits for it."""
+        logger.error("an asynchronous handler failed in its first call, which locks its worker for good: %s", fault)
+        self.locked = True
+        if link.connected:
+            self._unrecoverable = True
+            self._failures.count += 1
+        self._restarts = False
+        self._drop()
+        await asyncio.get_running_loop().create_future()
+
+    async def _start_in_vain(self) -> None:
+        """Start the process that replaces one whose synchronous call has failed, though its worker ends anyway."""
+        try:
+            await self.start()
+        except Fault as fault:
+            logger.warning("a restart has failed: %s", fault)
+
+    def _linked(self) -> WorkerLink:
+        if self._link is None:
+            raise WorkerFailure(DISCONNECTED)
+        return self._link
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

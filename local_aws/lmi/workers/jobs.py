@@ -1,0 +1,295 @@
+"""JSON text as the real server's Gson writes it.
+
+Requests on their way to a worker, and what comes back: joining a batch, taking its answer apart.
+
+Source: DJL Serving 0.36.0 (PyPredictor, Request), recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
+
+The queue of one model's requests, in the order in which the real server takes them out.
+
+That order is not first in, first out. DJL Serving keeps requests in a Java PriorityBlockingQueue, and all of them have
+the same priority: taking the head of such a heap moves its *last* element to the front (Java SE 17 API; recorded:
+20_queue_order). So behind a busy worker the newest request goes next and the oldest may wait for as long as requests
+keep coming. A load test on this machine shows that, as it would show against the real server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import struct
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from local_aws.lmi.errors import TranslateFault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from local_aws.lmi.errors import Fault
+    from local_aws.lmi.workers.frames import Content, Frame
+
+
+# Gson escapes these so that its output is safe inside HTML (Gson user guide); DJL Serving leaves that on.
+_HTML_ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&='\u2028\u2029"}
+_HTML_SENSITIVE = re.compile("[" + "".join(_HTML_ESCAPES) + "]")
+
+
+def pretty(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Text of the server's own answers: indented by two, ended by a line feed."""
+    return _escaped(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
+
+
+def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Text without blanks, as in error answers of asynchronous handlers."""
+    return _escaped(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def _escaped(text: str) -> str:
+    return _HTML_SENSITIVE.sub(lambda match: _HTML_ESCAPES[match.group()], text)
+
+
+_BATCH_KEY = re.compile(r"batch_([0-9]+)\.(.*)", re.DOTALL)
+_OK = 200
+_SERVER_ERROR = 500
+_FIRST_ERROR = 300
+_ENGINE_FAILURE = {
+    "code": 500,
+    "message": "Inference Engine Failure",
+    "properties": {},
+    "content": {"keys": [], "values": []},
+    "cancelled": False,
+}
+
+
+class Unanswered(Exception):  # noqa: N818 - no error: what ends a wait for an answer that nobody is to get
+    """The caller gets no answer: it has left, or the server closes its connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A handler's answer to one request."""
+
+    code: int
+    message: str
+    properties: dict[str, str]
+    body: bytes
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """One request: headers and what the server adds as `properties`, its body and query as `contents`."""
+
+    properties: dict[str, str]
+    contents: Sequence[Content]
+    future: asyncio.Future[Answer]
+    arrived_at: float = field(default_factory=time.perf_counter)
+    left: bool = False
+
+    def leave(self) -> None:
+        """Take note that the caller has closed its connection: a worker passes over what it has not begun."""
+        self.left = True
+        self.give_up()
+
+    def give_up(self) -> None:
+        """End the wait for an answer without one."""
+        if not self.future.done():
+            self.future.set_exception(Unanswered())
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it came."""
+        return time.perf_counter() - self.arrived_at
+
+
+def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:
+    """A batch as one request: keys get the prefix `batch_NNN.`; a single request stays as it is."""
+    if len(jobs) == 1:
+        return dict(jobs[0].properties), list(jobs[0].contents)
+    properties = {"batch_size": str(len(jobs))}
+    contents: list[Content] = []
+    for index, job in enumerate(jobs):
+        prefix = f"batch_{index:03d}."
+        properties |= {prefix + name: value for name, value in job.properties.items()}
+        contents += [(f"{prefix}{key or 'data'}", value) for key, value in job.contents]
+    return properties, contents
+
+
+def split(frame: Frame, size: int) -> list[Answer]:
+    """The answer to a batch of `size` requests, one by one. An error is everybody's.
+
+    Raises:
+        TranslateFault: there are more or fewer answers than requests, or one of them says not whose it is.
+    """
+    if size == 1 or frame.head["code"] >= _FIRST_ERROR:
+        return [_answer(frame, frame.contents)] * size
+    if len(frame.contents) != size:
+        raise TranslateFault(f"Batch output size mismatch, expected: {size}, actual: {len(frame.contents)}")
+    owned: list[list[Content]] = [[] for _ in range(size)]
+    for key, value in frame.contents:
+        match = _BATCH_KEY.fullmatch(key or "")
+        if match is None or int(match[1]) >= size:
+            raise TranslateFault(f"Unexpected batch output key: {key}")
+        owned[int(match[1])].append((match[2], value))
+    return [_answer(frame, contents) for contents in owned]
+
+
+@dataclass(slots=True)
+class AsyncAnswer:
+    """The answer of an asynchronous handler, which may come in parts; complete once a part says it is the last."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+
+    def add(self, frame: Frame) -> Answer | None:
+        """Takes a part in; the whole answer once it is complete."""
+        self.properties |= frame.head["properties"]
+        code, message = frame.head["code"], frame.head["message"]
+        if code != _OK or not frame.contents:
+            return Answer(code, f"Async Inference Failure {message}", self.properties, bytes(self.body))
+        part = _read_entries(frame.contents[0][1])
+        if "code" in part:
+            return _async_error(part, self.properties)
+        self.body += part.get("data", "").encode()
+        done = part.get("last", "").lower() == "true"
+        return Answer(_OK, "OK", self.properties, bytes(self.body)) if done else None
+
+    def broken(self) -> Answer:
+        """Give the answer to a call whose process has ended (recorded: 27); parts that came before stay in it."""
+        properties = self.properties if self.body else {}
+        return Answer(_SERVER_ERROR, "OK", properties, bytes(self.body) + compact(_ENGINE_FAILURE).encode())
+
+
+def take_part(job: Job, answer: AsyncAnswer, frame: Frame | None) -> None:
+    """Add a part to an asynchronous answer, and finish the job once it is whole or the worker is gone (None).
+
+    Raises:
+        TranslateFault: the part is not what an asynchronous handler may answer.
+    """
+    whole = answer.broken() if frame is None else answer.add(frame)
+    if whole is not None and not job.future.done():
+        job.future.set_result(whole)
+
+
+def fail(jobs: Sequence[Job], fault: Fault) -> None:
+    """Answers requests with a fault, but for those already answered."""
+    for job in jobs:
+        if not job.future.done():
+            job.future.set_exception(fault)
+
+
+def _async_error(part: dict[str, str], properties: dict[str, str]) -> Answer:
+    if not part["code"].isascii() or not part["code"].isdigit():
+        raise TranslateFault(f"An asynchronous handler answered with the code {part['code']!r}; it must be a status")
+    code = int(part["code"])
+    error = {"error": part["error"]} if "error" in part else {}
+    return Answer(code, part.get("error", "OK"), properties, compact(error | {"code": code}).encode())
+
+
+def _answer(frame: Frame, contents: Sequence[Content]) -> Answer:
+    head = frame.head
+    body = next((value for key, value in contents if key == "data"), contents[0][1] if contents else b"")
+    return Answer(head["code"], head["message"], head["properties"], body)
+
+
+def _read_entries(data: bytes) -> dict[str, str]:
+    """What `Output.binary_encode` wrote."""
+    texts = []
+    try:
+        (count,) = struct.unpack_from(">h", data)
+        start = 2
+        for _ in range(2 * count):
+            (length,) = struct.unpack_from(">i", data, start)
+            texts.append(data[start + 4 : start + 4 + length].decode("utf-8"))
+            start += 4 + length
+    except (struct.error, UnicodeDecodeError) as error:
+        raise TranslateFault("An asynchronous handler must answer with Output.binary_encode") from error
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+class JobQueue:
+    """Requests that wait for a worker."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Job] = []
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._jobs)
+
+    def offer(self, job: Job) -> None:
+        """Adds a request and wakes a worker that waits."""
+        self._jobs.append(job)
+        self._wake()
+
+    async def batch(self, size: int, delay_s: float, idle_s: float | None) -> list[Job]:
+        """Up to `size` requests: waits for the first, then for `delay_s` at most until the batch is full.
+
+        Empty when none came within `idle_s` seconds (None: waits on).
+        """
+        first = await self._take(idle_s)
+        if first is None:
+            return []
+        jobs = [first]
+        try:
+            await self._fill(jobs, size, delay_s)
+        except BaseException:
+            # The worker that collected them is gone; another one takes them.
+            for job in jobs:
+                self.offer(job)
+            raise
+        return jobs
+
+    async def _fill(self, jobs: list[Job], size: int, delay_s: float) -> None:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + delay_s
+        while len(jobs) < size:
+            job = self._poll() if self._jobs else await self._take(deadline - clock())
+            if job is None:
+                return
+            jobs.append(job)
+
+    def drain(self) -> Sequence[Job]:
+        """Takes everything out."""
+        jobs, self._jobs = self._jobs, []
+        return jobs
+
+    async def _take(self, timeout_s: float | None) -> Job | None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._jobs:
+                    await self._signal()
+        except TimeoutError:
+            return None
+        return self._poll()
+
+    async def _signal(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            # A worker that goes away must not swallow the call that woke it.
+            if future.done() and not future.cancelled():
+                self._wake()
+            elif future in self._waiting:  # else a call has passed over it, between its end and this line
+                self._waiting.remove(future)
+            raise
+
+    def _wake(self) -> None:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+    def _poll(self) -> Job:
+        """Java's heap with equal priorities: the head goes, the last element takes its place."""
+        last = self._jobs.pop()
+        if not self._jobs:
+            return last
+        head, self._jobs[0] = self._jobs[0], last
+        return head

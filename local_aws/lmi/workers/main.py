@@ -1,0 +1,200 @@
+"""A worker's handler: a model's own `model.py` or module, or the stock one.
+
+The loop of a worker with `option.async_mode=true`: each request is handed to the handler at once.
+
+A worker's life: load a handler, then answer requests until the container closes the socket.
+
+The first frame from the container is {"model_dir", "entry_point", "function", "async_mode", "environment", "name",
+"sock_name"}; the answer {"started": true} means that the handler is imported. Every later frame is a request {"id",
+"properties"} with its contents, answered by {"id", "code", "message", "properties"} with contents; or {"fault"}, which
+makes every later forward pass of this process go wrong (worker/calls.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from local_aws.lmi import handler_api
+from local_aws.lmi.handler_api.inputs import FORMATTER_MARK
+from local_aws.lmi.stock.handler import StockHandler
+from local_aws.lmi.workers.frames import (
+    Frame,
+    FrameReader,
+    answer_frame,
+    answer_of,
+    break_forward_passes,
+    failure_of,
+    input_of,
+    receive,
+)
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from types import ModuleType
+
+    from local_aws.lmi.handler_api import Input, Output
+
+
+Handler = "Callable[[handler_api.Input], Any]"
+
+
+def load_handler(model_dir: Path, entry_point: str | None, function: str) -> Callable[[handler_api.Input], Any]:
+    """The function that answers requests.
+
+    `entry_point` is a file below `model_dir`, a module name, or None for the stock handler, which also steps in for a
+    file that has no `function`; a function marked as an input formatter then parses the requests.
+
+    Raises:
+        Exception: whatever the file raises while it is imported; ValueError when it is not there.
+    """
+    if entry_point is None:
+        return StockHandler().handle
+    handler_api.install()
+    module = _load_module(model_dir, entry_point)
+    own = getattr(module, function, None)
+    if callable(own):
+        handler: Callable[[handler_api.Input], Any] = own
+        return handler
+    formatters = [value for value in vars(module).values() if getattr(value, FORMATTER_MARK, False)]
+    return StockHandler(formatters[0] if formatters else None).handle
+
+
+def _load_module(model_dir: Path, entry_point: str) -> ModuleType:
+    if not entry_point.endswith(".py"):
+        return importlib.import_module(entry_point)
+    file = Path(model_dir, entry_point)
+    if not file.is_file():
+        msg = f"entry-point file not found {file}."
+        raise ValueError(msg)
+    # A handler may import its neighbours, as it may in the image, where the model's folder is the working directory.
+    sys.path.insert(0, str(model_dir))
+    name = f"model_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        msg = f"entry-point file cannot be imported: {file}"
+        raise ValueError(msg)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+logger = logging.getLogger(__name__)
+
+_CHUNK = 1 << 18
+_FAILURE = "service.invoke_handler_async() failure"
+
+
+async def serve_async(connection: socket.socket, handler: Callable[[Input], Awaitable[Any]], model_dir: str) -> None:
+    """Answers requests as the handler finishes them, in whatever order, until the socket closes."""
+    reader, writer = await asyncio.open_connection(sock=connection)
+    frames = FrameReader()
+    running: set[asyncio.Task[None]] = set()
+    while data := await reader.read(_CHUNK):
+        for frame in frames.feed(data):
+            if "fault" in frame.head:
+                break_forward_passes(frame.head["fault"])
+                continue
+            task = asyncio.create_task(_answer(writer, frame, handler, model_dir))
+            running.add(task)
+            task.add_done_callback(running.discard)
+
+
+async def _answer(
+    writer: asyncio.StreamWriter, frame: Frame, handler: Callable[[Input], Awaitable[Any]], model_dir: str
+) -> None:
+    async for output in _outputs(handler, input_of(frame, model_dir)):
+        writer.write(answer_frame(frame, output).pack())
+
+
+async def _outputs(handler: Callable[[Input], Awaitable[Any]], inputs: Input) -> AsyncIterator[Output]:
+    """What a handler answers: one output, or several where it returned an asynchronous generator."""
+    try:
+        result = await handler(inputs)
+        if hasattr(result, "__aiter__"):
+            async for part in result:
+                yield part
+        else:
+            yield answer_of(result)
+    except Exception as error:
+        logger.exception("the handler failed")
+        yield failure_of(error, _FAILURE)
+
+
+def run(connection: socket.socket) -> int:
+    """Serves a container's end of `connection`; the exit code is 1 when the handler could not be imported."""
+    frames = receive(connection, FrameReader())
+    order = next(frames, None)
+    if order is None:
+        return 0
+    os.environ.update(order.head["environment"])
+    sys.argv = _arguments(order.head)
+    _use_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    model_dir = order.head["model_dir"]
+    lines = logging.StreamHandler(sys.stdout)
+    lines.setFormatter(_WorkerLines(order.head["name"]))
+    logging.basicConfig(handlers=[lines], level="INFO", force=True)
+    try:
+        handler = load_handler(Path(model_dir), order.head["entry_point"], order.head["function"])
+    except Exception:
+        logger.exception("the handler cannot be imported")
+        return 1
+    connection.sendall(Frame({"started": True}).pack())
+    if order.head["async_mode"]:
+        asyncio.run(serve_async(connection, handler, model_dir))
+    else:
+        _serve(connection, frames, handler, model_dir)
+    return 0
+
+
+def _arguments(order: dict[str, Any]) -> list[str]:
+    """The real engine's command line, by which a handler can tell its worker's place; no socket lies there here."""
+    return [
+        *("djl_python_engine.py", "--sock-type", "unix", "--sock-name", order["sock_name"]),
+        *("--model-dir", order["model_dir"], "--entry-point", order["entry_point"] or ""),
+        *("--device-id", "-1", "--cluster-size", "1"),
+        "--async-mode" if order["async_mode"] else "--no-async-mode",
+    ]
+
+
+class _WorkerLines(logging.Formatter):
+    """Formats what a worker logs as the real server's log has it: each line says of which process and model it is.
+
+    Source: DJL Serving 0.36.0 (PyProcess), whose names of models are cut to 15 characters.
+    """
+
+    def __init__(self, model: str) -> None:
+        super().__init__("%(levelname)s::%(message)s")
+        self._start = f"W-{os.getpid()}-{model[:15]}-stdout: "
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Put the start before each line of a record, a traceback's too."""
+        return "\n".join(self._start + line for line in super().format(record).splitlines())
+
+
+def _use_threads(count: int) -> None:
+    """OMP_NUM_THREADS is read when torch is imported, which was before this process was forked."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(count)
+
+
+def _serve(connection: socket.socket, frames: Iterator[Frame], handler: Callable[[Input], Any], model_dir: str) -> None:
+    for frame in frames:
+        if "fault" in frame.head:
+            break_forward_passes(frame.head["fault"])
+            continue
+        try:
+            output = answer_of(handler(input_of(frame, model_dir)))
+        except Exception as error:
+            logger.exception("the handler failed")
+            output = failure_of(error)
+        connection.sendall(answer_frame(frame, output).pack())

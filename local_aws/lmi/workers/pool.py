@@ -1,0 +1,208 @@
+"""The workers of one model: how many there are, which request is refused, and when one more is started.
+
+Source: DJL Serving 0.36.0 (WorkLoadManager, WorkerPool, WorkerGroup), recorded (tests/data/djl_vectors,
+tests/data/djl_lifecycle). A worker that has ended keeps its place for a minute, and none is started in its stead: not
+before a request comes after that minute, and never once the model has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from local_aws.lmi.errors import CapacityExceeded, EngineFailure, Fault, NotReady, NoWorkers
+from local_aws.lmi.server.metrics import ModelMetrics
+from local_aws.lmi.workers.backend import Failures
+from local_aws.lmi.workers.jobs import Answer, Job, JobQueue
+from local_aws.lmi.workers.pool_worker import PoolParts, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from local_aws.lmi.models.settings import ModelSettings
+    from local_aws.lmi.settings import ServerRules
+    from local_aws.lmi.workers.frames import Content
+    from local_aws.lmi.workers.starter import WorkerStarter
+
+
+logger = logging.getLogger(__name__)
+
+
+class WorkerPool:
+    """Keeps workers between `min_workers` and `max_workers`, as far as the real server does."""
+
+    def __init__(self, name: str, settings: ModelSettings, rules: ServerRules, starter: WorkerStarter) -> None:
+        self.min_workers = settings.min_workers
+        self.max_workers = settings.max_workers
+        self.metrics = ModelMetrics()
+        self.failures = Failures(settings.retry_threshold, rules)
+        self._name = name
+        self._settings = settings
+        self._rules = rules
+        self._queue = JobQueue()
+        self._parts = PoolParts(
+            name=name,
+            settings=settings,
+            rules=rules,
+            starter=starter,
+            failures=self.failures,
+            queue=self._queue,
+            metrics=self.metrics,
+        )
+        self._members: list[Worker] = []
+        self._scaling = asyncio.Lock()
+        self._starting: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = False
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether the model is given up: its workers have failed more often than it may."""
+        return self.failures.final
+
+    @property
+    def workers(self) -> Sequence[Worker]:
+        """All members, also those that have ended and whose place nobody has cleared yet."""
+        return self._members
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a worker."""
+        return len(self._queue)
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether a process of this pool is there, or may come: after `close`, one that is leaked."""
+        return bool(self._starting) or any(worker.backend.alive for worker in self._members)
+
+    def clear_stale(self) -> None:
+        """Clear the places of members that have ended over a minute ago."""
+        now = time.monotonic()
+        stale_s = self._rules.stale_s
+        self._members = [worker for worker in self._members if worker.running or now - worker.stopped_at <= stale_s]
+
+    async def start(self) -> None:
+        """Start the least number of workers, one after another as the real server does.
+
+        Raises:
+            Fault: one of them cannot be started.
+        """
+        for _ in range(self.min_workers):
+            await self._add(permanent=True)
+
+    async def submit(
+        self,
+        properties: dict[str, str],
+        contents: Sequence[Content],
+        on_queued: Callable[[Job], None] | None = None,
+    ) -> Answer:
+        """Have a request answered; `on_queued` gets its job, so that it can be told that the caller has left.
+
+        Raises:
+            NotReady: the model has failed.
+            NoWorkers: it has been scaled to none.
+            CapacityExceeded: the queue is full, or no worker runs (one is started where there is a place for it).
+            Fault: the worker that was started then cannot start, or the worker could not answer.
+            Unanswered: the caller left, or waited longer than the server holds its connection.
+        """
+        if self.failed:
+            raise NotReady(self._name)
+        if self.max_workers == 0:
+            raise NoWorkers(self._name)
+        running = self._running()
+        if self._refuses(running):
+            await self._scale_up()
+            raise CapacityExceeded(self._name)
+        job = Job(properties, contents, asyncio.get_running_loop().create_future())
+        if on_queued is not None:
+            on_queued(job)
+        self._queue.offer(job)
+        if len(running) < len(self._members):
+            self.clear_stale()
+        if len(running) < self.max_workers and len(self._queue) > 2 * self._settings.batch_size:
+            self._spawn(self._scale_up_quietly())
+        answer = await job.future
+        self.metrics.answered(job.age_s)
+        return answer
+
+    async def scale(self, min_workers: int, max_workers: int) -> None:
+        """Change the bounds (a negative number keeps one), and start or end permanent workers to fit.
+
+        Members that have ended count as long as they keep their places, so that scaling to none and back starts none.
+
+        Raises:
+            Fault: a worker cannot be started.
+        """
+        self.clear_stale()
+        if min_workers >= 0:
+            self.min_workers = min_workers
+        if max_workers >= 0:
+            self.max_workers = max_workers
+        permanent = [worker for worker in self._members if worker.permanent]
+        for worker in permanent[self.min_workers :]:
+            await worker.shut_down()
+        for _ in range(self.min_workers - len(permanent)):
+            await self._add(permanent=True)
+
+    async def close(self) -> None:
+        """End every worker, since the model is unloaded; requests that wait are never answered.
+
+        A worker that is just starting is none yet: it comes up all the same, and stays (tried on a real server). This
+        returns once the others have ended, which is never after a restart that has locked one.
+        """
+        for worker in self._members:
+            await worker.shut_down()
+
+    def end(self) -> None:
+        """End every worker and process without waiting, since the server itself ends."""
+        self._ended = True
+        for task in (*self._starting, *self._tasks):
+            task.cancel()
+        for worker in self._members:
+            worker.end()
+        for job in self._queue.drain():
+            job.give_up()
+
+    def _running(self) -> list[Worker]:
+        return [worker for worker in self._members if worker.running]
+
+    def _refuses(self, running: Sequence[Worker]) -> bool:
+        room = self._settings.queue_size - len(self._queue)
+        return room < 1 or not running or (room == 1 and all(worker.busy for worker in running))
+
+    async def _scale_up(self) -> None:
+        """Start a temporary worker where there is a place, one at a time."""
+        async with self._scaling:
+            self.clear_stale()
+            if len(self._running()) < self.max_workers and len(self._members) < self.max_workers:
+                await asyncio.sleep(self._rules.interpreter_s)
+                await self._add(permanent=False)
+
+    async def _scale_up_quietly(self) -> None:
+        try:
+            await self._scale_up()
+        except Fault as fault:
+            logger.warning("%s: no further worker: %s", self._name, fault)
+
+    async def _add(self, *, permanent: bool) -> None:
+        worker = Worker(self._parts, permanent=permanent)
+        start = asyncio.create_task(worker.start())
+        self._starting.add(start)
+        try:
+            await start
+        except asyncio.CancelledError:
+            start.cancel()
+            if self._ended:
+                raise EngineFailure("Worker startup cancelled.") from None
+            raise
+        finally:
+            self._starting.discard(start)
+        self._members.append(worker)
+        worker.serve()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

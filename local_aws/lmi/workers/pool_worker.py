@@ -1,0 +1,217 @@
+"""A member of a model's worker pool: takes requests out of the queue and has its process answer them.
+
+What ends a worker is an error of its process in a synchronous call, its idle time where it is a temporary one, and
+whoever scales or unloads the model; a process that dies between two requests ends nothing. Source: DJL Serving 0.36.0
+(WorkerThread, BatchAggregator), recorded (tests/data/djl_lifecycle).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from local_aws.lmi.errors import Fault, TranslateFault, WorkerFailure
+from local_aws.lmi.workers.backend import Backend
+from local_aws.lmi.workers.jobs import AsyncAnswer, fail, join, split, take_part
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from local_aws.lmi.models.settings import ModelSettings
+    from local_aws.lmi.server.metrics import ModelMetrics
+    from local_aws.lmi.settings import ServerRules
+    from local_aws.lmi.workers.backend import Failures
+    from local_aws.lmi.workers.frames import Frame
+    from local_aws.lmi.workers.jobs import Job, JobQueue
+    from local_aws.lmi.workers.starter import WorkerStarter
+
+
+logger = logging.getLogger(__name__)
+
+_SHUTTING_DOWN = "Worker shutting down"
+# The real server takes some milliseconds to refuse a request (recorded: 24), in which others gather in the queue.
+_REFUSAL_S = 0.01
+# It takes some to hand a request to an asynchronous handler too, or a burst would bring no temporary worker (28).
+_HAND_OVER_S = 0.005
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PoolParts:
+    """The parts that all workers of a pool share."""
+
+    name: str
+    settings: ModelSettings
+    rules: ServerRules
+    starter: WorkerStarter
+    failures: Failures
+    queue: JobQueue
+    metrics: ModelMetrics
+
+
+class Worker:
+    """One worker; `permanent` ones never idle out, `started_at` is in seconds since the epoch.
+
+    It is `running` until something ends it, also while its process is dead or loading; `busy` means within a request.
+    """
+
+    def __init__(self, parts: PoolParts, *, permanent: bool) -> None:
+        """Number the worker; `start` starts it."""
+        self.permanent = permanent
+        self.number = next(_numbers)
+        self.started_at = time.time()
+        self.running = True
+        self.busy = False
+        self.stopped_at = 0.0
+        asynchronous = parts.settings.async_mode
+        self.backend = Backend(parts.starter, parts.failures, parts.rules, asynchronous=asynchronous)
+        self._parts = parts
+        self._idle_s = None if permanent else parts.rules.on_our_clock(parts.settings.max_idle_s)
+        self._jobs: Sequence[Job] = ()
+        self._used_at = time.monotonic()
+        self._serving: asyncio.Task[None] | None = None
+        self._ending = False
+
+    async def start(self) -> None:
+        """Start the process and have it load the model.
+
+        Raises:
+            Fault: it cannot; see Backend.start.
+        """
+        await self.backend.start()
+
+    def serve(self) -> None:
+        """Take requests from now on."""
+        # The real server counts the time of the load as idle; it is none of the waits that run faster here.
+        loaded_s = time.monotonic() - self._used_at
+        self._used_at = time.monotonic() - self._parts.rules.on_our_clock(loaded_s)
+        self._serving = asyncio.create_task(self._serve())
+
+    async def shut_down(self) -> None:
+        """End the worker, also once more: what it is at is answered 503, and its process ends.
+
+        That of a busy synchronous worker is started again then, in no list (tried on a real server). This returns once
+        it is done, which it never is after a start that has locked the worker.
+        """
+        self._stop()
+        if self._interrupt():
+            await self.backend.interrupt()
+        else:
+            await self.backend.stop()
+
+    def end(self) -> None:
+        """End the worker and its process without waiting, since the server itself ends."""
+        self._stop()
+        self._interrupt()
+        self.backend.end()
+
+    def _interrupt(self) -> bool:
+        """Stop serving; tell whether that was in the middle of a synchronous call."""
+        if self._serving is None or self._ending:
+            return False
+        self._ending = True
+        self._serving.cancel()
+        was_at_work = bool(self._jobs)
+        self._fail(WorkerFailure(_SHUTTING_DOWN))
+        return was_at_work
+
+    async def _serve(self) -> None:
+        failure: Fault | None = None
+        try:
+            while self.running and not self._idled_out():
+                await self._take_batch()
+        except Fault as fault:
+            failure = WorkerFailure(fault.message)
+        except Exception:
+            logger.exception("%s: serving worker %d failed", self._parts.name, self.number)
+            failure = WorkerFailure(_SHUTTING_DOWN)
+        self._ending = True
+        self._stop()
+        # The caller is answered after that: as long as the process in its place loads, and never after a lock.
+        await self.backend.stop()
+        if failure is not None:
+            self._fail(failure)
+
+    async def _take_batch(self) -> None:
+        """Wait for requests and answer them.
+
+        Raises:
+            Fault: the worker cannot go on; they are still to be answered.
+        """
+        settings = self._parts.settings
+        size, delay_s = (1, 0.0) if settings.async_mode else (settings.batch_size, settings.max_batch_delay_ms / 1000)
+        taken = await self._parts.queue.batch(size, delay_s, self._idle_s)
+        if not taken:
+            return
+        self._used_at = time.monotonic()
+        self._jobs = [job for job in taken if not job.left]
+        if not self._jobs:
+            return
+        self.busy = True
+        try:
+            self._parts.metrics.batch(job.age_s for job in self._jobs)
+            self.backend.check_ready()
+            if settings.async_mode:
+                self._hand_over(self._jobs[0])
+                self._jobs = ()
+                if settings.min_workers < settings.max_workers:
+                    await asyncio.sleep(_HAND_OVER_S)
+            else:
+                await self._answer(self._jobs)
+        except TranslateFault as fault:
+            refused, self._jobs = self._jobs, ()
+            await self._refuse(refused, fault)
+        finally:
+            self.busy = False
+        self._jobs = ()
+
+    async def _refuse(self, jobs: Sequence[Job], fault: Fault) -> None:
+        try:
+            await asyncio.sleep(_REFUSAL_S)
+        finally:
+            fail(jobs, fault)
+
+    async def _answer(self, jobs: Sequence[Job]) -> None:
+        timeout_s = self._parts.rules.on_our_clock(self._parts.settings.predict_timeout_s)
+        frame = await self.backend.ask(*join(jobs), timeout_s)
+        for job, answer in zip(jobs, split(frame, len(jobs)), strict=True):
+            if not job.future.done():
+                job.future.set_result(answer)
+
+    def _hand_over(self, job: Job) -> None:
+        """Give a request to an asynchronous handler, which answers in its own time, or is given up after a while."""
+        tracking = {"request_tracking_id": str(uuid.uuid4())}
+        answer = AsyncAnswer(dict(tracking))
+        loop = asyncio.get_running_loop()
+        patience_s = self._parts.rules.on_our_clock(self._parts.rules.chunked_read_timeout_s)
+        timer = loop.call_later(patience_s, job.give_up)
+
+        def take(frame: Frame | None) -> bool:
+            nonlocal timer
+            timer.cancel()
+            try:
+                take_part(job, answer, frame)
+            except Fault as fault:
+                fail([job], fault)
+            if not job.future.done():
+                timer = loop.call_later(patience_s, job.give_up)
+            return job.future.done()
+
+        self.backend.call(job.properties | tracking, job.contents, take)
+
+    def _idled_out(self) -> bool:
+        return self._idle_s is not None and time.monotonic() - self._used_at > self._idle_s
+
+    def _stop(self) -> None:
+        self.running = False
+        self.stopped_at = time.monotonic()
+
+    def _fail(self, fault: Fault) -> None:
+        fail(self._jobs, fault)
+        self._jobs = ()

@@ -1,0 +1,157 @@
+"""The process that workers are forked from: it has imported torch and transformers once, so a worker starts at once.
+
+`python -m local_aws.lmi.workers.zygote FD` reads commands from the Unix stream socket FD, one JSON object a line:
+
+    {"op": "fork"} with one file descriptor   → {"pid": N}; the child serves the descriptor as a worker
+    {"op": "kill", "pid": N}                  → nothing; a child that is gone is left alone
+
+and reports {"exited": N, "code": C} for every child that ends. Before the first command it says {"ready": true}.
+
+Forking is safe because this process never has a second thread: it runs no model, and its environment keeps OpenMP and
+OpenBLAS to one thread. It ends, with all workers, when the other end of its socket closes; where the system has
+parent-death signals (Linux), workers end too when it is killed, even in the middle of a computation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+# "false": nothing is imported ahead, so a container is there at once and a handler imports for itself what it uses.
+PRELOAD = "COHOST_LMI_PRELOAD"
+_PR_SET_PDEATHSIG = 1
+_LINE_LIMIT = 65536
+
+
+def main() -> None:
+    """Imports the heavy modules unless told not to, then forks until the socket closes."""
+    die_with_parent()
+    # Ctrl-C reaches the whole group; the server decides when its workers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.environ.get(PRELOAD, "true").lower() != "false":
+        _import_heavy_modules()
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        _Zygote(control).run()
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to kill this process when its parent dies (Linux; elsewhere nothing happens)."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the request
+            os._exit(1)
+
+
+def _import_heavy_modules() -> None:
+    # Everything that an import makes stays, so looking for garbage meanwhile is a tenth of the time for nothing.
+    gc.disable()
+    import torch  # noqa: PLC0415 - after the signals are set
+    import transformers  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    # transformers imports on first use; naming what encoders need does it here, once.
+    _ = (transformers.pipeline, transformers.AutoConfig, transformers.AutoTokenizer)
+    _ = (transformers.AutoModel, transformers.AutoModelForSequenceClassification)
+    # Keeps the collector from touching, and so copying, pages shared with workers.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+class _Zygote:
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._children: set[int] = set()
+        self._wakeup, wakeup_end = socket.socketpair()
+        for end in (self._wakeup, wakeup_end):
+            end.settimeout(0)
+        self._wakeup_end = wakeup_end
+        signal.set_wakeup_fd(wakeup_end.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def run(self) -> None:
+        self._say({"ready": True})
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            selector.register(self._wakeup, selectors.EVENT_READ)
+            while True:
+                ready = {key.fileobj for key, _ in selector.select()}
+                if self._wakeup in ready:
+                    self._wakeup.recv(_LINE_LIMIT)
+                    self._reap()
+                if self._control in ready and not self._obey():
+                    break
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
+
+    def _obey(self) -> bool:
+        """Carries out what one read brings; False when the other end has closed. Commands come one at a time."""
+        data, descriptors, _, _ = socket.recv_fds(self._control, _LINE_LIMIT, 1)
+        if not data:
+            return False
+        for line in data.splitlines():
+            command = json.loads(line)
+            if command["op"] == "fork":
+                self._fork(descriptors[0])
+            elif command["pid"] in self._children:
+                os.kill(command["pid"], signal.SIGKILL)
+        return True
+
+    def _fork(self, descriptor: int) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(descriptor)
+        os.close(descriptor)
+        self._children.add(pid)
+        self._say({"pid": pid})
+
+    def _become_worker(self, descriptor: int) -> None:
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            die_with_parent()
+            for end in (self._control, self._wakeup, self._wakeup_end):
+                end.close()
+            from local_aws.lmi.workers.main import run  # noqa: PLC0415 - only a worker needs it
+
+            code = run(socket.socket(fileno=descriptor))
+        except BaseException:
+            logger.exception("worker died")
+        finally:
+            # Not sys.exit: a fork must not run what its parent has registered for the end.
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while self._children:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._children.discard(pid)
+            self._say({"exited": pid, "code": os.waitstatus_to_exitcode(status)})
+
+    def _say(self, message: dict[str, Any]) -> None:
+        self._control.sendall(json.dumps(message).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""What SageMaker demands of an inference component, beyond the shape of the request.
+
+Texts: "Inference Components are not supported in this Endpoint …" is quoted in
+hashicorp/terraform-provider-aws#40644, "Inference components copy count an integer larger than 0" in
+stdapi-ai/stdapi.ai#43. That an update must bring a specification or a copy count is in hashicorp's provider.
+
+The InferenceComponent operations of the control plane (AWS API reference: CreateInferenceComponent and its like).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.kit.named_resources import page, tags_of
+from local_aws.sagemaker.control.models import check_container, check_model_data
+from local_aws.sagemaker.hosting.component_variant import NO_ROOM, ComponentPlan, ComponentVariant
+from local_aws.sagemaker.hosting.endpoint_snapshot import MULTI_MODEL, container_of, container_plan
+from local_aws.sagemaker.hosting.inference_component import InferenceComponent
+from local_aws.sagemaker.hosting.placement import Resources, schedulable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from local_aws.kit.account import Account
+    from local_aws.kit.clients import Front
+    from local_aws.sagemaker.hosting.endpoint import Endpoint
+    from local_aws.sagemaker.hosting.endpoint_snapshot import VariantPlan
+    from local_aws.sagemaker.hosting.inference_component import ComponentDeployments
+    from local_aws.sagemaker.state import Records
+
+
+_MOST_VARIABLES = 16  # AWS template reference: AWS::SageMaker::InferenceComponent, EnvironmentMap
+_UNSUPPORTED = ("BaseInferenceComponentName", "DataCacheConfig", "InstanceType", "SchedulingConfig")
+
+
+def check_endpoint(endpoint: Endpoint, wish: str) -> None:
+    """Check that components of an endpoint can be changed; `wish` is the verb.
+
+    Raises:
+        ValidationException: the endpoint is not made of components, or is not in service.
+    """
+    if endpoint.fleet is not None and not endpoint.fleet.of_components:
+        raise ValidationException(
+            "Inference Components are not supported in this Endpoint. Please make sure this endpoint can deploy "
+            "inference components."
+        )
+    if endpoint.fleet is None or endpoint.status != "InService":
+        raise ValidationException(
+            f'Cannot {wish} inference component while endpoint "{endpoint.arn}" is in state {endpoint.status}.'
+        )
+
+
+def variant_for(endpoint: Endpoint, name: str | None) -> ComponentVariant:
+    """The variant that a component is to be on; the only one where none is named.
+
+    Raises:
+        ValidationException: there is none of that name, or one of several must be named.
+    """
+    variants = {} if endpoint.fleet is None else endpoint.fleet.variants
+    if name is None and len(variants) > 1:
+        raise ValidationException(f"VariantName: the endpoint has several variants, name one of {', '.join(variants)}")
+    variant = next(iter(variants.values())) if name is None else variants.get(name)
+    if not isinstance(variant, ComponentVariant):
+        raise ValidationException(f'Variant {name} not found for endpoint "{endpoint.arn}".')
+    return variant
+
+
+def check_specification(specification: Mapping[str, Any], instance_type: str) -> None:
+    """Check what a component runs and takes.
+
+    Raises:
+        ValidationException: a rule is broken, a feature is asked for that the emulation does not have, or a copy does
+            not fit on an empty instance.
+    """
+    for member in _UNSUPPORTED:
+        if specification.get(member):
+            raise unsupported(f"{member} of an inference component's specification")
+    if (specification.get("ModelName") is None) == (specification.get("Container") is None):
+        raise ValidationException(
+            "Specification: an inference component needs a ModelName or a Container, and not both"
+        )
+    environment = (specification.get("Container") or {}).get("Environment") or {}
+    if len(environment) > _MOST_VARIABLES:
+        raise ValidationException(
+            f"Environment: {len(environment)} variables; the container of an inference component takes "
+            f"{_MOST_VARIABLES} at most"
+        )
+    if (requirements := specification.get("ComputeResourceRequirements")) is None:
+        raise ValidationException("ComputeResourceRequirements: an inference component must say what it needs")
+    _check_requirements(requirements)
+    if not schedulable(instance_type).holds(Resources.required(requirements)):
+        raise ValidationException(NO_ROOM)
+
+
+def check_model(container: Mapping[str, Any]) -> None:
+    """Check that a container can be a component's.
+
+    Raises:
+        ValidationException: it is a multi-model container.
+    """
+    if container.get("Mode") == MULTI_MODEL:
+        raise ValidationException(
+            "A model whose container has Mode MultiModel cannot be deployed as an inference component"
+        )
+
+
+def check_copies_at_creation(count: int) -> None:
+    """Raise ValidationException for a component that is to start without copies."""
+    if count < 1:
+        raise ValidationException("Inference components copy count an integer larger than 0")
+
+
+def check_update(request: Mapping[str, Any]) -> None:
+    """Check the members of UpdateInferenceComponent.
+
+    Raises:
+        ValidationException: there is nothing to update.
+    """
+    if request.get("Specification") is None and request.get("RuntimeConfig") is None:
+        raise ValidationException("Specification or RuntimeConfig: an update needs one of them")
+    if (request.get("DeploymentConfig") or {}).get("AutoRollbackConfiguration"):
+        raise unsupported("AutoRollbackConfiguration of a deployment")
+
+
+def _check_requirements(requirements: Mapping[str, Any]) -> None:
+    accelerators = requirements.get("NumberOfAcceleratorDevicesRequired", 0)
+    if accelerators != int(accelerators):
+        raise ValidationException(
+            f"NumberOfAcceleratorDevicesRequired {accelerators} must be a whole number: accelerators are not shared"
+        )
+    least, most = requirements["MinMemoryRequiredInMb"], requirements.get("MaxMemoryRequiredInMb")
+    if most is not None and most < least:
+        raise ValidationException(f"MaxMemoryRequiredInMb {most} must not be less than MinMemoryRequiredInMb {least}")
+
+
+class InferenceComponents:
+    """Creates, describes, lists, updates and deletes inference components."""
+
+    def __init__(self, account: Account, records: Records, deployments: ComponentDeployments, front: Front) -> None:
+        self._account = account
+        self._components = records.components
+        self._endpoints = records.endpoints
+        self._models = records.models
+        self._deployments = deployments
+        self._front = front
+
+    async def create(self, request: dict[str, Any]) -> dict[str, Any]:
+        """CreateInferenceComponent."""
+        name, specification = request["InferenceComponentName"], _specification(request)
+        self._components.check_free(name)
+        endpoint = self._endpoints.get(request["EndpointName"])
+        check_endpoint(endpoint, "create")
+        variant = variant_for(endpoint, request.get("VariantName"))
+        copies = (request.get("RuntimeConfig") or {"CopyCount": 1})["CopyCount"]
+        check_copies_at_creation(copies)
+        component = InferenceComponent(
+            name=name,
+            arn=self._components.arn(name),
+            definition=specification,
+            tags=tags_of(request),
+            endpoint=endpoint,
+            variant_name=variant.plan.name,
+            plan=await self._plan(name, specification, variant.plan),
+            desired_copies=copies,
+        )
+        self._deployments.create(component)
+        return {"InferenceComponentArn": component.arn}
+
+    async def update(self, request: dict[str, Any]) -> dict[str, Any]:
+        """UpdateInferenceComponent."""
+        component = self._changeable(request["InferenceComponentName"], "update")
+        check_update(request)
+        copies = (request.get("RuntimeConfig") or {"CopyCount": component.desired_copies})["CopyCount"]
+        if request.get("Specification") is None:
+            self._deployments.scale(component, copies)
+        else:
+            specification = _merged(component.definition, _specification(request))
+            plan = await self._plan(component.name, specification, component.variant.plan)
+            component.deployment = request.get("DeploymentConfig")
+            self._deployments.update(component, specification, plan, copies)
+        return {"InferenceComponentArn": component.arn}
+
+    async def update_runtime(self, request: dict[str, Any]) -> dict[str, Any]:
+        """UpdateInferenceComponentRuntimeConfig."""
+        component = self._changeable(request["InferenceComponentName"], "update")
+        self._deployments.scale(component, request["DesiredRuntimeConfig"]["CopyCount"])
+        return {"InferenceComponentArn": component.arn}
+
+    async def delete(self, request: dict[str, Any]) -> None:
+        """DeleteInferenceComponent."""
+        component = self._components.get(request["InferenceComponentName"])
+        component.check_steady("delete")
+        check_endpoint(component.endpoint, "delete")
+        self._deployments.delete(component)
+
+    async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        """DescribeInferenceComponent."""
+        component = self._components.get(request["InferenceComponentName"])
+        answer = {
+            **_summary(component),
+            "Specification": _described(component),
+            "RuntimeConfig": {
+                "DesiredCopyCount": component.desired_copies,
+                "CurrentCopyCount": component.current_copies,
+            },
+        }
+        if component.failure_reason is not None:
+            answer["FailureReason"] = component.failure_reason
+        if component.deployment is not None:
+            answer["LastDeploymentConfig"] = component.deployment
+        return answer
+
+    async def list(self, request: dict[str, Any]) -> dict[str, Any]:
+        """ListInferenceComponents."""
+        components, more = page(self._components, request)
+        return {"InferenceComponents": [_summary(component) for component in components], **more}
+
+    def _changeable(self, name: str, wish: str) -> InferenceComponent:
+        component = self._components.get(name)
+        component.check_steady(wish)
+        check_endpoint(component.endpoint, wish)
+        if component.status == "Failed":
+            raise ValidationException(
+                f'Cannot {wish} failed inference component "{component.arn}". Delete it and create it anew.'
+            )
+        return component
+
+    async def _plan(self, name: str, specification: dict[str, Any], variant: VariantPlan) -> ComponentPlan:
+        check_specification(specification, variant.instance_type)
+        role = variant.role
+        if (model_name := specification.get("ModelName")) is not None:
+            model = self._models.get(model_name).definition
+            container, role = container_of(model), model.get("ExecutionRoleArn", role)
+        else:
+            container = _as_container(specification["Container"])
+            check_container(container, account_id=self._account.account_id, region=self._account.region)
+            await check_model_data(container, self._front)
+        check_model(container)
+        startup = specification.get("StartupParameters") or {}
+        return ComponentPlan(
+            name=name,
+            container=container_plan(
+                container,
+                role=role,
+                memory_mb=None,
+                startup_timeout_s=startup.get("ContainerStartupHealthCheckTimeoutInSeconds"),
+            ),
+            resources=Resources.required(specification["ComputeResourceRequirements"]),
+        )
+
+
+def _specification(request: dict[str, Any]) -> dict[str, Any]:
+    if request.get("Specifications"):
+        raise unsupported("Specifications, one for each instance type,")
+    if request.get("Specification") is None:
+        raise ValidationException("Specification: an inference component must say what it runs and what it needs")
+    specification: dict[str, Any] = request["Specification"]
+    return specification
+
+
+def _merged(former: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """A specification with what an update leaves out; a new model takes the place of a container, and back."""
+    runs = {"ModelName", "Container"}
+    kept = {key: value for key, value in former.items() if key not in runs or not runs & wanted.keys()}
+    return {**kept, **wanted}
+
+
+def _as_container(container: dict[str, Any]) -> dict[str, Any]:
+    """A component's container in the form that CreateModel has it."""
+    renamed = {("ModelDataUrl" if key == "ArtifactUrl" else key): value for key, value in container.items()}
+    return {key: value for key, value in renamed.items() if value is not None}
+
+
+def _summary(component: InferenceComponent) -> dict[str, Any]:
+    return {
+        "InferenceComponentName": component.name,
+        "InferenceComponentArn": component.arn,
+        "EndpointName": component.endpoint.name,
+        "EndpointArn": component.endpoint.arn,
+        "VariantName": component.variant_name,
+        "InferenceComponentStatus": component.status,
+        "CreationTime": component.created,
+        "LastModifiedTime": component.last_modified,
+    }
+
+
+def _described(component: InferenceComponent) -> dict[str, Any]:
+    specification = dict(component.definition)
+    if (container := specification.get("Container")) is not None:
+        image = component.plan.container.image
+        deployed = {"SpecifiedImage": image, "ResolvedImage": image, "ResolutionTime": component.created}
+        rest = {key: value for key, value in container.items() if key != "Image"}
+        specification["Container"] = {"DeployedImage": deployed, **rest}
+    return specification

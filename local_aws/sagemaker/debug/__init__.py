@@ -1,0 +1,1 @@
+"""Pages that SageMaker does not have: a look inside, and faults on demand."""

@@ -1,0 +1,1 @@
+"""Endpoints at work: their life, their instances and the containers on them."""

@@ -1,0 +1,175 @@
+"""How requests travel to containers: HTTP/1.1 on connections that are kept, one write a request.
+
+A transport for httpx. Its own asks, for every call, four times for packages that are not there and writes head and body
+apart, which together cost more than all that the container does with a call (measured: benchmarks/local_call.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import h11
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+# Well below the time after which a container closes an idle connection, so that it does not do so under a request.
+_KEEP_S = 30.0
+
+
+class ContainerTransport(httpx.AsyncBaseTransport):
+    """Connections to containers of this machine; each serves one request at a time and is then kept for the next."""
+
+    def __init__(self) -> None:
+        self._idle: dict[tuple[str, int | None], list[_Connection]] = defaultdict(list)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """The answer with its whole body.
+
+        Raises:
+            httpx.ConnectError, httpx.ConnectTimeout: no connection.
+            httpx.ReadTimeout: no answer within the request's read time-out.
+            httpx.RemoteProtocolError: the connection ended before the answer did, or what came is no HTTP.
+        """
+        limits = request.extensions.get("timeout", {})
+        body = await request.aread()
+        idle = self._idle[request.url.host, request.url.port]
+        connection = _usable(idle) or await _connect(request, limits.get("connect"))
+        try:
+            response = await connection.exchange(request, body, limits.get("read"))
+        except BaseException:
+            connection.close()
+            raise
+        if connection.next_cycle():
+            idle.append(connection)
+        return response
+
+    async def aclose(self) -> None:
+        """Close every connection that is kept."""
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.close()
+        self._idle.clear()
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: `exchange` sends a request and waits for its answer."""
+
+    def __init__(self) -> None:
+        self._http = h11.Connection(h11.CLIENT)
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[httpx.Response] | None = None
+        self._head: h11.Response | None = None
+        self._body: list[bytes] = []
+        self._idle_since = time.monotonic()
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request may be sent: open, and not idle for so long that the other end may be closing it."""
+        return (
+            self._transport is not None
+            and not self._transport.is_closing()
+            and time.monotonic() - self._idle_since < _KEEP_S
+        )
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is open."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what asyncio hands a stream protocol
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """A part of an answer."""
+        self._take(lambda: self._http.receive_data(data))
+
+    def eof_received(self) -> None:
+        """The container has closed its end, which ends an answer without a length; the connection closes."""
+        self._take(lambda: self._http.receive_data(b""))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone; whoever waits for an answer is told."""
+        self._fail(httpx.RemoteProtocolError(f"the connection ended before the answer did ({exc or 'closed'})"))
+
+    async def exchange(self, request: httpx.Request, body: bytes, limit_s: float | None) -> httpx.Response:
+        """Send a request in one write and wait for the whole answer."""
+        assert self._transport is not None  # noqa: S101 - made before anybody gets this connection
+        loop = asyncio.get_running_loop()
+        self._answer, self._head, self._body = loop.create_future(), None, []
+        head = h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
+        events = (head, h11.Data(data=body), h11.EndOfMessage())
+        self._transport.write(b"".join(self._http.send(event) or b"" for event in events))
+        timer = None
+        if limit_s is not None:
+            timer = loop.call_later(limit_s, self._fail, httpx.ReadTimeout(f"no answer within {limit_s:g} s"))
+        try:
+            return await self._answer
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def next_cycle(self) -> bool:
+        """Make ready for another request; False, and closed, where the container wants the connection to end."""
+        over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        if over and not self._http.trailing_data[0]:
+            self._http.start_next_cycle()
+            self._idle_since = time.monotonic()
+            return True
+        self.close()
+        return False
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _take(self, receive: Callable[[], None]) -> None:
+        try:
+            receive()
+            while isinstance(event := self._http.next_event(), h11.Event):
+                match event:
+                    case h11.Response():
+                        self._head = event
+                    case h11.Data():
+                        self._body.append(bytes(event.data))
+                    case h11.EndOfMessage():
+                        self._finish()
+                    case h11.ConnectionClosed():
+                        break
+        except h11.RemoteProtocolError as error:
+            self._fail(httpx.RemoteProtocolError(str(error)))
+
+    def _finish(self) -> None:
+        if self._answer is not None and not self._answer.done() and self._head is not None:
+            stream = httpx.ByteStream(b"".join(self._body))
+            headers = list(self._head.headers)
+            self._answer.set_result(httpx.Response(self._head.status_code, headers=headers, stream=stream))
+
+    def _fail(self, error: httpx.TransportError) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+
+def _usable(idle: list[_Connection]) -> _Connection | None:
+    """The connection that was used last, the least likely to have been closed; unusable ones are closed on the way."""
+    while idle:
+        if (connection := idle.pop()).usable:
+            return connection
+        connection.close()
+    return None
+
+
+async def _connect(request: httpx.Request, limit_s: float | None) -> _Connection:
+    loop = asyncio.get_running_loop()
+    host, port = request.url.host, request.url.port or 80
+    try:
+        async with asyncio.timeout(limit_s):
+            _, connection = await loop.create_connection(_Connection, host, port)
+    except TimeoutError as error:
+        raise httpx.ConnectTimeout(f"{host}:{port} did not answer within {limit_s} s") from error
+    except OSError as error:
+        raise httpx.ConnectError(f"{host}:{port} cannot be reached: {error}") from error
+    return connection

@@ -1,0 +1,198 @@
+"""An endpoint's life: Creating, InService, Updating, RollingBack, Failed, Deleting.
+
+The statuses are those of DescribeEndpoint in the AWS API reference.
+Every change is blue/green: the new instances are up before the old ones get no more calls, and the old ones end
+only when their calls have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from local_aws.kit.account import log_group
+from local_aws.kit.errors import ValidationException
+from local_aws.kit.named_resources import Resource
+from local_aws.sagemaker.hosting.component_variant import ComponentVariant
+from local_aws.sagemaker.hosting.guardrails import Shift, shift_calls
+from local_aws.sagemaker.hosting.host import StartFailed
+from local_aws.sagemaker.hosting.production_variants import Fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from local_aws.kit.background import Changes
+    from local_aws.kit.named_resources import Collection
+    from local_aws.sagemaker.hosting.endpoint_snapshot import VariantPlan
+    from local_aws.sagemaker.hosting.guardrails import Guardrails
+    from local_aws.sagemaker.hosting.host import Host
+    from local_aws.sagemaker.hosting.production_variants import ModelVariant, Variant
+
+
+@dataclass(kw_only=True)
+class Endpoint(Resource):
+    """An endpoint; `fleet` is what takes calls, None before the first one is up and after a failed creation.
+
+    `deployment` is the DeploymentConfig of the last update, or of the creation. While an update moves calls in steps,
+    `shift` says which of two fleets takes one.
+    """
+
+    config_name: str
+    status: str = "Creating"
+    failure_reason: str | None = None
+    last_modified: datetime = field(default_factory=lambda: datetime.now(UTC))
+    fleet: Fleet | None = None
+    starting: Fleet | None = None
+    deployment: Mapping[str, Any] | None = None
+    shift: Shift | None = None
+
+    @property
+    def taking(self) -> Fleet | None:
+        """The fleet that takes the next call."""
+        return self.fleet if self.shift is None else self.shift.next()
+
+    @property
+    def modified(self) -> datetime:
+        """When its status last changed."""
+        return self.last_modified
+
+    def enter(self, status: str) -> None:
+        """Take on a status."""
+        self.status = status
+        self.last_modified = datetime.now(UTC)
+
+    def check_steady(self) -> None:
+        """Raise ValidationException while a change is under way, as the service does for updates and deletions."""
+        if self.status not in {"InService", "Failed"}:
+            raise ValidationException(f'Cannot update in-progress endpoint "{self.arn}".')
+
+
+class Deployments:
+    """Carries out the changes of endpoints in the background."""
+
+    def __init__(self, endpoints: Collection[Endpoint], host: Host, changes: Changes) -> None:
+        self._endpoints = endpoints
+        self._host = host
+        self._changes = changes
+
+    def create(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
+        """Bring a new endpoint up."""
+        self._endpoints.add(endpoint)
+        self._changes.begin(self._create(endpoint, plans))
+
+    def update(
+        self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan], guardrails: Guardrails | None = None
+    ) -> None:
+        """Move an endpoint to another configuration; without guardrails all calls move at once, and nothing watches."""
+        endpoint.enter("Updating")
+        self._changes.begin(self._update(endpoint, config_name, plans, guardrails))
+
+    def rescale(self, endpoint: Endpoint, counts: Mapping[ModelVariant, int], weights: Mapping[Variant, float]) -> None:
+        """Change instance counts and weights of an endpoint's variants."""
+        endpoint.enter("Updating")
+        self._changes.begin(self._rescale(endpoint, counts, weights))
+
+    def delete(self, endpoint: Endpoint) -> None:
+        """End an endpoint and everything that it runs."""
+        endpoint.enter("Deleting")
+        self._changes.begin(self._delete(endpoint))
+
+    async def shutdown(self) -> None:
+        """Give up changes under way and end every container at once."""
+        await self._changes.give_up()
+        fleets = [fleet for endpoint in self._endpoints for fleet in (endpoint.fleet, endpoint.starting) if fleet]
+        await asyncio.gather(*(fleet.stop() for fleet in fleets))
+
+    async def _create(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
+        try:
+            await self._replace_fleet(endpoint, endpoint.config_name, plans)
+        except StartFailed as failure:
+            endpoint.failure_reason = str(failure)
+            endpoint.enter("Failed")
+        else:
+            endpoint.enter("InService")
+
+    async def _update(
+        self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan], guardrails: Guardrails | None
+    ) -> None:
+        try:
+            await self._replace_fleet(endpoint, config_name, plans, guardrails)
+        except StartFailed as failure:
+            # The old instances never stopped, so that rolling back is no more than saying so.
+            endpoint.failure_reason = str(failure)
+            endpoint.enter("RollingBack")
+            await self._host.dwell()
+        else:
+            endpoint.failure_reason = None
+        endpoint.enter("InService")
+
+    async def _rescale(
+        self, endpoint: Endpoint, counts: Mapping[ModelVariant, int], weights: Mapping[Variant, float]
+    ) -> None:
+        try:
+            for variant, count in counts.items():
+                await variant.resize(count)
+        except StartFailed as failure:
+            endpoint.failure_reason = str(failure)
+        else:
+            endpoint.failure_reason = None
+            for weighted, weight in weights.items():
+                weighted.weight = weight
+        endpoint.enter("InService")
+
+    async def _delete(self, endpoint: Endpoint) -> None:
+        await self._host.dwell()
+        if endpoint.fleet is not None:
+            await endpoint.fleet.drain_and_stop()
+        self._host.logs.forget_group(log_group(endpoint.name))
+        self._endpoints.remove(endpoint.name)
+
+    async def _replace_fleet(
+        self,
+        endpoint: Endpoint,
+        config_name: str,
+        plans: Sequence[VariantPlan],
+        guardrails: Guardrails | None = None,
+    ) -> None:
+        endpoint.starting = Fleet(endpoint.name, config_name, plans, self._host)
+        try:
+            await self._host.dwell()
+            await endpoint.starting.start()
+            await _move_copies(endpoint.fleet, endpoint.starting)
+            if guardrails is not None and endpoint.fleet is not None:
+                await self._shift(endpoint, endpoint.fleet, endpoint.starting, guardrails)
+            old, endpoint.fleet, endpoint.config_name = endpoint.fleet, endpoint.starting, config_name
+        finally:
+            endpoint.starting = None
+        if old is not None:
+            await old.drain_and_stop()
+
+    async def _shift(self, endpoint: Endpoint, old: Fleet, new: Fleet, guardrails: Guardrails) -> None:
+        """Move calls under guardrails; raises StartFailed when they are taken back, and then the new fleet is gone."""
+        endpoint.shift = Shift(old, new)
+        try:
+            try:
+                await shift_calls(endpoint.shift, guardrails, self._host.front, self._host.clock)
+            finally:
+                # First of all, so that the new fleet gets no call any more while it ends.
+                endpoint.shift = None
+        except StartFailed:
+            await new.drain_and_stop()
+            raise
+        except BaseException:
+            await new.stop()
+            raise
+
+
+async def _move_copies(old: Fleet | None, new: Fleet) -> None:
+    """Start the copies of inference components on new instances; raises StartFailed, and then none is left running."""
+    try:
+        for name, variant in new.variants.items():
+            former = None if old is None else old.variants.get(name)
+            if isinstance(variant, ComponentVariant) and isinstance(former, ComponentVariant):
+                await variant.adopt(former)
+    except BaseException:
+        await new.stop()
+        raise

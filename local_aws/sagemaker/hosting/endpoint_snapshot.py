@@ -1,0 +1,159 @@
+"""What an endpoint is to run: a snapshot of its configuration and of the models that the configuration names.
+
+A snapshot, because deleting the model or the configuration later does not touch running instances, and because an
+instance that is replaced must come back as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cohost.instances import INSTANCES
+from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.sagemaker.model_cache.disk import S3Location
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from local_aws.kit.named_resources import Collection, Resource
+
+
+_DEFAULT_STARTUP_TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerPlan:
+    """One container, wherever it runs.
+
+    `model_data` is the prefix of a multi-model container or the archive of another; None for a container without.
+    `cache_models` is False where the model's MultiModelConfig turns caching off. `memory_mb` is what its models may
+    take in MiB, None where the instance type is not known. `role` is the ARN of the execution role, None without one.
+    """
+
+    image: str
+    role: str | None
+    multi_model: bool
+    model_data: S3Location | None
+    cache_models: bool
+    environment: Mapping[str, str]
+    startup_timeout_s: float
+    memory_mb: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManagedScaling:
+    """Between how many instances the service keeps a variant (AWS API reference: ManagedInstanceScaling)."""
+
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantPlan:
+    """One production variant.
+
+    `container` runs on each of its instances; None for a variant made of inference components. `scaling` is None where
+    the count is fixed. `role` is the execution role of the endpoint configuration, which such variants need.
+    """
+
+    name: str
+    instance_type: str
+    instance_count: int
+    weight: float
+    container: ContainerPlan | None
+    scaling: ManagedScaling | None
+    role: str | None
+
+
+def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan, ...]:
+    """The variants of an endpoint configuration.
+
+    Raises:
+        ValidationException: a model that the configuration names is gone.
+    """
+    role = config.definition.get("ExecutionRoleArn")
+    return tuple(_variant(variant, role, models) for variant in config.definition["ProductionVariants"])
+
+
+def container_plan(
+    definition: Mapping[str, Any], *, role: str | None, memory_mb: int | None, startup_timeout_s: float | None
+) -> ContainerPlan:
+    """The plan of a container, from its definition as CreateModel has it."""
+    multi_model = definition.get("Mode") == MULTI_MODEL
+    url = definition.get("ModelDataUrl")
+    environment = dict(definition.get("Environment") or {})
+    if multi_model:
+        # SageMaker sets it for every multi-model container; DJL Serving reads it (wlm ModelInfo, 0.36.0).
+        environment["SAGEMAKER_MULTI_MODEL"] = "true"
+    return ContainerPlan(
+        image=definition["Image"],
+        role=role,
+        multi_model=multi_model,
+        model_data=None if url is None else S3Location.parse(url),
+        cache_models=(definition.get("MultiModelConfig") or {}).get("ModelCacheSetting") != "Disabled",
+        environment=environment,
+        startup_timeout_s=_DEFAULT_STARTUP_TIMEOUT_S if startup_timeout_s is None else startup_timeout_s,
+        memory_mb=memory_mb,
+    )
+
+
+def model_memory_mb(instance_type: str, gpus: int | None = None) -> int | None:
+    """Memory in MiB that models may take: the smaller of the host's and the GPUs', since DJL asks both.
+
+    `gpus` are those that the container gets, None for all of the instance; None is the answer for an unknown type.
+    """
+    if (instance := INSTANCES.get(instance_type)) is None:
+        return None
+    gpu = (instance.gpus if gpus is None else gpus) * instance.gpu_memory_mib
+    return min(instance.memory_mib, gpu) if gpu else instance.memory_mib
+
+
+def _variant(variant: dict[str, Any], role: str | None, models: Collection[Resource]) -> VariantPlan:
+    return VariantPlan(
+        name=variant["VariantName"],
+        instance_type=variant["InstanceType"],
+        instance_count=variant["InitialInstanceCount"],
+        weight=variant["InitialVariantWeight"],
+        container=None if variant.get("ModelName") is None else _container(variant, models),
+        scaling=_scaling(variant),
+        role=role,
+    )
+
+
+def _container(variant: dict[str, Any], models: Collection[Resource]) -> ContainerPlan:
+    model = models.get(variant["ModelName"]).definition
+    return container_plan(
+        container_of(model),
+        role=model.get("ExecutionRoleArn"),
+        memory_mb=model_memory_mb(variant["InstanceType"]),
+        startup_timeout_s=variant.get("ContainerStartupHealthCheckTimeoutInSeconds"),
+    )
+
+
+def _scaling(variant: dict[str, Any]) -> ManagedScaling | None:
+    scaling, initial = variant.get("ManagedInstanceScaling") or {}, variant["InitialInstanceCount"]
+    if scaling.get("Status") != "ENABLED":
+        return None
+    return ManagedScaling(
+        minimum=scaling.get("MinInstanceCount", initial), maximum=scaling.get("MaxInstanceCount", initial)
+    )
+
+
+MULTI_MODEL = "MultiModel"
+
+
+def container_of(definition: dict[str, Any]) -> dict[str, Any]:
+    """The one container of a model.
+
+    Raises:
+        ValidationException: the request has none, or several (an inference pipeline, which is not emulated).
+    """
+    containers = [*([definition["PrimaryContainer"]] if definition.get("PrimaryContainer") else [])]
+    containers += definition.get("Containers") or []
+    if not containers:
+        raise ValidationException("PrimaryContainer: a model needs a container")
+    if len(containers) > 1 or definition.get("InferenceExecutionConfig"):
+        raise unsupported("A model of several containers")
+    container: dict[str, Any] = containers[0]
+    return container

@@ -1,0 +1,140 @@
+"""Deployment guardrails: calls move to new instances in steps, alarms are watched, and an alarm takes all back.
+
+AWS: SageMaker developer guide, "Deployment guardrails for updating models in production", and API reference,
+DeploymentConfig. Both fleets are there until the end, also in a rolling deployment, whose batches differ from linear
+steps by the number of instances that they cost and by nothing that a caller sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from local_aws.kit.errors import ValidationException
+from local_aws.sagemaker.hosting.host import StartFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from local_aws.kit.clients import Front
+    from local_aws.kit.clock import Clock
+    from local_aws.sagemaker.hosting.endpoint_snapshot import VariantPlan
+    from local_aws.sagemaker.hosting.production_variants import Fleet
+
+
+LOOK_SECONDS: Final = 0.2
+# Of the fleet's instances (developer guide, "Use canary traffic shifting" and its neighbours).
+_MOST_PERCENT: Final = 50
+_WHOLE: Final = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guardrails:
+    """How an update goes: the new fleet's shares of the calls, one after another; seconds of the clock; alarms."""
+
+    shares: Sequence[float]
+    wait_s: float
+    termination_wait_s: float
+    alarms: Sequence[str]
+
+
+class Shift:
+    """Two fleets that share the calls: exact over a short run, as a variant's weights are."""
+
+    def __init__(self, old: Fleet, new: Fleet) -> None:
+        self._old = old
+        self._new = new
+        self._credit = 0.0
+        self.share = 0.0
+
+    def next(self) -> Fleet:
+        """The fleet that takes the next call."""
+        self._credit += self.share
+        # Sums of decimal shares miss a whole number by a hair.
+        if self._credit + 1e-9 >= _WHOLE:
+            self._credit -= _WHOLE
+            return self._new
+        return self._old
+
+
+def guardrails_of(definition: Mapping[str, Any] | None, plans: Sequence[VariantPlan]) -> Guardrails | None:
+    """What a request's DeploymentConfig asks for; None where it asks for nothing.
+
+    Raises:
+        ValidationException: a size is missing, or more than half of the instances.
+    """
+    if not definition:
+        return None
+    alarms = [one["AlarmName"] for one in (definition.get("AutoRollbackConfiguration") or {}).get("Alarms", [])]
+    instances = sum(plan.instance_count for plan in plans)
+    if rolling := definition.get("RollingUpdatePolicy"):
+        step = _share("MaximumBatchSize", rolling.get("MaximumBatchSize"), instances)
+        wait, end = rolling["WaitIntervalInSeconds"], 0
+        return Guardrails(shares=_steps(step), wait_s=wait, termination_wait_s=end, alarms=alarms)
+    policy = definition.get("BlueGreenUpdatePolicy") or {}
+    routing = policy.get("TrafficRoutingConfiguration") or {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}
+    return Guardrails(
+        shares=_shares(routing, instances),
+        wait_s=routing["WaitIntervalInSeconds"],
+        termination_wait_s=policy.get("TerminationWaitInSeconds", 0),
+        alarms=alarms,
+    )
+
+
+async def shift_calls(shift: Shift, guardrails: Guardrails, front: Front, clock: Clock) -> None:
+    """Give the new fleet its calls step by step and watch until the old one may go.
+
+    Raises:
+        StartFailed: an alarm went off, and the shift is to be given up.
+    """
+    for share in guardrails.shares:
+        shift.share = share
+        last = share == guardrails.shares[-1]
+        await _watch(guardrails.termination_wait_s if last else guardrails.wait_s, guardrails.alarms, front, clock)
+
+
+async def _watch(seconds: float, alarms: Sequence[str], front: Front, clock: Clock) -> None:
+    end = clock.now() + seconds
+    while True:
+        if alarms and (gone_off := await front.run(_gone_off, front, alarms)):
+            raise StartFailed(
+                f"The deployment was rolled back because of CloudWatch alarms in state ALARM: {', '.join(gone_off)}"
+            )
+        left = clock.real(end - clock.now())
+        if left <= 0:
+            return
+        await asyncio.sleep(min(left, LOOK_SECONDS))
+
+
+def _gone_off(front: Front, alarms: Sequence[str]) -> list[str]:
+    # moto leaves out StateValue where names are given.
+    found = front.cloudwatch().describe_alarms(AlarmNames=list(alarms))
+    return [alarm["AlarmName"] for alarm in found["MetricAlarms"] if alarm["StateValue"] == "ALARM"]
+
+
+def _shares(routing: Mapping[str, Any], instances: int) -> list[float]:
+    match routing["Type"]:
+        case "CANARY":
+            return [_share("CanarySize", routing.get("CanarySize"), instances), _WHOLE]
+        case "LINEAR":
+            return _steps(_share("LinearStepSize", routing.get("LinearStepSize"), instances))
+    return [_WHOLE]
+
+
+def _steps(step: float) -> list[float]:
+    count = math.ceil(round(_WHOLE / step, 6))
+    return [min(number * step, _WHOLE) for number in range(1, count)] + [_WHOLE]
+
+
+def _share(name: str, size: Mapping[str, Any] | None, instances: int) -> float:
+    if size is None:
+        raise ValidationException(f"{name} must be specified for this kind of deployment")
+    percent = size["Value"] if size["Type"] == "CAPACITY_PERCENT" else 100 * size["Value"] / instances
+    if percent > _MOST_PERCENT:
+        raise ValidationException(
+            f"{name} {size['Value']} {size['Type']} is more than {_MOST_PERCENT} percent of {instances} instances"
+        )
+    # A share smaller than an instance is one instance.
+    return float(max(percent / 100, 1 / instances))

@@ -1,0 +1,176 @@
+"""An inference component's life: Creating, InService, Updating, Failed, Deleting.
+
+The statuses are those of DescribeInferenceComponent in the AWS API reference; the states in the texts of refusals are
+quoted in hashicorp's provider (DELETE_IN_PROGRESS) and Hugging Face's SageMaker skills (the others). An update starts
+new copies beside the old ones, so it needs room for both (AWS: blog post on rolling updates of inference components).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from local_aws.kit.account import component_log_group
+from local_aws.kit.errors import ValidationException
+from local_aws.kit.named_resources import Resource
+from local_aws.sagemaker.hosting.component_variant import ComponentVariant
+from local_aws.sagemaker.hosting.host import StartFailed
+
+if TYPE_CHECKING:
+    from local_aws.kit.background import Changes
+    from local_aws.kit.named_resources import Collection
+    from local_aws.sagemaker.hosting.component_variant import ComponentPlan
+    from local_aws.sagemaker.hosting.endpoint import Endpoint
+    from local_aws.sagemaker.hosting.host import Host
+
+
+@dataclass(kw_only=True)
+class InferenceComponent(Resource):
+    """A component: `definition` is its Specification, `plan` what that means.
+
+    `under_way` is the service's name of the change that goes on, `deployment` the DeploymentConfig of the last update.
+    """
+
+    endpoint: Endpoint
+    variant_name: str
+    plan: ComponentPlan
+    desired_copies: int
+    status: str = "Creating"
+    under_way: str | None = "CREATE_IN_PROGRESS"
+    failure_reason: str | None = None
+    deployment: dict[str, Any] | None = None
+    last_modified: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def modified(self) -> datetime:
+        """When its status last changed."""
+        return self.last_modified
+
+    @property
+    def endpoint_name(self) -> str:
+        """The endpoint that it is on."""
+        return self.endpoint.name
+
+    @property
+    def variant(self) -> ComponentVariant:
+        """The variant that it is on, of the fleet that serves now."""
+        variant = None if self.endpoint.fleet is None else self.endpoint.fleet.variants.get(self.variant_name)
+        if not isinstance(variant, ComponentVariant):
+            raise ValidationException(f'Variant {self.variant_name} not found for endpoint "{self.endpoint.arn}".')
+        return variant
+
+    @property
+    def current_copies(self) -> int:
+        """How many copies are in service."""
+        return len(self.variant.copies(self.name).in_service)
+
+    def enter(self, status: str, *, under_way: str | None = None) -> None:
+        """Take on a status; `under_way` is the service's name for the change that goes on, None for none."""
+        self.status = status
+        self.under_way = under_way
+        self.last_modified = datetime.now(UTC)
+
+    def check_steady(self, wish: str) -> None:
+        """Raise ValidationException while a change is under way; `wish` is the verb that cannot be done."""
+        if self.under_way is not None:
+            raise ValidationException(
+                f'Cannot {wish} inference component "{self.arn}" while it is in state {self.under_way}.'
+            )
+
+
+class ComponentDeployments:
+    """Carries out the changes of inference components in the background."""
+
+    def __init__(self, components: Collection[InferenceComponent], host: Host, changes: Changes) -> None:
+        self._components = components
+        self._host = host
+        self._changes = changes
+
+    def create(self, component: InferenceComponent) -> None:
+        """Bring a new component up."""
+        self._components.add(component)
+        self._changes.begin(self._create(component))
+
+    def scale(self, component: InferenceComponent, count: int) -> None:
+        """Have so many copies."""
+        component.desired_copies = count
+        component.enter("Updating", under_way="UPDATE_RC_IN_PROGRESS")
+        self._changes.begin(self._scale(component))
+
+    def update(
+        self, component: InferenceComponent, specification: dict[str, Any], plan: ComponentPlan, copies: int
+    ) -> None:
+        """Replace all copies by such of another specification, and have so many."""
+        component.enter("Updating", under_way="UPDATE_IN_PROGRESS")
+        self._changes.begin(self._update(component, specification, plan, copies))
+
+    def delete(self, component: InferenceComponent) -> None:
+        """End all copies and forget the component."""
+        component.enter("Deleting", under_way="DELETE_IN_PROGRESS")
+        self._changes.begin(self._delete(component))
+
+    async def _create(self, component: InferenceComponent) -> None:
+        await self._host.dwell()
+        try:
+            await component.variant.scale(component.plan, component.desired_copies)
+        except StartFailed as failure:
+            component.failure_reason = str(failure)
+            component.enter("Failed")
+        else:
+            component.enter("InService")
+
+    async def _scale(self, component: InferenceComponent) -> None:
+        await self._host.dwell()
+        try:
+            await component.variant.scale(component.plan, component.desired_copies)
+        except StartFailed as failure:
+            component.failure_reason = str(failure)
+        else:
+            component.failure_reason = None
+        component.enter("InService")
+
+    async def _update(
+        self, component: InferenceComponent, specification: dict[str, Any], plan: ComponentPlan, copies: int
+    ) -> None:
+        await self._host.dwell()
+        variant = component.variant
+        batch, pause_s = _rollout(component.deployment, component.current_copies)
+        try:
+            await variant.roll(plan, batch=batch, pause_s=pause_s)
+            await variant.scale(plan, copies)
+        except StartFailed as failure:
+            await self._roll_back(component, str(failure))
+        else:
+            component.definition, component.plan, component.desired_copies = specification, plan, copies
+            component.failure_reason = None
+            component.enter("InService")
+
+    @staticmethod
+    async def _roll_back(component: InferenceComponent, reason: str) -> None:
+        """Put the former copies back where batches had been replaced; mostly none had."""
+        try:
+            await component.variant.roll(component.plan, batch=1, pause_s=0)
+        except StartFailed as failure:
+            component.failure_reason = f"{reason} The copies before the update could not be put back: {failure}"
+            component.enter("Failed")
+        else:
+            component.failure_reason = reason
+            component.enter("InService")
+
+    async def _delete(self, component: InferenceComponent) -> None:
+        await self._host.dwell()
+        await component.variant.scale(component.plan, 0)
+        component.variant.forget(component.name)
+        self._host.logs.forget_group(component_log_group(component.name))
+        self._components.remove(component.name)
+
+
+def _rollout(deployment: dict[str, Any] | None, copies: int) -> tuple[int, float]:
+    """How many copies are replaced at a time, and the seconds between; all at once where nothing is said."""
+    policy = (deployment or {}).get("RollingUpdatePolicy")
+    if policy is None:
+        return max(copies, 1), 0
+    size = policy["MaximumBatchSize"]
+    batch = size["Value"] if size["Type"] == "COPY_COUNT" else copies * size["Value"] // 100
+    return max(batch, 1), policy["WaitIntervalInSeconds"]

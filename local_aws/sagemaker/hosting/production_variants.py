@@ -1,0 +1,152 @@
+"""Production variants: equal instances with one container each, and all variants of an endpoint together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeAlias
+
+from local_aws.sagemaker.errors import ValidationError
+from local_aws.sagemaker.hosting.component_variant import ComponentVariant
+from local_aws.sagemaker.hosting.host import Seat
+from local_aws.sagemaker.hosting.placement import new_instance_id
+from local_aws.sagemaker.hosting.replicas import Replica, all_of, drain_and_stop, invoke_one
+from local_aws.sagemaker.telemetry.metrics import ConcurrencyGauge, MachineUse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import httpx
+
+    from local_aws.sagemaker.hosting.endpoint_snapshot import ContainerPlan, VariantPlan
+    from local_aws.sagemaker.hosting.host import Host
+
+    Variant: TypeAlias = "ModelVariant | ComponentVariant"
+
+
+class ModelVariant:
+    """One production variant and its instances. `container` is what each of them runs, the plan's own."""
+
+    def __init__(self, endpoint_name: str, plan: VariantPlan, container: ContainerPlan, host: Host) -> None:
+        self.plan = plan
+        self.container = container
+        self.weight = plan.weight
+        self._endpoint_name = endpoint_name
+        self._host = host
+        self._meter = host.metrics.variant_meter(endpoint_name, plan.name)
+        interval_s = host.settings.concurrency_interval_s
+        self._gauge = ConcurrencyGauge(self._meter, "ConcurrentRequestsPerModel", interval_s, host.clock)
+        self.replicas = [self._new_replica() for _ in range(plan.instance_count)]
+
+    @property
+    def instance_count(self) -> int:
+        """How many instances there are."""
+        return len(self.replicas)
+
+    async def start(self) -> None:
+        """Start all instances; raises StartFailed, after all have come up or failed."""
+        await all_of([replica.start() for replica in self.replicas])
+
+    async def stop(self) -> None:
+        """Stop everything at once."""
+        await asyncio.gather(*(replica.stop() for replica in self.replicas))
+
+    async def drain_and_stop(self) -> None:
+        """Let running calls end, within a limit, and stop everything."""
+        await drain_and_stop(self.replicas, self._host.settings.drain_limit_s)
+
+    async def resize(self, count: int) -> None:
+        """Have so many instances: start what is missing, drain and stop what is too many. Raises StartFailed."""
+        added = [self._new_replica() for _ in range(count - len(self.replicas))]
+        try:
+            await all_of([replica.start() for replica in added])
+        except BaseException:
+            await asyncio.gather(*(replica.stop() for replica in added))
+            raise
+        removed = self.replicas[count:]
+        self.replicas = [*self.replicas[:count], *added]
+        await drain_and_stop(removed, self._host.settings.drain_limit_s)
+
+    async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """A container's answer; raises as `invoke_one` does."""
+        self._meter.count("InvocationsPerInstance", 1 / max(self.instance_count, 1))
+        whose = f"production variant {self.plan.name}"
+        with self._gauge.call():
+            return await invoke_one(self.replicas, whose, target=target, body=body, headers=headers)
+
+    def report(self) -> None:
+        """Record the metrics that no call records."""
+        self._gauge.report(self.instance_count)
+        for replica in self.replicas:
+            replica.report()
+
+    def _new_replica(self) -> Replica:
+        seat = Seat(endpoint_name=self._endpoint_name, variant_name=self.plan.name, replica_id=new_instance_id())
+        return Replica(seat, self.container, self._host)
+
+
+class Fleet:
+    """All variants of one configuration. `config_name` is that configuration's."""
+
+    def __init__(self, endpoint_name: str, config_name: str, plans: Sequence[VariantPlan], host: Host) -> None:
+        self.config_name = config_name
+        self.variants: dict[str, Variant] = {plan.name: _variant(endpoint_name, plan, host) for plan in plans}
+        self._credits = dict.fromkeys(self.variants, 0.0)
+        self._use = {
+            name: MachineUse(
+                host.metrics.variant_meter(endpoint_name, name), host.clock, host.state_dir, host.processor
+            )
+            for name in self.variants
+        }
+
+    @property
+    def of_components(self) -> bool:
+        """Whether it is made of inference components; a configuration has variants of one kind only."""
+        return any(isinstance(variant, ComponentVariant) for variant in self.variants.values())
+
+    async def start(self) -> None:
+        """Start everything; raises StartFailed, and then nothing of the fleet is left running."""
+        try:
+            await all_of([variant.start() for variant in self.variants.values()])
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop everything at once."""
+        await asyncio.gather(*(variant.stop() for variant in self.variants.values()))
+
+    async def drain_and_stop(self) -> None:
+        """Let running calls end, within a limit, and stop everything."""
+        await asyncio.gather(*(variant.drain_and_stop() for variant in self.variants.values()))
+
+    def report(self) -> None:
+        """Record the metrics that no call records."""
+        for name, variant in self.variants.items():
+            variant.report()
+            self._use[name].report(variant.instance_count)
+
+    def choose(self, variant_name: str | None) -> Variant:
+        """The variant for a call: the one it names, or by weight.
+
+        By weight means smooth weighted round robin: shares are exact over a short run, and tests need no luck.
+
+        Raises:
+            ValidationError: the endpoint has no variant of that name.
+        """
+        if variant_name is not None:
+            if (named := self.variants.get(variant_name)) is None:
+                raise ValidationError(f"Variant {variant_name} not found for Request")
+            return named
+        if len(self.variants) == 1:
+            return next(iter(self.variants.values()))
+        for name, variant in self.variants.items():
+            self._credits[name] += variant.weight
+        chosen = max(self._credits, key=lambda name: self._credits[name])
+        self._credits[chosen] -= sum(variant.weight for variant in self.variants.values())
+        return self.variants[chosen]
+
+
+def _variant(endpoint_name: str, plan: VariantPlan, host: Host) -> Variant:
+    if plan.container is None:
+        return ComponentVariant(endpoint_name, plan, host)
+    return ModelVariant(endpoint_name, plan, plan.container, host)

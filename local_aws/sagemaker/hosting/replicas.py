@@ -1,0 +1,356 @@
+"""One server container of an endpoint, the models in it, and who starts it again when it dies.
+
+An instance of a variant that names a model runs one; an instance of a variant made of inference components runs one
+for each copy placed on it.
+
+Which of several containers takes a call, and what happens when it cannot be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import httpx
+
+from local_aws.sagemaker.errors import ServiceUnavailable, ValidationError
+from local_aws.sagemaker.hosting.container import ContainerApi
+from local_aws.sagemaker.hosting.host import StartFailed
+from local_aws.sagemaker.model_cache.cache import ModelCache
+from local_aws.sagemaker.model_cache.disk import ModelDisk
+from local_aws.sagemaker.telemetry.logs import InstanceLog
+from local_aws.sagemaker.telemetry.metrics import INSTANCE_METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+
+    from local_aws.sagemaker.hosting.container import ContainerProcess
+    from local_aws.sagemaker.hosting.endpoint_snapshot import ContainerPlan
+    from local_aws.sagemaker.hosting.host import Host, Seat
+
+
+_logger = logging.getLogger(__name__)
+
+_RESTART_PAUSE_S = 1.0
+_REPORT_INTERVAL_S = 10.0
+_SINGLE_MODEL = "model"
+
+
+class Replica:
+    """One container and its models. `in_flight` counts the calls that it works on."""
+
+    def __init__(self, seat: Seat, plan: ContainerPlan, host: Host) -> None:
+        self.seat = seat
+        self.in_flight = 0
+        self.restarts = 0
+        self.cache: ModelCache | None = None
+        self.log_file = host.state_dir / "logs" / seat.endpoint_name / f"{seat.replica_id}.log"
+        self._log = InstanceLog(self.log_file)
+        self._plan = plan
+        self._host = host
+        self._out_of_service = False
+        self._meter = host.metrics.variant_meter(seat.endpoint_name, seat.variant_name)
+        self._folder = host.state_dir / "endpoints" / seat.endpoint_name / seat.replica_id
+        self._store = self._folder / "store"
+        self._disk = ModelDisk(host.front, self._folder / "models")
+        self._container: ContainerProcess | None = None
+        self._api: ContainerApi | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._reported: int | None = None
+        self._next_report = 0.0
+        self._suspicion = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether it can take calls: its container runs, and has not been given up for its pings."""
+        return self._alive and not self._out_of_service
+
+    @property
+    def _alive(self) -> bool:
+        return self._container is not None and self._container.alive
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the container, None while there is none."""
+        return None if self._container is None else self._container.pid
+
+    @property
+    def model_count(self) -> int:
+        """How many models are loaded or being loaded."""
+        return 0 if self.cache is None else len(self.cache.models)
+
+    def holds(self, target: str | None) -> bool:
+        """Whether it has a model loaded or is loading it."""
+        return self.cache is not None and target is not None and self.cache.holds(target)
+
+    async def start(self) -> None:
+        """Start the container and, from then on, start it again whenever it dies.
+
+        Raises:
+            StartFailed: the archive of a single model could not be had, or the container does not answer pings.
+        """
+        stream = f"{self.seat.variant_name}/{self.seat.replica_id}"
+        self._host.logs.attach(self.seat.log_group, stream, self.log_file)
+        await self._fill_store()
+        try:
+            await self._launch()
+        except Exception as fault:
+            _logger.exception("the container of %s did not start", self.seat.replica_id)
+            self._log.note(f"container did not start: {fault}")
+            raise StartFailed(self.seat.failure) from fault
+        self._supervisor = asyncio.create_task(self._supervise())
+
+    async def stop(self) -> None:
+        """End the container, send the rest of its log and remove what it had on disk."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._supervisor
+        await self._end_container()
+        await self._host.logs.detach(self.log_file)
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """The container's answer to a call.
+
+        Raises:
+            httpx.TransportError: the container cannot be reached, or did not answer.
+            ModelNotReadyException, ValidationError, LoadRefused: as `ModelCache.acquire`.
+        """
+        self.in_flight += 1
+        try:
+            if self._api is None:
+                raise httpx.ConnectError(f"{self.seat.replica_id} has no container")
+            if self.cache is None or target is None:
+                return await self._api.invoke(None, body, headers)
+            return await self._invoke_model(self._api, self.cache, target, body, headers)
+        except httpx.TransportError:
+            self._suspicion.set()
+            raise
+        finally:
+            self.in_flight -= 1
+            if self.in_flight == 0:
+                self._idle.set()
+
+    async def loaded(self) -> dict[str, str]:
+        """Map the models that are loaded, by the name that callers use, to what the container calls them.
+
+        Raises:
+            httpx.HTTPError: the container does not list its models.
+        """
+        if self.cache is not None:
+            return {model.target: model.model_id for model in self.cache.models if model.loaded}
+        return {} if self._api is None else {name: name for name in await self._api.models()}
+
+    async def worker_fault(self, model_id: str, fault: str) -> httpx.Response:
+        """Have something happen to the worker process of a model, by the container's name for it.
+
+        Raises:
+            httpx.TransportError: there is no container, or it does not answer.
+        """
+        if self._api is None:
+            raise httpx.ConnectError(f"{self.seat.replica_id} has no container")
+        self._log.note(f"fault switch: {fault} in a worker of {model_id}")
+        return await self._api.worker_fault(model_id, fault)
+
+    async def drained(self) -> None:
+        """Wait until no call is in flight; the caller has seen to it that no more come."""
+        while self.in_flight:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def report(self) -> None:
+        """Record how many models are loaded, when that has changed and otherwise from time to time."""
+        loaded = 0 if self.cache is None else self.cache.loaded_count
+        now = time.monotonic()
+        if self._plan.multi_model and (loaded != self._reported or now >= self._next_report):
+            self._meter.count("LoadedModelCount", loaded, namespace=INSTANCE_METRICS)
+            self._reported, self._next_report = loaded, now + _REPORT_INTERVAL_S
+
+    @staticmethod
+    async def _invoke_model(
+        api: ContainerApi, cache: ModelCache, target: str, body: bytes, headers: Mapping[str, str]
+    ) -> httpx.Response:
+        model = await cache.acquire(target)
+        try:
+            answer = await api.invoke(model.model_id, body, headers)
+            while answer.status_code == httpx.codes.INSUFFICIENT_STORAGE and await cache.make_room_beside(model):
+                answer = await api.invoke(model.model_id, body, headers)
+            return answer
+        finally:
+            cache.release(model)
+
+    async def _fill_store(self) -> None:
+        if self._plan.multi_model or self._plan.model_data is None:
+            # The store of a multi-model container stays empty: what lies in it is loaded at the start, and models
+            # that were fetched before are to come back with their next call only.
+            self._store.mkdir(parents=True, exist_ok=True)
+            return
+        try:
+            self._store = await self._disk.fetch(self._plan.model_data, _SINGLE_MODEL)
+        except ValidationError as fault:
+            raise StartFailed(str(fault)) from fault
+
+    async def _launch(self) -> None:
+        host, plan = self._host, self._plan
+        await asyncio.sleep(host.switches.container_start_delay_s)
+        self._container = await host.start_container(
+            model_store=self._store,
+            multi_model=plan.multi_model,
+            hub_roots=host.hub_roots,
+            log_file=self.log_file,
+            environment={**host.front.container_environment(plan.role), **plan.environment},
+            memory_mb=plan.memory_mb,
+            start_timeout_s=plan.startup_timeout_s,
+        )
+        self._log.note(f"container started, process {self._container.pid}")
+        self._api = ContainerApi(self._container, host.http, host.settings.invocation_timeout_s)
+        if plan.multi_model and plan.model_data is not None:
+            self.cache = ModelCache(
+                api=self._api,
+                disk=self._disk,
+                log=self._log,
+                prefix=plan.model_data,
+                settings=host.settings,
+                switches=host.switches,
+                meter=self._meter,
+                keep=plan.cache_models,
+            )
+
+    async def _end_container(self) -> None:
+        if self.cache is not None:
+            self.cache.close()
+        container, self._container, self._api, self.cache = self._container, None, None, None
+        if container is not None:
+            await container.stop()
+
+    async def _supervise(self) -> None:
+        while True:
+            trouble = await self._trouble()
+            self._out_of_service = True
+            delay_s = self._host.switches.replacement_delay_s
+            self._log.note(f"out of service, no call comes here: {trouble}; another container starts in {delay_s:g} s")
+            if not self._alive:
+                await self._end_container()
+            await asyncio.sleep(delay_s)
+            await self._replace_container()
+            self._out_of_service = False
+
+    async def _trouble(self) -> str:
+        """Look on until the container has died, or failed too many pings in a row; what is wrong with it."""
+        failures, pinged = 0, time.monotonic()
+        while True:
+            await self._pause(min(self._host.settings.alive_interval_s, self._host.switches.ping_interval_s))
+            if not self._alive or self._api is None:
+                return "the container's process has ended"
+            if time.monotonic() < pinged + self._host.switches.ping_interval_s:
+                continue
+            ping, pinged = await self._api.ping(), time.monotonic()
+            failures = 0 if ping.healthy else failures + 1
+            if failures:
+                self._log.note(f"/ping failed, {failures} in a row: {ping.said}")
+            if failures >= self._host.switches.ping_failures:
+                return f"/ping failed {failures} times in a row, the last time with {ping.said}"
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not longer than until a call could not reach the container."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._suspicion.wait(), seconds)
+        self._suspicion.clear()
+
+    async def _replace_container(self) -> None:
+        """End the container with the calls in it, and start another one until one comes up.
+
+        The instance's disk is emptied: whether a replaced container finds it as it was is not known, and a model that
+        has to be fetched again is the longer way.
+        """
+        if self.in_flight:
+            self._log.note(f"the container ends with {self.in_flight} calls in flight")
+        while True:
+            try:
+                await self._end_container()
+                await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+                await self._fill_store()
+                await self._launch()
+            except Exception as fault:
+                _logger.exception("the container of %s did not start again", self.seat.replica_id)
+                self._log.note(f"container did not start again: {fault}")
+                await asyncio.sleep(_RESTART_PAUSE_S)
+            else:
+                self.restarts += 1
+                return
+
+
+# A holder of the model keeps getting its calls until it has so many more than the idlest container; then that one
+# loads the model too (AWS: "Multi-Model Endpoints": busy models get copies on further instances).
+_SPREAD_IN_FLIGHT = 8
+
+
+class Destination(Protocol):
+    """What a call goes to: a production variant, or the copies of an inference component."""
+
+    async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
+        """A container's answer; raises as `invoke_one` does."""
+
+
+async def invoke_one(
+    replicas: Iterable[Replica], whose: str, *, target: str | None, body: bytes, headers: Mapping[str, str]
+) -> httpx.Response:
+    """A container's answer; another one is asked when one cannot be reached. `whose` they are is for messages.
+
+    Raises:
+        ServiceUnavailable: none can be reached.
+        httpx.TransportError: the connection broke, or there was no answer, after the call had been sent.
+    """
+    tried: set[Replica] = set()
+    while True:
+        ready = [replica for replica in replicas if replica.ready and replica not in tried]
+        if not ready:
+            raise ServiceUnavailable(f"No instance of {whose} is ready; retry the request")
+        replica = choose(ready, target)
+        try:
+            return await replica.invoke(target, body, headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            tried.add(replica)
+
+
+def choose(ready: Collection[Replica], target: str | None) -> Replica:
+    """The container for a call: one that has the model, unless it is much busier than the idlest."""
+    idlest = min(ready, key=lambda replica: replica.in_flight)
+    holders = [replica for replica in ready if replica.holds(target)]
+    if not holders:
+        return min(ready, key=lambda replica: (replica.model_count, replica.in_flight))
+    holder = min(holders, key=lambda replica: replica.in_flight)
+    return holder if holder.in_flight - idlest.in_flight < _SPREAD_IN_FLIGHT else idlest
+
+
+async def all_of(starts: Iterable[Coroutine[None, None, None]]) -> None:
+    """Run all to their end, then raise the first failure. None is left half started, not even by a cancellation."""
+    tasks = [asyncio.create_task(start) for start in starts]
+    if not tasks:
+        return
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    for failure in [task.exception() for task in tasks]:
+        if failure is not None:
+            raise failure
+
+
+async def drain_and_stop(replicas: Sequence[Replica], limit_s: float) -> None:
+    """Let running calls end, within a limit, and stop the containers. No new calls may come any more."""
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*(replica.drained() for replica in replicas)), limit_s)
+    finally:
+        # Also when the wait is given up: nobody else knows these containers any more.
+        await asyncio.gather(*(replica.stop() for replica in replicas))

@@ -1,0 +1,181 @@
+"""Unpacks a model archive the way that an instance may: files and folders only, none outside the target folder.
+
+The storage volume of an instance: archives fetched from S3 and unpacked, each once.
+
+An unpacked archive stays until the instance ends or its load failed, so an object that is overwritten or deleted in
+S3 changes nothing on the instances that have it (AWS: "Add or Remove Models", "Set … model caching behavior").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+import shutil
+import tarfile
+import threading
+import uuid
+import zlib
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError, ParamValidationError
+
+from local_aws.kit.errors import ValidationException
+from local_aws.sagemaker.errors import ValidationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from local_aws.kit.clients import Front
+
+
+S3_URI = re.compile(r"s3://(?P<bucket>[^/]+)/?(?P<key>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Location:
+    """A bucket and a key, or a prefix of keys."""
+
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, url: str) -> S3Location:
+        """Read `s3://bucket/key`.
+
+        Raises:
+            ValidationException: the URL has another scheme.
+        """
+        if (match := S3_URI.fullmatch(url)) is None:
+            raise ValidationException(f"ModelDataUrl {url} must be an Amazon S3 URI, s3://bucket/key")
+        return cls(bucket=match["bucket"], key=match["key"])
+
+
+_CHUNK_BYTES = 1024 * 1024
+
+
+class ArchiveFault(Exception):  # noqa: N818 - a fault of the user's archive, named as one
+    """An archive is no gzip-compressed tar, is cut short, or holds what must not be unpacked."""
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a gzip-compressed tar into a folder, which is made.
+
+    Raises:
+        ArchiveFault: the archive cannot be read to its end, or has a link, a device or a path outside the folder.
+    """
+    folder.mkdir(parents=True)
+    try:
+        with gzip.open(archive) as stream:
+            with tarfile.open(fileobj=stream, mode="r:") as tar:
+                for member in tar:
+                    _unpack_member(tar, member, folder)
+            # The tar's end comes before the stream's, and only there is the checksum of the whole compared.
+            while stream.read(_CHUNK_BYTES):
+                pass
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeError) as fault:
+        raise ArchiveFault(str(fault) or type(fault).__name__) from fault
+    except (FileExistsError, IsADirectoryError, NotADirectoryError) as fault:
+        raise ArchiveFault(f"a file and a folder have one name: {fault.filename}") from fault
+
+
+def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts or "\0" in member.name:
+        raise ArchiveFault(f"{member.name!r} lies outside the archive's folder")
+    target = folder / path
+    if member.isdir():
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    content = tar.extractfile(member) if member.isreg() else None
+    if content is None:
+        raise ArchiveFault(f"{member.name!r} is a link or a special file; only plain files can be served")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with content, target.open("wb") as out:
+        shutil.copyfileobj(content, out)
+
+
+class ModelDisk:
+    """Fetches objects into `folder`, which is the instance's own."""
+
+    def __init__(self, front: Front, folder: Path) -> None:
+        self._front = front
+        self._folder = folder
+
+    def holds(self, name: str) -> bool:
+        """Whether the archive is unpacked under that name already."""
+        return (self._folder / name).is_dir()
+
+    async def fetch(self, source: S3Location, name: str) -> Path:
+        """The folder of the unpacked archive; fetches it unless it is there.
+
+        Raises:
+            ValidationError: there is no such object, or it is not an archive that can be unpacked.
+        """
+        folder = self._folder / name
+        if not self.holds(name):
+            fetch = _Fetch()
+            try:
+                await self._front.run(self._fetch, source, folder, fetch)
+            except asyncio.CancelledError:
+                fetch.give_up()
+                raise
+        return folder
+
+    async def discard(self, name: str) -> None:
+        """Remove an unpacked archive, so that the next fetch reads S3 again."""
+        await self._front.run(shutil.rmtree, self._folder / name, ignore_errors=True)
+
+    def _fetch(self, source: S3Location, folder: Path, fetch: _Fetch) -> None:
+        # A folder of its own until it is whole: a fetch that fails, or is given up, leaves nothing half unpacked.
+        scratch = self._folder / f".{folder.name}-{uuid.uuid4().hex}"
+        scratch.mkdir(parents=True)
+        try:
+            self._download(source, scratch / "archive")
+            unpack(scratch / "archive", scratch / "model")
+            fetch.move(scratch / "model", folder)
+        except ArchiveFault as fault:
+            raise _refusal(
+                "extract", source, f"the object is a gzip-compressed tar of plain files ({fault})"
+            ) from fault
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _download(self, source: S3Location, path: Path) -> None:
+        try:
+            body = self._front.s3().get_object(Bucket=source.bucket, Key=source.key)["Body"]
+        except (ClientError, ParamValidationError) as fault:
+            raise _refusal(
+                "download",
+                source,
+                "there is an object located at the URL and that the role passed to CreateModel has permissions to "
+                "download the model",
+            ) from fault
+        with body, path.open("wb") as out:
+            shutil.copyfileobj(body, out)
+
+
+class _Fetch:
+    """A fetch in a thread, which goes on after it was given up; what it then brings nobody waits for any more."""
+
+    def __init__(self) -> None:
+        self._deciding = threading.Lock()
+        self._wanted = True
+
+    def give_up(self) -> None:
+        """Have nothing moved from now on."""
+        with self._deciding:
+            self._wanted = False
+
+    def move(self, source: Path, target: Path) -> None:
+        """Move what was fetched to where it is looked for, if it still is."""
+        with self._deciding:
+            if self._wanted:
+                source.replace(target)
+
+
+def _refusal(what: str, source: S3Location, wish: str) -> ValidationError:
+    message = f"Failed to {what} model data(bucket: {source.bucket}, key: {source.key}). Please ensure that {wish}."
+    return ValidationError(message, ErrorCode="MODEL_DATA_DOWNLOAD_FAILED")

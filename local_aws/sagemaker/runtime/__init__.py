@@ -1,0 +1,1 @@
+"""SageMaker's runtime: InvokeEndpoint."""

@@ -1,0 +1,213 @@
+"""InvokeEndpoint (AWS API reference: InvokeEndpoint of Amazon SageMaker AI Runtime).
+
+Texts and codes: aws/amazon-sagemaker-examples#293 (endpoint not found), aws/amazon-sagemaker-examples#3089 (a container
+that gave no answer), aws/sagemaker-python-sdk#2955 (ModelError's message),
+aws/sagemaker-tensorflow-serving-container#109 (ModelError's members).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx
+from starlette.responses import Response
+
+from local_aws.kit.account import component_log_group, log_group
+from local_aws.kit.errors import InternalFailure, ServiceFault
+from local_aws.kit.json_protocol import request_id, runtime_fault
+from local_aws.sagemaker.errors import ModelError, ServiceUnavailable, ValidationError
+from local_aws.sagemaker.hosting.production_variants import ModelVariant
+from local_aws.sagemaker.model_cache.cache import LoadRefused
+from local_aws.sagemaker.runtime.request import (
+    CUSTOM_ATTRIBUTES,
+    TARGET_VARIANT,
+    check_headers,
+    component_name,
+    passed_on,
+    read_body,
+    refuse_target_model,
+    target_model,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.requests import Request
+
+    from local_aws.kit.account import Account
+    from local_aws.sagemaker.hosting.endpoint import Endpoint
+    from local_aws.sagemaker.hosting.host import Host
+    from local_aws.sagemaker.hosting.replicas import Destination
+    from local_aws.sagemaker.state import Records
+    from local_aws.sagemaker.telemetry.metrics import Meter
+
+
+_logger = logging.getLogger(__name__)
+
+_SERVING = {"InService", "Updating", "RollingBack"}
+_FIRST_SERVER_ERROR = 500
+_TIMED_OUT = (
+    "Your invocation timed out while waiting for a response from container primary. Review the latency metrics for "
+    "each container in Amazon CloudWatch, resolve the issue, and try again."
+)
+_NO_RESPONSE = (
+    "Amazon SageMaker could not get a response from the {} endpoint. This can occur when CPU or memory utilization is "
+    "high. To check your utilization, see Amazon CloudWatch. To fix this problem, use an instance type with more CPU "
+    "capacity or memory."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call, checked: what it goes to, which of its models it names (None where there is one), and what is sent.
+
+    `log_group` is where the containers write, `meters` where the call is counted.
+    """
+
+    destination: Destination
+    endpoint_name: str
+    variant_name: str
+    target: str | None
+    body: bytes
+    headers: Mapping[str, str]
+    log_group: str
+    meters: Sequence[Meter]
+
+
+class Runtime:
+    """Answers calls of endpoints."""
+
+    def __init__(self, account: Account, records: Records, host: Host) -> None:
+        self._account = account
+        self._endpoints = records.endpoints
+        self._components = records.components
+        self._metrics = host.metrics
+        self._switches = host.switches
+
+    async def invoke(self, request: Request) -> Response:
+        """The answer to `POST /endpoints/{name}/invocations`, whatever happens."""
+        started = time.perf_counter()
+        identity = request_id()
+        try:
+            call = await self._read(request, identity)
+            return await self._invoke(call, started, identity)
+        except ServiceFault as fault:
+            return runtime_fault(fault, identity)
+        except Exception:
+            _logger.exception("a call ended with a fault of the emulation")
+            return runtime_fault(InternalFailure("The emulation failed; its log has the reason."), identity)
+
+    async def _read(self, request: Request, identity: str) -> Call:
+        name, headers = request.path_params["name"], request.headers
+        body = await read_body(request)
+        self._switches.check_call()
+        check_headers(headers)
+        endpoint = self._endpoints.find(name)
+        fleet = None if endpoint is None else endpoint.taking
+        if endpoint is None or fleet is None or endpoint.status not in _SERVING:
+            raise ValidationError(
+                f"Endpoint {name} of account {self._account.account_id} not found.", ErrorCode="NO_SUCH_ENDPOINT"
+            )
+        variant = fleet.choose(headers.get(TARGET_VARIANT))
+        if isinstance(variant, ModelVariant):
+            return self._model_call(endpoint, variant, headers, body, identity)
+        return self._component_call(endpoint, headers, body)
+
+    def _model_call(
+        self, endpoint: Endpoint, variant: ModelVariant, headers: Mapping[str, str], body: bytes, identity: str
+    ) -> Call:
+        return Call(
+            destination=variant,
+            endpoint_name=endpoint.name,
+            variant_name=variant.plan.name,
+            target=target_model(endpoint.name, headers, identity, multi_model=variant.container.multi_model),
+            body=body,
+            headers=passed_on(headers),
+            log_group=log_group(endpoint.name),
+            meters=[self._metrics.variant_meter(endpoint.name, variant.plan.name)],
+        )
+
+    def _component_call(self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes) -> Call:
+        name = component_name(headers)
+        refuse_target_model(endpoint.name, headers)
+        component = self._components.find(name)
+        if component is None or component.endpoint is not endpoint:
+            raise ValidationError(f"Inference Component {name} of endpoint {endpoint.name} not found.")
+        if headers.get(TARGET_VARIANT) not in {None, component.variant_name}:
+            raise ValidationError(f"Inference Component {name} is not on variant {headers[TARGET_VARIANT]}.")
+        copies = component.variant.copies(name)
+        copies.check_capacity()
+        return Call(
+            destination=copies,
+            endpoint_name=endpoint.name,
+            variant_name=component.variant_name,
+            target=None,
+            body=body,
+            headers=passed_on(headers),
+            log_group=component_log_group(name),
+            meters=[self._metrics.variant_meter(endpoint.name, component.variant_name), copies.meter],
+        )
+
+    async def _invoke(self, call: Call, started: float, identity: str) -> Response:
+        answer: httpx.Response | None = None
+        reached = True
+        try:
+            answer = await self._ask(call)
+        except ServiceUnavailable:
+            reached = False
+            raise
+        finally:
+            self._measure(call, answer, time.perf_counter() - started, reached=reached)
+        if not answer.is_success:
+            raise self._model_error(call, answer.status_code, answer.text)
+        return _passed_back(answer, call.variant_name, identity)
+
+    async def _ask(self, call: Call) -> httpx.Response:
+        try:
+            return await call.destination.invoke(call.target, call.body, call.headers)
+        except LoadRefused as refusal:
+            raise self._model_error(call, refusal.status, refusal.text) from refusal
+        except httpx.TransportError as fault:
+            timed_out = isinstance(fault, httpx.TimeoutException)
+            text = _TIMED_OUT if timed_out else _NO_RESPONSE.format(call.endpoint_name)
+            raise self._model_error(call, 0, text) from fault
+
+    def _model_error(self, call: Call, status: int, text: str) -> ModelError:
+        group = call.log_group
+        side = "client" if 0 < status < _FIRST_SERVER_ERROR else "server"
+        return ModelError(
+            f'Received {side} error ({status}) from primary with message "{text}". '
+            f"See {self._account.log_group_page(group)} in account {self._account.account_id} for more information.",
+            ErrorCode="CLIENT_ERROR_FROM_MODEL" if side == "client" else "INTERNAL_FAILURE_FROM_MODEL",
+            OriginalStatusCode=status,
+            OriginalMessage=text,
+            LogStreamArn=self._account.log_group_arn(group),
+        )
+
+    @staticmethod
+    def _measure(call: Call, answer: httpx.Response | None, total_s: float, *, reached: bool) -> None:
+        """Record a call; one that reached no container is no answer of a model, of whichever status.
+
+        AWS defines the metrics of errors by what the model returned; whether it counts a call that found no instance
+        in service is not known, and an alarm is not to rest on it.
+        """
+        model_s = 0.0 if answer is None else answer.elapsed.total_seconds()
+        for meter in call.meters:
+            meter.count("Invocations")
+            meter.duration("OverheadLatency", total_s - model_s)
+            if answer is not None:
+                meter.duration("ModelLatency", model_s)
+                meter.count("Invocation4XXErrors", answer.is_client_error)
+                meter.count("Invocation5XXErrors", answer.is_server_error)
+            meter.count("InvocationModelErrors", reached and (answer is None or not answer.is_success))
+
+
+def _passed_back(answer: httpx.Response, variant: str, identity: str) -> Response:
+    headers = {"x-amzn-RequestId": identity, "x-Amzn-Invoked-Production-Variant": variant}
+    for name in ("content-type", CUSTOM_ATTRIBUTES):
+        if name in answer.headers:
+            headers[name] = answer.headers[name]
+    return Response(answer.content, headers=headers)

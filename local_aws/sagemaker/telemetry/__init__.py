@@ -1,0 +1,1 @@
+"""Metrics and logs of endpoints, as SageMaker sends them to CloudWatch."""
