@@ -70,7 +70,7 @@ format: setup ## Rewrite the code in the project's format
 	ruff format .
 
 conformance: setup ## Replay the recordings of the real server and say how many answers are equal
-	python tests/integration/conformance.py
+	python tests/integration/local_aws/lmi/conformance.py
 
 bench-local: setup ## Time a call through the AWS on this machine, layer by layer
 	python benchmarks/local_call.py

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 import yaml
-from browser import Browser
 from emulation import emulation
+from fakes.browser import Browser
 
 from cohost.client import CohostClient
 from cohost.deployment import Deployment, read_deployment

@@ -9,11 +9,11 @@ import boto3
 import pytest
 from emulation import emulation
 from typer.testing import CliRunner
-from waits import wait_for
 
 from cohost import cli
 from cohost.client import CohostClient
 from cohost.errors import WorkerStoppedError
+from local_aws.testing import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

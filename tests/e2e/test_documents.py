@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from emulation import QUICK
-from pages import PROJECT, Block, blocks, pages
+from fakes.pages import PROJECT, Block, blocks, pages
 
 from cohost import local
 

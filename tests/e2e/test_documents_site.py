@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.pages import PROJECT
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
-from pages import PROJECT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from browser import Browser
+    from fakes.browser import Browser
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

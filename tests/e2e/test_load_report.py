@@ -16,7 +16,7 @@ from emulation import QUICK
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from browser import Browser
+    from fakes.browser import Browser
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

@@ -14,7 +14,6 @@ import pytest
 import yaml
 from emulation import emulation
 from typer.testing import CliRunner
-from waits import wait_for
 
 from cohost import cli
 from cohost.catalog import load_catalog
@@ -26,6 +25,7 @@ from cohost.pricing import load_prices
 from cohost.report.samples import Outcome, load
 from local_aws.demo.cdk import STACK
 from local_aws.demo.script import find_leftovers
+from local_aws.testing import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

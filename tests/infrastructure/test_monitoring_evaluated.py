@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scaling_stage import played
 from synthesis import make_catalog, make_stack, resources, template_of
+
+from local_aws.testing.scaling_stage import played
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scaling_stage import Stage
+    from local_aws.testing.scaling_stage import Stage
 
 HOUR = 3600
 HOURS = 12

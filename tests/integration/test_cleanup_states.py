@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from cloud_fixtures.running import running, wait_for
-from fake_lmi import FakeFactory
 from typer.testing import CliRunner
 
 from cohost import cli
@@ -22,6 +20,8 @@ from cohost.cleanup.work import clean_up, take_inventory
 from local_aws.demo.script import find_leftovers
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings
+from local_aws.testing.fake_container import FakeFactory
+from local_aws.testing.running import running, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

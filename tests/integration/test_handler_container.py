@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from waits import wait_for
 
 import cohost.handler
 import local_aws
 from cohost.artifacts.properties import dumps
 from local_aws.lmi.container import Container
+from local_aws.testing import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cloud_fixtures.assembly import publish
-from cloud_fixtures.running import FrontDoor, running, wait_for
+from fakes.assembly import publish
 from typer.testing import CliRunner
 
 from cohost import cli
 from cohost.catalog import Catalog
+from local_aws.testing.running import FrontDoor, running, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
-from cloud_fixtures.running import FrontDoor, running, wait_for
-from fake_lmi import FakeFactory
 
 from local_aws.sagemaker.routes import SageMaker
+from local_aws.testing.fake_container import FakeFactory
+from local_aws.testing.running import FrontDoor, running, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import command_lines
 import pytest
 import yaml
-from pages import KINDS, PROJECT, Block, all_blocks, blocks, code_spans, is_catalog_fragment, pages, write_into
+from fakes import command_lines
+from fakes.pages import KINDS, PROJECT, Block, all_blocks, blocks, code_spans, is_catalog_fragment, pages, write_into
 
 from cohost.catalog import load_catalog
 from cohost.errors import CatalogError

@@ -6,9 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.pages import DOCS, PROJECT
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
-from pages import DOCS, PROJECT
 
 sys.path.insert(0, str(DOCS))
 import catalog_tables

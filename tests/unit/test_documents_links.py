@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from pages import PROJECT, headings, links, pages
+from fakes.pages import PROJECT, headings, links, pages
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import botocore.session
 import pytest
-from pages import DOCS, PROJECT, code_spans, pages
+from fakes.pages import DOCS, PROJECT, code_spans, pages
 from pydantic import BaseModel
 
 from cohost.catalog import Catalog

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from scaling_session import OUTPUTS, Session, fault
+from fakes.scaling_session import OUTPUTS, Session, fault
 from typer.testing import CliRunner
 
 from cohost import cli

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from scaling_session import COMPONENT, Session, fault
+from fakes.scaling_session import COMPONENT, Session, fault
 from typer.testing import CliRunner
 
 from cohost import cli

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import fake_djl_server
 import pytest
+from fakes import fake_djl_server
 
 import cohost.handler
 from cohost.handler.cohost_restart import UncertainError, begin, management_address, may_be, started_at

@@ -15,7 +15,7 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from scaling_session import Session
+from fakes.scaling_session import Session
 
 from cohost.errors import CohostError
 from cohost.report.run import Model, Target

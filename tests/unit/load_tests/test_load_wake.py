@@ -8,7 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
-from scaling_session import Session as Stack
+from fakes.scaling_session import Session as Stack
 
 from cohost.report.run import Model, Target
 from cohost.report.samples import Outcome

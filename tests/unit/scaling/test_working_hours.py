@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
-from scaling_session import COMPONENT, Session, fault
+from fakes.scaling_session import COMPONENT, Session, fault
 
 from cohost.client import CohostClient
 from cohost.errors import InvocationError, NoCapacityError, RoutingError, StackError, WorkerStoppedError

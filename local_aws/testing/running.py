@@ -1,0 +1,193 @@
+"""A front door on a free port, clients of it, and ways to wait for what it does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import psutil
+from botocore.config import Config
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cohost import local
+from local_aws import testing
+from local_aws.server import LocalAws, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from starlette.types import Receive, Scope, Send
+
+
+class FakeSageMaker:
+    """Keeps models, configurations and endpoints in dictionaries; an endpoint serves at once.
+
+    A configuration whose instance type is `ml.broken` makes its endpoint fail.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+        self.models: dict[str, dict[str, Any]] = {}
+        self.configs: dict[str, dict[str, Any]] = {}
+        self.endpoints: dict[str, str] = {}
+        self.closed = False
+
+    async def startup(self) -> None:
+        """Nothing to start."""
+
+    async def shutdown(self) -> None:
+        """Remember that it was told."""
+        self.closed = True
+
+    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call of the control plane; a call of an endpoint gets an empty list."""
+        request = Request(scope, receive)
+        if request.url.path.endswith("/invocations"):
+            await Response("[]", media_type="application/json")(scope, receive, send)
+            return
+        action = request.headers["x-amz-target"].partition(".")[2]
+        status, answer = self.act(action, json.loads(await request.body()))
+        await Response(json.dumps(answer), status, media_type="application/x-amz-json-1.1")(scope, receive, send)
+
+    def act(self, action: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """What the service would do, as far as the stacks of these tests need it."""
+        kind = next(kind for kind in ("EndpointConfig", "Endpoint", "Model", "Tags") if action.endswith(kind))
+        if kind == "Tags":
+            return 200, {"Tags": []}
+        name = body[f"{kind}Name"]
+        arn = {f"{kind}Arn": f"arn:aws:sagemaker:us-east-1:123456789012:{kind.lower()}/{name.lower()}"}
+        shelf: dict[str, Any] = {"Model": self.models, "EndpointConfig": self.configs, "Endpoint": self.endpoints}[kind]
+        if action.startswith(("Create", "Update")):
+            shelf[name] = body["EndpointConfigName"] if kind == "Endpoint" else body
+        elif name not in shelf:
+            return 400, {"__type": "ValidationException", "message": f"Could not find {kind} {name}"}
+        elif action.startswith("Delete"):
+            del shelf[name]
+        else:
+            config = self.configs[shelf[name]]
+            broken = config["ProductionVariants"][0]["InstanceType"] == "ml.broken"
+            status = {"EndpointStatus": "Failed", "FailureReason": "no such machine"} if broken else {}
+            return 200, {"EndpointStatus": "InService", "EndpointConfigName": shelf[name], **arn, **status}
+        return 200, arn
+
+
+# What a loaded machine may take; a condition that holds costs nothing of it.
+LIMIT_S = 120
+wait_for = partial(testing.wait_for, limit_s=LIMIT_S)
+
+
+class FrontDoor:
+    """A running server and clients for it, which are kept: making one takes longer than most calls."""
+
+    def __init__(self, server: LocalAws) -> None:
+        self.server = server
+        self.sagemaker: Any = server.sagemaker
+        self.client = cache(self._client)
+
+    def _client(self, service: str, **config: Any) -> Any:
+        """A boto3 client of the front door that calls once."""
+        given = Config(**{"retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **config})
+        key = self.key
+        return session().client(
+            service,
+            endpoint_url=self.server.url,
+            aws_access_key_id=key["key_id"],
+            aws_secret_access_key=key["secret"],
+            config=given,
+        )
+
+    @property
+    def key(self) -> dict[str, str]:
+        """The user's access key: `key_id` and `secret`."""
+        return local.read_key(self.server.settings.state_dir)
+
+    def environment(self) -> dict[str, str]:
+        """Give the variables that lead a program to this front door, with the user's keys."""
+        return self._local().environment()
+
+    def page(self, path: str, **put: float) -> Any:
+        """What one of the pages of our own answers; with values, they are put there first."""
+        if put:
+            self._local().ask(path, put)
+        return self._local().ask(path)
+
+    def reset(self) -> None:
+        """Have moto forget everything: its state is the process's, so a server of an earlier test has left its own."""
+        self._local().ask("/moto-api/reset", method="POST")
+
+    def _local(self) -> local.LocalServer:
+        return local.LocalServer(url=self.server.url, pid=os.getpid(), state=self.server.settings.state_dir)
+
+    def set_speed(self, speed: float) -> None:
+        """Let the clock run so much faster from now on."""
+        assert self.page("/_cohost/clock", speed=speed)["speed"] == speed
+
+    def settle(self, status: str, name: str = "s") -> dict[str, Any]:
+        """Wait for a stack, by name or id, to end its operation in a status; how CloudFormation describes it.
+
+        Waiters of the SDK sleep for too long.
+        """
+        cloudformation = self.client("cloudformation")
+
+        def now() -> dict[str, Any]:
+            stack: dict[str, Any] = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
+            return stack
+
+        wait_for(lambda: not now()["StackStatus"].endswith("IN_PROGRESS"))
+        stack = now()
+        if stack["StackStatus"] != status:
+            events = cloudformation.describe_stack_events(StackName=name)["StackEvents"]
+            raise AssertionError(stack["StackStatus"], [event.get("ResourceStatusReason") for event in events])
+        return stack
+
+    def delete_stack(self, name: str = "s") -> None:
+        """Delete a stack; it is gone when this returns. After that only its id names it."""
+        cloudformation = self.client("cloudformation")
+        stack_id = cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
+        cloudformation.delete_stack(StackName=name)
+        self.settle("DELETE_COMPLETE", stack_id)
+
+
+@cache
+def session() -> Any:
+    """One session for all tests: it keeps the services' models, which take long to read."""
+    return boto3.Session(region_name="us-east-1")
+
+
+@contextlib.contextmanager
+def leaving_no_process() -> Iterator[None]:
+    """Whatever process the block starts, itself or through others, is gone soon after it."""
+
+    def children() -> set[int]:
+        return {child.pid for child in psutil.Process().children(recursive=True)}
+
+    before = children()
+    yield
+    wait_for(lambda: children() <= before)
+
+
+@contextlib.contextmanager
+def running(
+    state_dir: Path, make_sagemaker: Callable[..., Any] = FakeSageMaker, **settings: Any
+) -> Iterator[FrontDoor]:
+    """Serve on a free port until the block ends, with more of the server's settings where they are given."""
+    server = LocalAws(Settings(port=0, state_dir=state_dir, managed_policies=False, **settings), make_sagemaker)
+    ready = threading.Event()
+    thread = threading.Thread(target=server.serve, args=(lambda _: ready.set(),))
+    thread.start()
+    try:
+        assert ready.wait(LIMIT_S)
+        door = FrontDoor(server)
+        door.reset()
+        yield door
+    finally:
+        server.stop()
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()

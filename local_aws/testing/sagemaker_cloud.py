@@ -1,0 +1,287 @@
+"""An embedded SageMaker with fake containers, and boto3 clients of it and of moto, which plays the other services."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import tarfile
+import threading
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import httpx
+from botocore.config import Config
+
+from local_aws import testing
+from local_aws.sagemaker.routes import SageMaker
+from local_aws.testing.fake_container import FakeFactory, Gate, Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+    from local_aws.kit.clock import Clock
+    from local_aws.sagemaker.settings import Settings
+
+# Statuses here last for some hundredths of a second.
+wait_for = partial(testing.wait_for, pause_s=0.01)
+REGION = "us-east-1"
+ACCOUNT = "123456789012"
+IMAGE = f"763104351884.dkr.ecr.{REGION}.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
+
+
+def client(service: str, url: str, *, attempts: int = 1, parameter_validation: bool = True) -> Any:
+    """A boto3 client, without retries unless more attempts are given."""
+    config = Config(
+        retries={"total_max_attempts": attempts},
+        s3={"addressing_style": "path"},
+        max_pool_connections=64,
+        parameter_validation=parameter_validation,
+    )
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    return boto3.client(service, endpoint_url=url, region_name=REGION, config=config, **keys)
+
+
+class Cloud:
+    """The emulation under test, running in a thread of its own, and what tests do with it.
+
+    At `transitions` endpoints and components wait in the statuses that they pass through.
+    """
+
+    def __init__(self, moto_url: str, state_dir: Path, settings: Settings, clock: Clock | None = None) -> None:
+        self.factory = FakeFactory()
+        self.state_dir = state_dir
+        self.s3 = client("s3", moto_url)
+        self.iam = client("iam", moto_url)
+        self.logs = client("logs", moto_url)
+        self.cloudwatch = client("cloudwatch", moto_url)
+        self.service = SageMaker(
+            endpoint_url=lambda: moto_url,
+            state_dir=state_dir,
+            hub_roots=[],
+            account_id=ACCOUNT,
+            region=REGION,
+            settings=settings,
+            start_container=self.factory,
+            clock=clock,
+        )
+        self.transitions = Gate()
+        self._dwell = self.service._host.dwell
+        object.__setattr__(self.service._host, "dwell", self._held_dwell)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._listener = Listener(self.service.asgi)
+        self.url = self.run(self._listener.start())
+        self.run(self.service.startup())
+        self.sagemaker = client("sagemaker", self.url)
+        # Sends requests without boto3's own checks, so that the service's are seen.
+        self.unchecked = client("sagemaker", self.url, parameter_validation=False)
+        self.runtime = client("sagemaker-runtime", self.url)
+        self.role = self._role("execution", "sagemaker.amazonaws.com")
+        self.s3.create_bucket(Bucket="models")
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the emulation's event loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def look(self, at: Callable[[], Any]) -> Any:
+        """What a look into the emulation finds, taken by its own thread so that nothing changes meanwhile."""
+
+        async def found() -> Any:
+            return at()
+
+        return self.run(found())
+
+    def close(self) -> None:
+        """Shut the emulation down."""
+        self.run(self.service.shutdown())
+        # A metric that is on its way to moto when the emulation ends would be one of the next test's: moto is the same.
+        self.service._host.front._threads.shutdown(wait=True)
+        self._loop.call_soon_threadsafe(self._listener.stop)
+        self.run(asyncio.sleep(0))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(60)
+        self._loop.close()
+
+    async def _held_dwell(self) -> None:
+        await self.transitions.passed()
+        await self._dwell()
+
+    def retrying_runtime(self) -> Any:
+        """A client of the runtime that tries a call twice."""
+        return client("sagemaker-runtime", self.url, attempts=2)
+
+    def put_model(self, name: str, *, prefix: str = "p/", **files: str) -> None:
+        """Upload an archive `name` that holds the given files."""
+        self.s3.put_object(Bucket="models", Key=f"{prefix}{name}", Body=archive(files))
+
+    def create_model(self, name: str = "model", **container: Any) -> str:
+        """Create a multi-model SageMaker Model on s3://models/p/."""
+        whole = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": "s3://models/p/", **container}
+        whole = {key: value for key, value in whole.items() if value is not None}
+        answer = self.sagemaker.create_model(ModelName=name, PrimaryContainer=whole, ExecutionRoleArn=self.role)
+        return str(answer["ModelArn"])
+
+    def create_config(
+        self, name: str = "config", model: str = "model", count: int = 1, *, unchecked: bool = False, **variant: Any
+    ) -> str:
+        """Create an endpoint configuration with one variant."""
+        whole = {
+            "VariantName": "AllTraffic",
+            "ModelName": model,
+            "InstanceType": "ml.g5.xlarge",
+            "InitialInstanceCount": count,
+            **variant,
+        }
+        whole = {key: value for key, value in whole.items() if value is not None}
+        sagemaker = self.unchecked if unchecked else self.sagemaker
+        answer = sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[whole])
+        return str(answer["EndpointConfigArn"])
+
+    def deploy(self, count: int = 1, **container: Any) -> None:
+        """Create model, configuration and endpoint `e`, and wait until it is in service."""
+        self.create_model(**container)
+        self.create_config(count=count)
+        self.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="config")
+        self.wait_status("InService")
+
+    def deploy_components(self, *, initial: int = 1, minimum: int = 0, maximum: int = 2, **variant: Any) -> None:
+        """Create model `model` of the archive p/all.tar.gz and endpoint `e`, made of components, and wait for it."""
+        self.put_model("all.tar.gz", **{"mini/answer": "mini", "nli/answer": "nli"})
+        self.create_model(Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
+        self.create_component_config(initial=initial, minimum=minimum, maximum=maximum, **variant)
+        self.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="config")
+        self.wait_status("InService")
+
+    def create_component_config(
+        self, name: str = "config", *, initial: int = 1, minimum: int = 0, maximum: int = 2, **variant: Any
+    ) -> None:
+        """Create an endpoint configuration for components, with managed scaling unless the variant says otherwise."""
+        scaling = {"Status": "ENABLED", "MinInstanceCount": minimum, "MaxInstanceCount": maximum}
+        whole = {
+            "VariantName": "AllTraffic",
+            "InstanceType": "ml.g5.xlarge",
+            "InitialInstanceCount": initial,
+            "ManagedInstanceScaling": scaling,
+            **variant,
+        }
+        whole = {key: value for key, value in whole.items() if value is not None}
+        self.sagemaker.create_endpoint_config(
+            EndpointConfigName=name, ProductionVariants=[whole], ExecutionRoleArn=self.role
+        )
+
+    def create_component(self, name: str = "c", copies: int | None = 1, **specification: Any) -> str:
+        """Create an inference component on endpoint `e`; members of the specification can be given or left out."""
+        needs = {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1}
+        whole = {"ModelName": "model", "ComputeResourceRequirements": needs, **specification}
+        whole = {key: value for key, value in whole.items() if value is not None}
+        runtime = {} if copies is None else {"RuntimeConfig": {"CopyCount": copies}}
+        answer = self.unchecked.create_inference_component(
+            InferenceComponentName=name, EndpointName="e", VariantName="AllTraffic", Specification=whole, **runtime
+        )
+        return str(answer["InferenceComponentArn"])
+
+    def serve_component(self, copies: int = 1, **deployment: Any) -> None:
+        """`deploy_components`, and component `c` of so many copies, in service."""
+        self.deploy_components(**deployment)
+        self.create_component(copies=copies)
+        self.wait_component("InService")
+
+    def component(self, name: str = "c") -> dict[str, Any]:
+        """DescribeInferenceComponent."""
+        answer: dict[str, Any] = self.sagemaker.describe_inference_component(InferenceComponentName=name)
+        return answer
+
+    def wait_component(self, status: str, name: str = "c") -> dict[str, Any]:
+        """Wait until a component has a status."""
+        wait_for(lambda: self.component(name)["InferenceComponentStatus"] == status)
+        return self.component(name)
+
+    def scale_component(self, copies: int, name: str = "c") -> dict[str, Any]:
+        """Set a component's copy count and wait until that is done."""
+        self.sagemaker.update_inference_component_runtime_config(
+            InferenceComponentName=name, DesiredRuntimeConfig={"CopyCount": copies}
+        )
+        return self.wait_component("InService", name)
+
+    def call_component(self, model: str | None = "mini", name: str | None = "c", **more: Any) -> dict[str, Any]:
+        """Call a model of a component; the fake container's answer."""
+        if name is not None:
+            more["InferenceComponentName"] = name
+        if model is not None:
+            more["CustomAttributes"] = f"model_name={model}"
+        return self.invoke(None, **more)
+
+    def instances(self) -> list[dict[str, Any]]:
+        """The instances of endpoint `e`, from the introspection route."""
+        endpoints = httpx.get(f"{self.url}/_cohost/endpoints", trust_env=False, timeout=60).json()["endpoints"]
+        found: list[dict[str, Any]] = endpoints[0]["variants"][0]["instances"]
+        return found
+
+    def statistic(self, name: str, kind: str, *, namespace: str = "AWS/SageMaker", **dimensions: str) -> Any:
+        """A statistic over the last minutes, of the variant or of other dimensions; None if there is none."""
+        now = datetime.now(UTC)
+        wanted = dimensions or {"EndpointName": "e", "VariantName": "AllTraffic"}
+        points = self.cloudwatch.get_metric_statistics(
+            Namespace=namespace,
+            MetricName=name,
+            Dimensions=[{"Name": key, "Value": value} for key, value in wanted.items()],
+            StartTime=now - timedelta(minutes=5),
+            EndTime=now + timedelta(minutes=5),
+            Period=3600,
+            Statistics=[kind],
+        )["Datapoints"]
+        return points[0][kind] if points else None
+
+    def invoke(self, target: str | None = "a.tar.gz", body: str = "{}", **more: Any) -> dict[str, Any]:
+        """Call endpoint `e`; the fake container's answer."""
+        if target is not None:
+            more["TargetModel"] = target
+        answer = self.runtime.invoke_endpoint(EndpointName="e", Body=body.encode(), **more)
+        content: dict[str, Any] = json.loads(answer["Body"].read())
+        return content
+
+    def invoke_in_the_end(self, target: str) -> str:
+        """The answer of a model that may need several calls, where a test's limits are too short for a busy machine."""
+        answers: list[str] = []
+
+        def answered() -> bool:
+            with contextlib.suppress(
+                self.runtime.exceptions.ModelNotReadyException, self.runtime.exceptions.ModelError
+            ):
+                answers.append(self.invoke(target)["answer"])
+            return bool(answers)
+
+        wait_for(answered)
+        return answers[0]
+
+    def status(self, endpoint: str = "e") -> dict[str, Any]:
+        """DescribeEndpoint."""
+        answer: dict[str, Any] = self.sagemaker.describe_endpoint(EndpointName=endpoint)
+        return answer
+
+    def wait_status(self, status: str, endpoint: str = "e") -> dict[str, Any]:
+        """Wait until the endpoint has a status."""
+        wait_for(lambda: self.status(endpoint)["EndpointStatus"] == status)
+        return self.status(endpoint)
+
+    def _role(self, name: str, service: str) -> str:
+        statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        return str(self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=policy)["Role"]["Arn"])
+
+
+def archive(files: dict[str, str]) -> bytes:
+    """A gzip-compressed tar of the given files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()

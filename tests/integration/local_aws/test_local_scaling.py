@@ -1,0 +1,202 @@
+"""Scaling acted out on real LMI containers: to zero and back, and a multi-model endpoint that grows and shrinks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+from test_local_sagemaker_components import IMAGE, MINILM, Aws, archive, serving, template
+
+from local_aws.testing.running import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Ten idle minutes, after which a copy goes, take six seconds; the twelve of an instance seven.
+SPEED = 100
+COMPONENT = {
+    "ServiceNamespace": "sagemaker",
+    "ResourceId": "inference-component/all-models",
+    "ScalableDimension": "sagemaker:inference-component:DesiredCopyCount",
+}
+VARIANT = {
+    "ServiceNamespace": "sagemaker",
+    "ResourceId": "endpoint/e/variant/AllTraffic",
+    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+}
+
+
+def resource(kind: str, after: str, **properties: Any) -> dict[str, Any]:
+    """A resource that comes after another."""
+    return {"Type": f"AWS::{kind}", "DependsOn": after, "Properties": properties}
+
+
+def tracking(metric: str, whose: dict[str, str], target: float) -> dict[str, Any]:
+    """A policy that tracks one of SageMaker's metrics."""
+    configuration = {
+        "TargetValue": target,
+        "PredefinedMetricSpecification": {"PredefinedMetricType": metric},
+        "ScaleInCooldown": 60,
+        "ScaleOutCooldown": 60,
+    }
+    return resource(
+        "ApplicationAutoScaling::ScalingPolicy",
+        "Target",
+        **whose,
+        PolicyName="track",
+        PolicyType="TargetTrackingScaling",
+        TargetTrackingScalingPolicyConfiguration=configuration,
+    )
+
+
+def scale_to_zero_template() -> str:
+    """The components' stack with a target of 0 to 1 copies, tracking, and a wake policy with its alarm."""
+    whole = json.loads(template("one.tar.gz"))
+    step = {
+        "AdjustmentType": "ChangeInCapacity",
+        "MetricAggregationType": "Maximum",
+        "Cooldown": 60,
+        "StepAdjustments": [{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}],
+    }
+    metric = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
+    whole["Resources"] |= {
+        "Target": resource(
+            "ApplicationAutoScaling::ScalableTarget", "Component", **COMPONENT, MinCapacity=0, MaxCapacity=1
+        ),
+        "Track": tracking(metric, COMPONENT, 5),
+        "Wake": resource(
+            "ApplicationAutoScaling::ScalingPolicy",
+            "Target",
+            **COMPONENT,
+            PolicyName="wake",
+            PolicyType="StepScaling",
+            StepScalingPolicyConfiguration=step,
+        ),
+        "WakeAlarm": resource(
+            "CloudWatch::Alarm",
+            "Target",
+            AlarmActions=[{"Ref": "Wake"}],
+            Namespace="AWS/SageMaker",
+            MetricName="NoCapacityInvocationFailures",
+            Dimensions=[{"Name": "InferenceComponentName", "Value": "all-models"}],
+            Statistic="Maximum",
+            Period=30,
+            EvaluationPeriods=1,
+            Threshold=1,
+            ComparisonOperator="GreaterThanOrEqualToThreshold",
+        ),
+    }
+    return json.dumps(whole)
+
+
+def multi_model_template() -> str:
+    """A multi-model endpoint of 1 to 2 instances that follow the calls that run at once."""
+    whole = json.loads(template("p/"))
+    resources = whole["Resources"]
+    del resources["Component"], whole["Outputs"]
+    container = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": "s3://models/p/"}
+    resources["Model"]["Properties"]["PrimaryContainer"] = container
+    (variant,) = resources["Config"]["Properties"]["ProductionVariants"]
+    del variant["ManagedInstanceScaling"]
+    variant["ModelName"] = {"Fn::GetAtt": ["Model", "ModelName"]}
+    resources |= {
+        "Target": resource(
+            "ApplicationAutoScaling::ScalableTarget", "Endpoint", **VARIANT, MinCapacity=1, MaxCapacity=2
+        ),
+        "Track": tracking("SageMakerVariantConcurrentRequestsPerModelHighResolution", VARIANT, 1),
+    }
+    return json.dumps(whole)
+
+
+@pytest.fixture
+def aws(tmp_path: Path) -> Iterator[Aws]:
+    """A front door with an empty bucket."""
+    with serving(tmp_path, instance_idle_s=720) as made:
+        yield made
+
+
+def shape(aws: Aws) -> list[int]:
+    """How many copies each instance has."""
+    (endpoint,) = aws.door.page("/_cohost/endpoints")["endpoints"]
+    return [len(instance.get("copies", [])) for instance in endpoint["variants"][0]["instances"]]
+
+
+def delete(aws: Aws) -> None:
+    """Delete the stack; nothing of it is left."""
+    aws.door.delete_stack()
+    scaling = aws.door.client("application-autoscaling")
+    assert scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"] == []
+    assert aws.door.client("cloudwatch").describe_alarms()["MetricAlarms"] == []
+    assert aws.sagemaker.list_endpoints()["Endpoints"] == []
+    assert aws.sagemaker.list_inference_components()["InferenceComponents"] == []
+
+
+def causes(aws: Aws) -> list[str]:
+    """Why capacities were changed, newest first, by policy."""
+    scaling = aws.door.client("application-autoscaling")
+    activities = scaling.describe_scaling_activities(ServiceNamespace="sagemaker")["ScalingActivities"]
+    return [f"{one['Description']} {one['Cause'].rpartition(' ')[2]}" for one in activities]
+
+
+def test_a_component_sleeps_when_idle_and_wakes_when_called(aws: Aws) -> None:
+    """Idle: no copies, then no instances. A call at zero is refused and counted, and a copy on an instance answers."""
+    aws.s3.put_object(Bucket="models", Key="one.tar.gz", Body=archive({"minilm": MINILM}))
+    aws.create(scale_to_zero_template())
+    before = aws.call("minilm")
+
+    # Only now, so that a slow machine has called before the copy has been idle for long.
+    aws.door.set_speed(SPEED)
+    wait_for(lambda: shape(aws) == [0])
+    wait_for(lambda: shape(aws) == [])
+    with pytest.raises(aws.runtime.exceptions.ValidationError, match="Inference Component has no capacity"):
+        aws.call("minilm")
+
+    def wanted() -> int:
+        described = aws.sagemaker.describe_inference_component(InferenceComponentName="all-models")
+        return int(described["RuntimeConfig"]["DesiredCopyCount"])
+
+    wait_for(lambda: wanted() == 1)
+    # At its own pace, so that a slow machine has time to look before the copy is idle again.
+    aws.door.set_speed(1)
+    wait_for(lambda: shape(aws) == [1])
+    assert aws.call("minilm") == before
+    assert causes(aws)[:2] == ["Setting desired copy count to 1. wake", "Setting desired copy count to 0. track"]
+    delete(aws)
+
+
+def test_a_multi_model_endpoint_grows_under_load_and_shrinks_after_it(aws: Aws) -> None:
+    """Four callers at once bring a second instance, which serves too; without them it goes again."""
+    text = archive({"": MINILM})
+    aws.s3.put_object(Bucket="models", Key="p/minilm.tar.gz", Body=text)
+    aws.create(multi_model_template())
+    aws.door.set_speed(SPEED)
+    enough = threading.Event()
+
+    def call() -> None:
+        while not enough.is_set():
+            # A model that loads for long is not ready yet: that is load as well.
+            with contextlib.suppress(ClientError):
+                aws.runtime.invoke_endpoint(
+                    EndpointName="e",
+                    TargetModel="minilm.tar.gz",
+                    ContentType="application/json",
+                    Body=b'{"inputs": "the movie was great"}',
+                )
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    try:
+        wait_for(lambda: len(shape(aws)) == 2)
+    finally:
+        enough.set()
+        for caller in callers:
+            caller.join()
+    wait_for(lambda: len(shape(aws)) == 1)
+    assert causes(aws) == ["Setting desired instance count to 1. track", "Setting desired instance count to 2. track"]
+    delete(aws)

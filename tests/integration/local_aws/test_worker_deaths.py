@@ -1,0 +1,132 @@
+"""Batched models whose workers die, hang, or are evicted under load, through the emulated endpoint.
+
+The archives are the product's own, rendered from a catalog. What becomes of stock models: test_endpoint_faults.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from test_endpoint_faults import Aws, all_called, callers
+
+from cohost.artifacts.archive import pack
+from cohost.catalog import load_catalog
+from cohost.render import archives_of
+from local_aws.lmi.models.hub import default_roots
+from local_aws.sagemaker.routes import SageMaker
+from local_aws.sagemaker.settings import Settings as SageMakerSettings
+from local_aws.testing.running import leaving_no_process, running, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAMES = ("one", "two", "three")
+STRUCK = "two"
+ROUNDS = 20
+CATALOG = """
+endpoint:
+  name: e
+  instance_type: ml.g5.xlarge
+  image: djl-inference:0.36.0-lmi26.0.0-cu130
+acknowledge:
+  revision-not-pinned: These models come from this machine's own hub, which holds one revision of each.
+models:
+"""
+MODEL = """
+  {name}:
+    model_id: lmi-cohost/tiny-minilm-nli
+    task: text-classification
+    required_memory_mb: {memory_mb}
+    handler: batched
+    batched: {{pass_timeout_s: 2}}
+    cpu: {{minWorkers: 1, maxWorkers: 1}}
+"""
+
+
+def archives(folder: Path, *, memory_mb: int) -> dict[str, bytes]:
+    """The archives of three batched models, as a deploy publishes them."""
+    file = folder / "catalog.yaml"
+    file.write_text(CATALOG + "".join(MODEL.format(name=name, memory_mb=memory_mb) for name in NAMES))
+    catalog = load_catalog(file)
+    return {name: pack(files) for name, files in archives_of(catalog, catalog.models)}
+
+
+class Deployed(Aws):
+    """The endpoint, and the processes of its one instance."""
+
+    def workers(self) -> set[int]:
+        """The process ids of all workers of the instance, those that no model lists too."""
+        container = psutil.Process(self._instance()["pid"])
+        (fork_server,) = [child for child in container.children() if "zygote" in " ".join(child.cmdline())]
+        return {child.pid for child in fork_server.children() if child.status() != psutil.STATUS_ZOMBIE}
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """An endpoint with the three models loaded, whose instance is given up soon after its pings fail."""
+    health = SageMakerSettings(ping_interval_s=0.1, ping_failures=2, replacement_delay_s=1, publish_interval_s=0.2)
+    make = functools.partial(SageMaker, settings=health)
+    state, roots = tmp_path_factory.mktemp("state"), tuple(default_roots())
+    with leaving_no_process(), running(state, make, hub_roots=roots) as door:
+        made = Deployed(door)
+        for name, content in archives(tmp_path_factory.mktemp("catalog"), memory_mb=1024).items():
+            made.load(name, content)
+        yield made
+
+
+@pytest.mark.parametrize("fault", ["die", "lose_device", "hang"])
+def test_a_model_comes_back_and_the_others_lose_no_call(aws: Deployed, fault: str) -> None:
+    """Under eight callers: one new process takes the struck one's place, and the container is never replaced."""
+    before, restarts = aws.workers(), aws.restarts
+    names = list(itertools.islice(itertools.cycle(NAMES), 8))
+    with callers(aws, names) as outcomes:
+        all_called(outcomes)
+        aws.strike(STRUCK, fault)
+        wait_for(lambda: any("ModelError" in one for one in outcomes))
+        wait_for(lambda: all(one[-1] == "ok" for one in outcomes))
+        all_called(outcomes)
+        wait_for(lambda: all(one[-1] == "ok" for one in outcomes))
+    others = [one for name, one in zip(names, outcomes, strict=True) if name != STRUCK]
+    assert set(itertools.chain(*others)) == {"ok"}
+    assert (len(aws.workers()), len(aws.workers() & before)) == (len(NAMES), len(NAMES) - 1)
+    assert aws.restarts == restarts
+
+
+def test_a_process_that_the_system_kills_comes_back(aws: Deployed) -> None:
+    """`kill -9` of each worker in turn, as when memory runs out: another one takes its place, and no more than one."""
+    restarts = aws.restarts
+    for victim in aws.workers():
+        others = aws.workers() - {victim}
+        os.kill(victim, signal.SIGKILL)
+        wait_for(lambda victim=victim: victim not in aws.workers())
+        for name in NAMES:
+            aws.wait_until_it_answers(name)
+        assert others < aws.workers()
+        assert len(aws.workers()) == len(NAMES)
+    assert aws.restarts == restarts
+
+
+def test_loading_and_evicting_leaves_no_process(aws: Deployed, tmp_path: Path) -> None:
+    """Twenty rounds of three further models in memory for two, under eight callers of the others, who lose no call.
+
+    Each load evicts one, and no process outlives its model.
+    """
+    for name, content in archives(tmp_path, memory_mb=6000).items():
+        aws.push(f"large-{name}", content)
+    before, restarts = aws.evictions, aws.restarts
+    with callers(aws, list(itertools.islice(itertools.cycle(NAMES), 8))) as outcomes:
+        for _ in range(ROUNDS):
+            for name in NAMES:
+                aws.wait_until_it_answers(f"large-{name}")
+                wait_for(lambda: len(aws.workers()) == len(aws.loaded))
+        all_called(outcomes)
+    assert set(itertools.chain(*outcomes)) == {"ok"}
+    assert aws.evictions - before >= ROUNDS * len(NAMES) - 2
+    assert aws.restarts == restarts

@@ -1,0 +1,136 @@
+"""Calls of inference components: who is meant, who answers, and what is recorded."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from local_aws.testing.sagemaker_cloud import Cloud
+
+
+def test_one_container_serves_the_models_of_one_archive(cloud: Cloud) -> None:
+    """The archive's folders are the model store of one container; `model_name` in the custom attributes chooses."""
+    cloud.serve_component()
+    (container,) = cloud.factory.started
+    assert container.options["multi_model"] is False
+    store: Path = container.options["model_store"]
+    assert sorted(entry.name for entry in store.iterdir()) == ["mini", "nli"]
+    assert "SAGEMAKER_MULTI_MODEL" not in container.options["environment"]
+    assert container.options["memory_mb"] == 16384
+    assert cloud.call_component("mini")["answer"] == "mini"
+    assert cloud.call_component("nli")["answer"] == "nli"
+    attributes = "trace=abc;model_name=nli"
+    answer = cloud.runtime.invoke_endpoint(
+        EndpointName="e", InferenceComponentName="c", CustomAttributes=attributes, Body=b"{}"
+    )
+    assert json.loads(answer["Body"].read())["answer"] == "nli"
+    assert answer["InvokedProductionVariant"] == "AllTraffic"
+
+
+@pytest.mark.parametrize(("model", "status"), [(None, 400), ("NLI", 404), ("../nli", 404)])
+def test_a_wrong_model_name_is_the_containers_error(cloud: Cloud, model: str | None, status: int) -> None:
+    """Which model a call means is between the caller and the container: its refusal comes as ModelError."""
+    cloud.serve_component()
+    with pytest.raises(cloud.runtime.exceptions.ModelError) as caught:
+        cloud.call_component(model)
+    assert caught.value.response["OriginalStatusCode"] == status
+    assert caught.value.response["LogStreamArn"].endswith("log-group:/aws/sagemaker/InferenceComponents/c")
+
+
+def test_calls_name_their_component(cloud: Cloud) -> None:
+    """Without a component, with a target model, or with a component that is not there, a call is a ValidationError."""
+    cloud.serve_component()
+
+    def refused(**more: Any) -> dict[str, Any]:
+        with pytest.raises(cloud.runtime.exceptions.ValidationError) as caught:
+            cloud.runtime.invoke_endpoint(EndpointName="e", Body=b"{}", **more)
+        return dict(caught.value.response)
+
+    missing = refused()
+    assert missing["Error"]["Message"] == (
+        "Inference Component Name header is required for endpoints to which you plan to deploy inference components. "
+        "Please include Inference Component Name header or consider using SageMaker models."
+    )
+    assert refused(TargetModel="nli.tar.gz")["Error"]["Message"] == missing["Error"]["Message"]
+    both = refused(TargetModel="nli.tar.gz", InferenceComponentName="c")
+    assert both["Error"]["Message"] == (
+        "Endpoint e is not a multi-model endpoint and does not support target model header."
+    )
+    for name in ("other", "C"):
+        assert f"Inference Component {name} of endpoint e not found" in str(refused(InferenceComponentName=name))
+    assert "Variant v not found" in str(refused(InferenceComponentName="c", TargetVariant="v"))
+
+
+def test_a_component_of_another_endpoint_is_not_found(cloud: Cloud) -> None:
+    """A component answers only under the endpoint that it is on."""
+    cloud.serve_component()
+    cloud.sagemaker.create_endpoint(EndpointName="e2", EndpointConfigName="config")
+    cloud.wait_status("InService", "e2")
+    with pytest.raises(cloud.runtime.exceptions.ValidationError, match="of endpoint e2 not found"):
+        cloud.runtime.invoke_endpoint(EndpointName="e2", InferenceComponentName="c", Body=b"{}")
+
+
+def test_calls_spread_over_the_copies(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """With two copies, calls that run at once go to both."""
+    cloud.deploy_components()
+    cloud.put_model("all.tar.gz", **{"mini/answer": "mini", "mini/behaviour": "invoke=held"})
+    cloud.create_component(copies=2)
+    cloud.wait_component("InService")
+    cloud.factory.gate.shut()
+    answers: list[dict[str, Any]] = []
+    callers = [threading.Thread(target=lambda: answers.append(cloud.call_component())) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    (variant,) = cloud.service._records.endpoints.get("e").fleet.variants.values()
+    wait(lambda: cloud.look(lambda: sum(copy.replica.in_flight for copy in variant.placed)) == 4)
+    cloud.factory.gate.open()
+    for caller in callers:
+        caller.join()
+    assert sorted([a["port"] for a in answers].count(c.url.rpartition(":")[2]) for c in cloud.factory.running) == [2, 2]
+
+
+def test_copies_that_are_dead_are_service_unavailable(make_cloud: Callable[..., Cloud]) -> None:
+    """A copy that is placed but does not live is an outage, not missing capacity."""
+    cloud = make_cloud(alive_interval_s=30)
+    cloud.serve_component()
+    cloud.factory.failing = True
+    cloud.run(cloud.factory.started[0].die())
+    with pytest.raises(cloud.runtime.exceptions.ServiceUnavailable, match="inference component c"):
+        cloud.call_component()
+    cloud.factory.failing = False
+
+
+def test_calls_of_components_are_measured(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
+    """Invocations, per copy and at once, are recorded for the component; the variant's count goes on beside them."""
+    cloud = make_cloud(concurrency_interval_s=0.1)
+    cloud.serve_component(copies=2)
+    for _ in range(4):
+        cloud.call_component()
+    # What is recorded last of a call reaches CloudWatch last, so the rest is there too.
+    wait(lambda: cloud.statistic("InvocationModelErrors", "SampleCount", InferenceComponentName="c") == 4)
+    assert cloud.statistic("Invocations", "Sum", InferenceComponentName="c") == 4
+    assert cloud.statistic("InvocationsPerCopy", "Sum", InferenceComponentName="c") == 2
+    assert cloud.statistic("ModelLatency", "SampleCount", InferenceComponentName="c") == 4
+    assert cloud.statistic("OverheadLatency", "SampleCount", InferenceComponentName="c") == 4
+    assert cloud.statistic("Invocations", "Sum") == 4
+    # The calls can be told before the interval of this one is over, and zeros come before them and after.
+    wait(lambda: cloud.statistic("ConcurrentRequestsPerCopy", "Maximum", InferenceComponentName="c") == 0.5)
+    wait(lambda: cloud.statistic("ConcurrentRequestsPerCopy", "Minimum", InferenceComponentName="c") == 0)
+    assert cloud.statistic("NoCapacityInvocationFailures", "Sum", InferenceComponentName="c") is None
+
+
+def test_log_lines_go_to_the_components_group(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """A copy writes to the component's log group, in a stream that names variant and instance."""
+    cloud.serve_component()
+    group = "/aws/sagemaker/InferenceComponents/c"
+    wait(lambda: [g["logGroupName"] for g in cloud.logs.describe_log_groups()["logGroups"]] == [group])
+    wait(lambda: cloud.logs.describe_log_streams(logGroupName=group)["logStreams"])
+    (stream,) = cloud.logs.describe_log_streams(logGroupName=group)["logStreams"]
+    assert stream["logStreamName"].startswith(f"AllTraffic/{cloud.instances()[0]['id']}-")

@@ -1,0 +1,128 @@
+"""Updates of inference components and of the endpoints under them: what runs goes on until the new copies serve."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from local_aws.testing.sagemaker_cloud import Cloud
+
+NO_ROOM = (
+    "There is not enough hardware resources on the instances for this endpoint to create a copy of the inference "
+    "component."
+)
+
+
+def test_an_update_rolls_the_component(cloud: Cloud) -> None:
+    """A new model is served by new copies beside the old ones, which then go; a running call is not cut off."""
+    cloud.serve_component()
+    cloud.put_model("new.tar.gz", **{"mini/answer": "new", "nli/answer": "nli"})
+    cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/new.tar.gz")
+    stop, faults = threading.Event(), list[Any]()
+
+    def call_on() -> None:
+        while not stop.is_set():
+            try:
+                cloud.call_component()
+            except ClientError as fault:
+                faults.append(fault)
+
+    caller = threading.Thread(target=call_on)
+    caller.start()
+    cloud.sagemaker.update_inference_component(InferenceComponentName="c", Specification={"ModelName": "new"})
+    described = cloud.wait_component("InService")
+    stop.set()
+    caller.join()
+    assert faults == []
+    assert described["Specification"]["ModelName"] == "new"
+    assert described["Specification"]["ComputeResourceRequirements"]["MinMemoryRequiredInMb"] == 1024
+    assert cloud.call_component()["answer"] == "new"
+    assert len(cloud.instances()) == len(cloud.factory.running) == 1
+
+
+def test_a_rolling_update_replaces_batch_by_batch(cloud: Cloud) -> None:
+    """With a batch of one, a single spare instance is enough for three copies, and the policy is described."""
+    cloud.serve_component(copies=3, maximum=4)
+    cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
+    policy = {"MaximumBatchSize": {"Type": "CAPACITY_PERCENT", "Value": 34}, "WaitIntervalInSeconds": 0}
+    update = {"InferenceComponentName": "c", "Specification": {"ModelName": "new"}}
+    deployment = {"RollingUpdatePolicy": policy}
+    cloud.sagemaker.update_inference_component(**update, DeploymentConfig=deployment, RuntimeConfig={"CopyCount": 2})
+    described = cloud.wait_component("InService")
+    assert described["LastDeploymentConfig"] == deployment
+    assert described["RuntimeConfig"] == {"DesiredCopyCount": 2, "CurrentCopyCount": 2}
+    assert "FailureReason" not in described
+
+
+def test_an_update_without_room_for_both_is_taken_back(cloud: Cloud) -> None:
+    """Old and new copies must fit side by side; where they do not, the old ones go on and the reason is told."""
+    cloud.serve_component(maximum=1)
+    cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
+    cloud.sagemaker.update_inference_component(InferenceComponentName="c", Specification={"ModelName": "new"})
+    described = cloud.wait_component("InService")
+    assert described["FailureReason"] == NO_ROOM
+    assert described["Specification"]["ModelName"] == "model"
+    assert cloud.call_component()["answer"] == "mini"
+
+
+def test_an_update_that_fails_half_way_is_taken_back(cloud: Cloud) -> None:
+    """When the second batch does not come up, the copies of the first are put back as they were."""
+    cloud.serve_component(copies=2, maximum=3)
+    cloud.put_model("new.tar.gz", **{"mini/answer": "new"})
+    cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/new.tar.gz")
+    cloud.factory.fail_starts = [4]
+    policy = {"MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1}, "WaitIntervalInSeconds": 0}
+    cloud.sagemaker.update_inference_component(
+        InferenceComponentName="c",
+        Specification={"ModelName": "new"},
+        DeploymentConfig={"RollingUpdatePolicy": policy},
+    )
+    described = cloud.wait_component("InService")
+    assert "did not pass the ping health check" in described["FailureReason"]
+    assert {cloud.call_component()["answer"] for _ in range(4)} == {"mini"}
+    assert described["RuntimeConfig"] == {"DesiredCopyCount": 2, "CurrentCopyCount": 2}
+
+
+def test_an_update_at_zero_copies_changes_what_will_start(cloud: Cloud) -> None:
+    """Without copies nothing is replaced; the next copy runs the new model."""
+    cloud.serve_component(maximum=1)
+    cloud.scale_component(0)
+    cloud.put_model("new.tar.gz", **{"mini/answer": "new"})
+    cloud.create_model("new", Mode=None, ModelDataUrl="s3://models/p/new.tar.gz")
+    cloud.sagemaker.update_inference_component(InferenceComponentName="c", Specification={"ModelName": "new"})
+    cloud.wait_component("InService")
+    cloud.scale_component(1)
+    assert cloud.call_component()["answer"] == "new"
+
+
+def test_an_endpoint_update_takes_the_copies_along(cloud: Cloud) -> None:
+    """A new configuration brings new instances with the same copies; between the kinds of endpoint there is no way."""
+    cloud.serve_component()
+    before = {instance["id"] for instance in cloud.instances()}
+    cloud.create_component_config("config-2", maximum=4)
+    cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
+    assert cloud.wait_status("InService")["EndpointConfigName"] == "config-2"
+    assert {instance["id"] for instance in cloud.instances()}.isdisjoint(before)
+    assert cloud.call_component()["answer"] == "mini"
+    assert len(cloud.factory.running) == 1
+    cloud.create_model("many")
+    cloud.create_config("models", "many")
+    with pytest.raises(ClientError, match="from a configuration with models to one for inference components, or back"):
+        cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="models")
+    cloud.create_component_config("renamed", VariantName="Other")
+    with pytest.raises(ClientError, match="Variant AllTraffic has inference component c and is not in the new"):
+        cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="renamed")
+
+
+def test_an_endpoint_update_without_room_rolls_back(cloud: Cloud) -> None:
+    """Copies that find no room on the new instances keep the old ones in place."""
+    cloud.serve_component(copies=2)
+    cloud.create_component_config("config-2", maximum=1)
+    cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
+    status = cloud.wait_status("InService")
+    assert (status["EndpointConfigName"], status["FailureReason"]) == ("config", NO_ROOM)
+    assert len(cloud.factory.running) == 2

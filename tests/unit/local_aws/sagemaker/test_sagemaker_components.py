@@ -1,0 +1,317 @@
+"""InferenceComponent operations, their rules and the statuses of a component, through boto3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from local_aws.testing.sagemaker_cloud import Cloud
+
+ARN = "arn:aws:sagemaker:us-east-1:123456789012"
+NO_ROOM = "There is not enough hardware resources on the instances for this endpoint to create a copy"
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    """The message of the ValidationException that a call of the control plane ends with."""
+    with pytest.raises(ClientError) as caught:
+        call()
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
+    return str(caught.value.response["Error"]["Message"])
+
+
+def test_a_component_is_described_as_it_was_created(cloud: Cloud) -> None:
+    """DescribeInferenceComponent gives back the specification, the counts and the endpoint."""
+    cloud.deploy_components()
+    arn = cloud.create_component("All-Models", StartupParameters={"ContainerStartupHealthCheckTimeoutInSeconds": 120})
+    component = cloud.wait_component("InService", "All-Models")
+    assert arn == component["InferenceComponentArn"] == f"{ARN}:inference-component/all-models"
+    assert (component["EndpointName"], component["VariantName"]) == ("e", "AllTraffic")
+    assert component["EndpointArn"] == f"{ARN}:endpoint/e"
+    assert component["RuntimeConfig"] == {"DesiredCopyCount": 1, "CurrentCopyCount": 1}
+    assert component["Specification"] == {
+        "ModelName": "model",
+        "StartupParameters": {"ContainerStartupHealthCheckTimeoutInSeconds": 120},
+        "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 1024, "NumberOfAcceleratorDevicesRequired": 1},
+    }
+    assert cloud.factory.started[0].options["start_timeout_s"] == 120
+
+
+def test_an_endpoint_for_components_is_described_with_its_scaling(make_cloud: Callable[..., Cloud]) -> None:
+    """Such an endpoint comes up without any container; DescribeEndpoint tells instances and bounds, and no image."""
+    cloud = make_cloud(instance_idle_s=3600)
+    cloud.deploy_components()
+    (variant,) = cloud.status()["ProductionVariants"]
+    assert variant == {
+        "VariantName": "AllTraffic",
+        "CurrentWeight": 1.0,
+        "DesiredWeight": 1.0,
+        "CurrentInstanceCount": 1,
+        "DesiredInstanceCount": 1,
+        "ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 2},
+    }
+    assert cloud.factory.started == []
+
+
+def test_statuses_are_the_services(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """Creating, InService, Updating and Deleting are visible, each with the refusal of further changes meanwhile."""
+    cloud.deploy_components()
+    runtime = {"InferenceComponentName": "c", "DesiredRuntimeConfig": {"CopyCount": 2}}
+
+    def delete() -> None:
+        cloud.sagemaker.delete_inference_component(InferenceComponentName="c")
+
+    cloud.transitions.shut()
+    cloud.create_component()
+    assert cloud.component()["InferenceComponentStatus"] == "Creating"
+    assert "while it is in state CREATE_IN_PROGRESS" in refusal(delete)
+    cloud.transitions.open()
+    cloud.wait_component("InService")
+    cloud.transitions.shut()
+    cloud.sagemaker.update_inference_component_runtime_config(**runtime)
+    described = cloud.component()
+    assert described["InferenceComponentStatus"] == "Updating"
+    assert described["RuntimeConfig"] == {"DesiredCopyCount": 2, "CurrentCopyCount": 1}
+    assert "while it is in state UPDATE_RC_IN_PROGRESS" in refusal(delete)
+    cloud.transitions.open()
+    cloud.wait_component("InService")
+    cloud.transitions.shut()
+    delete()
+    assert cloud.component()["InferenceComponentStatus"] == "Deleting"
+    assert "while it is in state DELETE_IN_PROGRESS" in refusal(delete)
+    cloud.transitions.open()
+    wait(lambda: not cloud.sagemaker.list_inference_components()["InferenceComponents"])
+    assert refusal(cloud.component) == f'Could not find inference component "{ARN}:inference-component/c".'
+
+
+@pytest.mark.parametrize(
+    ("specification", "message"),
+    [
+        ({"ComputeResourceRequirements": None}, "ComputeResourceRequirements: an inference component must say"),
+        (
+            {"ComputeResourceRequirements": {"NumberOfAcceleratorDevicesRequired": 1}},
+            "Value null at 'specification.computeResourceRequirements.minMemoryRequiredInMb' failed to satisfy",
+        ),
+        ({"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 4096}}, NO_ROOM),
+        (
+            {
+                "ComputeResourceRequirements": {
+                    "MinMemoryRequiredInMb": 1024,
+                    "NumberOfAcceleratorDevicesRequired": 2,
+                }
+            },
+            NO_ROOM,
+        ),
+        ({"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 1024, "NumberOfCpuCoresRequired": 5}}, NO_ROOM),
+        (
+            {
+                "ComputeResourceRequirements": {
+                    "MinMemoryRequiredInMb": 1024,
+                    "NumberOfAcceleratorDevicesRequired": 1.5,
+                }
+            },
+            "NumberOfAcceleratorDevicesRequired 1.5 must be a whole number",
+        ),
+        (
+            {
+                "ComputeResourceRequirements": {
+                    "MinMemoryRequiredInMb": 1024,
+                    "NumberOfAcceleratorDevicesRequired": 0.5,
+                }
+            },
+            (
+                "at 'specification.computeResourceRequirements.numberOfAcceleratorDevicesRequired' failed to satisfy "
+                "constraint: Member must have value greater than or equal to 1"
+            ),
+        ),
+        (
+            {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 1024, "MaxMemoryRequiredInMb": 512}},
+            "MaxMemoryRequiredInMb 512 must not be less than MinMemoryRequiredInMb 1024",
+        ),
+        ({"ModelName": "gone"}, f'Could not find model "{ARN}:model/gone".'),
+        ({"ModelName": None}, "needs a ModelName or a Container, and not both"),
+        ({"Container": {"Image": "i"}}, "needs a ModelName or a Container, and not both"),
+        (
+            {"ModelName": None, "Container": {"Image": "i", "Environment": {f"K{n}": "v" for n in range(17)}}},
+            "Environment: 17 variables; the container of an inference component takes 16 at most",
+        ),
+        ({"ModelName": None, "Container": {"Image": "i"}}, "Requested image i not found."),
+        ({"BaseInferenceComponentName": "b"}, "BaseInferenceComponentName of an inference component's specification"),
+        (
+            {"StartupParameters": {"ModelDataDownloadTimeoutInSeconds": 59}},
+            "Member must have value greater than or equal to 60",
+        ),
+    ],
+)
+def test_a_specification_that_breaks_a_rule_is_refused(
+    cloud: Cloud, specification: dict[str, Any], message: str
+) -> None:
+    """Each rule for what a component runs and takes has its text, and no component is left behind."""
+    cloud.deploy_components()
+    assert message in refusal(lambda: cloud.create_component(**specification))
+    assert cloud.sagemaker.list_inference_components()["InferenceComponents"] == []
+
+
+def test_a_component_is_not_created_without_copies(cloud: Cloud) -> None:
+    """Zero copies come later, by scaling; where nothing is said a component starts with one."""
+    cloud.deploy_components()
+    assert refusal(lambda: cloud.create_component(copies=0)) == (
+        "Inference components copy count an integer larger than 0"
+    )
+    cloud.create_component(copies=None)
+    assert cloud.wait_component("InService")["RuntimeConfig"]["CurrentCopyCount"] == 1
+
+
+def test_only_endpoints_for_components_take_them(cloud: Cloud) -> None:
+    """An endpoint whose variant names a model refuses components, a multi-model container cannot be one."""
+    cloud.deploy()
+    assert refusal(cloud.create_component) == (
+        "Inference Components are not supported in this Endpoint. Please make sure this endpoint can deploy inference "
+        "components."
+    )
+    cloud.create_component_config("components")
+    cloud.sagemaker.create_endpoint(EndpointName="e2", EndpointConfigName="components")
+    cloud.wait_status("InService", "e2")
+    needs = {"MinMemoryRequiredInMb": 1024}
+    create = {
+        "InferenceComponentName": "c",
+        "EndpointName": "e2",
+        "Specification": {"ModelName": "model", "ComputeResourceRequirements": needs},
+    }
+    assert "Mode MultiModel cannot be deployed as an inference component" in refusal(
+        lambda: cloud.sagemaker.create_inference_component(**create)
+    )
+
+
+def test_names_and_references_are_checked(cloud: Cloud) -> None:
+    """A component's name exists once, and its endpoint and variant must be there and in service."""
+    cloud.deploy_components()
+    cloud.create_component()
+    cloud.wait_component("InService")
+    assert refusal(cloud.create_component) == (
+        f'Cannot create already existing inference component "{ARN}:inference-component/c".'
+    )
+    create = cloud.sagemaker.create_inference_component
+    needs = {"MinMemoryRequiredInMb": 1024}
+    rest = {"Specification": {"ModelName": "model", "ComputeResourceRequirements": needs}}
+    assert refusal(lambda: create(InferenceComponentName="d", EndpointName="gone", **rest)) == (
+        f'Could not find endpoint "{ARN}:endpoint/gone".'
+    )
+    assert "Variant gone not found" in refusal(
+        lambda: create(InferenceComponentName="d", EndpointName="e", VariantName="gone", **rest)
+    )
+    assert "Specification: an inference component must say" in refusal(
+        lambda: create(InferenceComponentName="d", EndpointName="e")
+    )
+
+
+def test_a_component_needs_its_endpoint_in_service(cloud: Cloud) -> None:
+    """While the endpoint is being created no component can be."""
+    cloud.transitions.shut()
+    cloud.put_model("all.tar.gz", answer="a")
+    cloud.create_model(Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
+    cloud.create_component_config()
+    cloud.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="config")
+    assert "is in state Creating" in refusal(cloud.create_component)
+
+
+def test_a_component_can_bring_its_own_container(cloud: Cloud) -> None:
+    """Image, archive and environment can stand in the component instead of a model, and are described as deployed."""
+    cloud.deploy_components()
+    image = cloud.sagemaker.describe_model(ModelName="model")["PrimaryContainer"]["Image"]
+    container = {"Image": image, "ArtifactUrl": "s3://models/p/all.tar.gz", "Environment": {"K": "v"}}
+    cloud.create_component(ModelName=None, Container=container)
+    described = cloud.wait_component("InService")["Specification"]["Container"]
+    assert described["ArtifactUrl"] == "s3://models/p/all.tar.gz"
+    assert described["Environment"] == {"K": "v"}
+    assert cloud.factory.started[0].options["environment"].items() >= {"K": "v"}.items()
+    assert described["DeployedImage"]["ResolvedImage"] == image
+    cloud.create_model("other", Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
+    cloud.sagemaker.update_inference_component(InferenceComponentName="c", Specification={"ModelName": "other"})
+    updated = cloud.wait_component("InService")["Specification"]
+    assert updated["ModelName"] == "other"
+    assert "Container" not in updated
+
+
+def test_a_container_that_does_not_start_fails_the_component(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """The component is Failed with the reason, cannot be updated, and gives its place back when it is deleted."""
+    cloud.deploy_components()
+    cloud.factory.failing = True
+    cloud.create_component()
+    assert cloud.wait_component("Failed")["FailureReason"] == (
+        "The container of inference component c did not pass the ping health check. Please check CloudWatch logs for "
+        "this inference component."
+    )
+    assert "Cannot update failed inference component" in refusal(lambda: cloud.scale_component(2))
+    cloud.sagemaker.delete_inference_component(InferenceComponentName="c")
+    wait(lambda: not cloud.sagemaker.list_inference_components()["InferenceComponents"])
+    cloud.factory.failing = False
+    cloud.create_component()
+    cloud.wait_component("InService")
+
+
+def test_an_archive_that_cannot_be_read_fails_the_component(cloud: Cloud) -> None:
+    """A fault of the archive is the FailureReason."""
+    cloud.deploy_components()
+    cloud.s3.put_object(Bucket="models", Key="p/all.tar.gz", Body=b"no archive")
+    cloud.create_component()
+    reason = cloud.wait_component("Failed")["FailureReason"]
+    assert "Failed to extract model data(bucket: models, key: p/all.tar.gz)" in reason
+
+
+def test_an_endpoint_outlives_its_components(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """DeleteEndpoint is refused until the components are gone, not only asked to go."""
+    cloud.deploy_components()
+    cloud.create_component()
+    cloud.wait_component("InService")
+    assert refusal(lambda: cloud.sagemaker.delete_endpoint(EndpointName="e")) == (
+        "Cannot delete endpoint with inference component associated. Please delete inference component and try it "
+        "again."
+    )
+    cloud.sagemaker.delete_inference_component(InferenceComponentName="c")
+    wait(lambda: not cloud.sagemaker.list_inference_components()["InferenceComponents"])
+    cloud.sagemaker.delete_endpoint(EndpointName="e")
+    wait(lambda: not cloud.sagemaker.list_endpoints()["Endpoints"])
+    assert cloud.factory.running == []
+
+
+def test_an_update_needs_something_to_update(cloud: Cloud) -> None:
+    """A name alone, or a rollout alone, is refused; alarms that roll back are no part of the emulation."""
+    cloud.deploy_components()
+    cloud.create_component()
+    cloud.wait_component("InService")
+    policy = {"MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1}, "WaitIntervalInSeconds": 0}
+    update = cloud.sagemaker.update_inference_component
+    for more in ({}, {"DeploymentConfig": {"RollingUpdatePolicy": policy}}):
+        assert "Specification or RuntimeConfig: an update needs one of them" in refusal(
+            lambda more=more: update(InferenceComponentName="c", **more)
+        )
+    rollback = {"RollingUpdatePolicy": policy, "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "a"}]}}
+    assert "AutoRollbackConfiguration of a deployment is not part of this emulation" in refusal(
+        lambda: update(InferenceComponentName="c", RuntimeConfig={"CopyCount": 1}, DeploymentConfig=rollback)
+    )
+
+
+def test_components_are_listed_and_tagged(cloud: Cloud) -> None:
+    """ListInferenceComponents filters by endpoint, variant, status and name; tags go by the ARN."""
+    cloud.deploy_components(maximum=3)
+    arn = cloud.create_component("b")
+    cloud.create_component("a")
+    cloud.wait_component("InService", "a")
+    cloud.wait_component("InService", "b")
+
+    def names(**query: str) -> list[str]:
+        found = cloud.sagemaker.list_inference_components(SortBy="Name", SortOrder="Ascending", **query)
+        return [component["InferenceComponentName"] for component in found["InferenceComponents"]]
+
+    assert names(EndpointNameEquals="e", VariantNameEquals="AllTraffic", StatusEquals="InService") == ["a", "b"]
+    assert names(EndpointNameEquals="other") == names(StatusEquals="Failed") == []
+    assert names(NameContains="b") == ["b"]
+    by_status = cloud.sagemaker.list_inference_components(SortBy="Status", MaxResults=1)
+    assert (len(by_status["InferenceComponents"]), "NextToken" in by_status) == (1, True)
+    cloud.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "k", "Value": "v"}])
+    assert cloud.sagemaker.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "k", "Value": "v"}]

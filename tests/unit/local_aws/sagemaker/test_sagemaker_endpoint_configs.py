@@ -1,0 +1,133 @@
+"""EndpointConfig operations and their rules, through boto3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from local_aws.testing.sagemaker_cloud import Cloud
+
+ARN = "arn:aws:sagemaker:us-east-1:123456789012"
+
+
+def test_a_configuration_is_described_as_it_was_created(cloud: Cloud) -> None:
+    """DescribeEndpointConfig gives back the variants, with the default weight."""
+    cloud.create_model()
+    arn = cloud.create_config(InferenceAmiVersion="al2023-ami-sagemaker-inference-gpu-4-1")
+    config = cloud.sagemaker.describe_endpoint_config(EndpointConfigName="config")
+    assert arn == config["EndpointConfigArn"] == f"{ARN}:endpoint-config/config"
+    assert config["ProductionVariants"] == [
+        {
+            "VariantName": "AllTraffic",
+            "ModelName": "model",
+            "InstanceType": "ml.g5.xlarge",
+            "InitialInstanceCount": 1,
+            "InitialVariantWeight": 1.0,
+            "InferenceAmiVersion": "al2023-ami-sagemaker-inference-gpu-4-1",
+        }
+    ]
+
+
+def test_names_exist_once_and_missing_ones_are_not_found(cloud: Cloud) -> None:
+    """The texts for a name that is taken and for one that is not there are the service's."""
+    cloud.create_model()
+    cloud.create_config()
+    with pytest.raises(ClientError, match=f'Cannot create already existing endpoint configuration "{ARN}:endpoint-con'):
+        cloud.create_config()
+    cloud.sagemaker.delete_endpoint_config(EndpointConfigName="config")
+    with pytest.raises(ClientError, match=f'Could not find endpoint configuration "{ARN}:endpoint-config/config".'):
+        cloud.sagemaker.describe_endpoint_config(EndpointConfigName="config")
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        ({"ModelName": "gone"}, f'Could not find model "{ARN}:model/gone".'),
+        (
+            {"ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 1}},
+            "ManagedInstanceScaling is only supported for inference component endpoints.",
+        ),
+        ({"ModelName": None}, "ExecutionRoleArn: an endpoint configuration for inference components"),
+        (
+            {"ModelName": None, "ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 2}},
+            "InitialInstanceCount 1 must lie between MinInstanceCount 2 and MaxInstanceCount 1",
+        ),
+        ({"InferenceAmiVersion": "al2023"}, "Member must satisfy enum value set: [al2-ami-sagemaker-inference-gpu"),
+        ({"ModelDataDownloadTimeoutInSeconds": 3601}, "Member must have value less than or equal to 3600"),
+        ({"ContainerStartupHealthCheckTimeoutInSeconds": 59}, "Member must have value greater than or equal to 60"),
+        ({"InstanceType": None}, "InstanceType must be specified for production variant AllTraffic"),
+        ({"InitialInstanceCount": None}, "InitialInstanceCount must be specified for production variant AllTraffic"),
+        (
+            {"ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}},
+            "ServerlessConfig of a production variant",
+        ),
+    ],
+)
+def test_a_variant_that_breaks_a_rule_is_refused(cloud: Cloud, variant: dict[str, Any], message: str) -> None:
+    """Each rule for variants has its text."""
+    cloud.create_model()
+    with pytest.raises(ClientError) as caught:
+        cloud.create_config(unchecked=True, **variant)
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
+    assert message in caught.value.response["Error"]["Message"]
+
+
+def test_variants_are_of_one_kind(cloud: Cloud) -> None:
+    """A configuration has models on all of its variants, or components on all."""
+    cloud.create_model()
+    variant = {"InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
+    variants = [{**variant, "VariantName": "a", "ModelName": "model"}, {**variant, "VariantName": "b"}]
+    with pytest.raises(ClientError, match="all must have a ModelName, or none, which is for inference components"):
+        cloud.sagemaker.create_endpoint_config(
+            EndpointConfigName="c", ProductionVariants=variants, ExecutionRoleArn=cloud.role
+        )
+
+
+def test_a_configuration_for_components_may_go_to_zero(cloud: Cloud) -> None:
+    """The recipe: a role, no model, one instance at the start, and none at least."""
+    cloud.create_component_config()
+    config = cloud.sagemaker.describe_endpoint_config(EndpointConfigName="config")
+    (variant,) = config["ProductionVariants"]
+    assert variant["ManagedInstanceScaling"] == {"Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 2}
+    assert config["ExecutionRoleArn"] == cloud.role
+    assert "ModelName" not in variant
+
+
+def test_a_region_may_refuse_zero(make_cloud: Callable[..., Cloud]) -> None:
+    """One region took no minimum of zero; its refusal can be had, and a minimum of one passes there."""
+    cloud = make_cloud(scale_to_zero=False)
+    with pytest.raises(ClientError) as caught:
+        cloud.create_component_config()
+    assert caught.value.response["Error"] == {
+        "Code": "ValidationException",
+        "Message": "Min instance count needs to be greater than 0 for enabled managed instance scaling",
+    }
+    cloud.create_component_config(minimum=1)
+
+
+def test_features_that_the_emulation_lacks_are_refused(cloud: Cloud) -> None:
+    """Asynchronous inference and equal variant names are refused."""
+    cloud.create_model()
+    variant = {"VariantName": "v", "ModelName": "model", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}
+    create = cloud.sagemaker.create_endpoint_config
+    with pytest.raises(ClientError, match="AsyncInferenceConfig is not part of this emulation"):
+        create(
+            EndpointConfigName="c",
+            ProductionVariants=[variant],
+            AsyncInferenceConfig={"OutputConfig": {"S3OutputPath": "s3://models/out"}},
+        )
+    with pytest.raises(ClientError, match="must be unique"):
+        create(EndpointConfigName="c", ProductionVariants=[variant, variant])
+
+
+def test_configurations_are_listed(cloud: Cloud) -> None:
+    """ListEndpointConfigs gives name and ARN."""
+    cloud.create_model()
+    cloud.create_config()
+    (summary,) = cloud.sagemaker.list_endpoint_configs()["EndpointConfigs"]
+    assert (summary["EndpointConfigName"], summary["EndpointConfigArn"]) == ("config", f"{ARN}:endpoint-config/config")

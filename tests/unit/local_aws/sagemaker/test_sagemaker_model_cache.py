@@ -1,0 +1,282 @@
+"""Models of a multi-model endpoint: first calls, slow and failing loads, eviction, stale copies."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from local_aws.sagemaker.model_cache.disk import ModelDisk
+from local_aws.sagemaker.settings import Settings
+from local_aws.testing.fake_container import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from local_aws.testing.sagemaker_cloud import Cloud
+
+
+def in_threads(*calls: Callable[[], Any]) -> list[Any]:
+    """The outcomes of calls made at the same time: what they return or raise."""
+    outcomes: list[Any] = [None] * len(calls)
+
+    def run(number: int) -> None:
+        try:
+            outcomes[number] = calls[number]()
+        except Exception as fault:  # noqa: BLE001 - the test looks at it
+            outcomes[number] = fault
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+def cache_of(cloud: Cloud) -> Any:
+    """The cache of the endpoint's first instance."""
+    return cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].cache
+
+
+def test_limits_are_the_services() -> None:
+    """Unless a test says otherwise: 60 s for an answer, 360 s for a load, 60 s for a container."""
+    limits = Settings()
+    assert (limits.load_wait_s, limits.load_limit_s, limits.invocation_timeout_s) == (60, 360, 60)
+
+
+def test_concurrent_first_calls_share_one_load(cloud: Cloud) -> None:
+    """However many callers come first, a model is fetched and loaded once."""
+    cloud.put_model("a.tar.gz", answer="a", behaviour="load=0.2")
+    cloud.deploy()
+    outcomes = in_threads(*[cloud.invoke] * 8)
+    assert [outcome["answer"] for outcome in outcomes] == ["a"] * 8
+    assert len(cloud.factory.started[0].loads) == 1
+
+
+def test_a_loaded_copy_is_never_read_again(cloud: Cloud) -> None:
+    """Overwriting or deleting the object changes nothing where the model is loaded."""
+    cloud.put_model("a.tar.gz", answer="first")
+    cloud.deploy()
+    assert cloud.invoke()["answer"] == "first"
+    cloud.put_model("a.tar.gz", answer="second")
+    assert cloud.invoke()["answer"] == "first"
+    cloud.s3.delete_object(Bucket="models", Key="p/a.tar.gz")
+    assert cloud.invoke()["answer"] == "first"
+
+
+def test_instances_have_copies_of_their_own(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """A model overwritten between two first calls answers differently on each instance, as on the service."""
+    cloud.put_model("a.tar.gz", answer="first", behaviour="invoke=held")
+    cloud.put_model("b.tar.gz", answer="b")
+    cloud.deploy(count=2)
+    assert cloud.invoke()["answer"] == "first"
+    cloud.put_model("a.tar.gz", answer="second")
+    replicas = cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas
+
+    def let_go() -> None:
+        wait(lambda: cloud.look(lambda: all(replica.cache.models for replica in replicas)))
+        cloud.factory.gate.open()
+
+    cloud.factory.gate.shut()
+    outcomes = in_threads(let_go, *[cloud.invoke] * 20)[1:]
+    assert {outcome["answer"] for outcome in outcomes} == {"first", "second"}
+
+
+def test_a_slow_load_is_not_ready_and_goes_on(make_cloud: Callable[..., Cloud], wait: Callable[..., None]) -> None:
+    """A load longer than the limit gives 429, goes on in the background, and later calls succeed."""
+    cloud = make_cloud(load_wait_s=0.2)
+    cloud.put_model("slow.tar.gz", answer="slow", behaviour="load=held")
+    cloud.put_model("quick.tar.gz", answer="quick")
+    cloud.deploy()
+    cloud.factory.gate.shut()
+    with pytest.raises(cloud.runtime.exceptions.ModelNotReadyException) as caught:
+        cloud.invoke("slow.tar.gz")
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
+    assert cloud.invoke_in_the_end("quick.tar.gz") == "quick"
+    cloud.factory.gate.open()
+    wait(lambda: cloud.look(lambda: cache_of(cloud).loaded_count == 2))
+    assert cloud.invoke("slow.tar.gz")["answer"] == "slow"
+    assert len(cloud.factory.started[0].loads) == 2
+
+
+def test_a_load_that_takes_for_ever_is_given_up(make_cloud: Callable[..., Cloud]) -> None:
+    """After the limit for loading the model is unloaded from the container, and a later call starts afresh."""
+    cloud = make_cloud(load_limit_s=0.3)
+    cloud.put_model("a.tar.gz", behaviour="load=held")
+    cloud.deploy()
+    cloud.factory.gate.shut()
+    with pytest.raises(cloud.runtime.exceptions.ModelError, match=r"not loaded within 0\.3 seconds"):
+        cloud.invoke()
+    assert len(cache_of(cloud).models) == 0
+    cloud.put_model("a.tar.gz", answer="mended")
+    assert cloud.invoke_in_the_end("a.tar.gz") == "mended"
+
+
+def test_a_load_that_fails_is_a_model_error_and_can_be_mended(cloud: Cloud) -> None:
+    """The container's refusal reaches every waiting caller; after a new upload the next call succeeds."""
+    cloud.put_model("a.tar.gz", behaviour="load=0.1\nload_status=500")
+    cloud.deploy()
+    outcomes = in_threads(*[cloud.invoke] * 3)
+    assert {type(outcome).__name__ for outcome in outcomes} == {"ModelError"}
+    assert outcomes[0].response["OriginalStatusCode"] == 500
+    assert "Failed to initialize model" in outcomes[0].response["OriginalMessage"]
+    cloud.put_model("a.tar.gz", answer="mended")
+    assert cloud.invoke()["answer"] == "mended"
+
+
+def test_a_corrupt_archive_is_a_validation_error_and_can_be_mended(cloud: Cloud) -> None:
+    """What cannot be unpacked is refused with bucket and key, leaves nothing on disk, and can be replaced."""
+    cloud.s3.put_object(Bucket="models", Key="p/a.tar.gz", Body=b"no archive")
+    cloud.deploy()
+    with pytest.raises(cloud.runtime.exceptions.ValidationError, match=r"Failed to extract model data\(bucket: models"):
+        cloud.invoke()
+    assert [path for path in (cloud.state_dir / "endpoints").rglob("*") if path.is_file()] == []
+    cloud.put_model("a.tar.gz", answer="mended")
+    assert cloud.invoke()["answer"] == "mended"
+
+
+def test_the_least_recently_used_model_makes_room(cloud: Cloud) -> None:
+    """When the container has no memory left, the model whose last call is longest ago goes."""
+    for name in "abc":
+        cloud.put_model(f"{name}.tar.gz", answer=name)
+    cloud.factory.room = 2
+    cloud.deploy()
+    for name in "abac":
+        assert cloud.invoke(f"{name}.tar.gz")["answer"] == name
+    assert [model.target for model in cache_of(cloud).models] == ["a.tar.gz", "c.tar.gz"]
+    assert cache_of(cloud).evictions == 1
+
+
+def test_more_models_than_memory_are_all_answered(cloud: Cloud) -> None:
+    """Traffic over three models with memory for two is answered call by call, with evictions."""
+    for name in "abc":
+        cloud.put_model(f"{name}.tar.gz", answer=name)
+    cloud.factory.room = 2
+    cloud.deploy()
+    assert [cloud.invoke(f"{name}.tar.gz")["answer"] for name in "abcabc"] == list("abcabc")
+    assert cache_of(cloud).evictions == 4
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_busy_models_do_not_keep_others_out(cloud: Cloud, room: int) -> None:
+    """With less memory than models under concurrent load, every caller is answered by its own model."""
+    for name in "abc":
+        cloud.put_model(f"{name}.tar.gz", answer=name, behaviour="load=0.01\ninvoke=0.01")
+    cloud.factory.room = room
+    cloud.deploy()
+
+    def work(name: str) -> list[str]:
+        return [cloud.invoke(f"{name}.tar.gz")["answer"] for _ in range(5)]
+
+    outcomes = in_threads(*[lambda name=name: work(name) for name in "abcabcabc"])
+    assert outcomes == [[name] * 5 for name in "abcabcabc"]
+    assert len(cloud.factory.started[0].models) <= room
+
+
+def test_an_evicted_model_comes_back_from_the_instances_disk(cloud: Cloud) -> None:
+    """An unloaded model stays on the instance's disk: it is loaded again without a look at S3."""
+    for name in "ab":
+        cloud.put_model(f"{name}.tar.gz", answer=name)
+    cloud.factory.room = 1
+    cloud.deploy()
+    cloud.invoke("a.tar.gz")
+    cloud.invoke("b.tar.gz")
+    cloud.s3.delete_object(Bucket="models", Key="p/a.tar.gz")
+    assert cloud.invoke("a.tar.gz")["answer"] == "a"
+
+
+def test_a_model_too_large_for_an_empty_container_is_a_model_error(cloud: Cloud) -> None:
+    """When nothing is left to unload, the container's 507 reaches the caller."""
+    cloud.put_model("a.tar.gz", answer="a")
+    cloud.factory.room = 0
+    cloud.deploy()
+    with pytest.raises(cloud.runtime.exceptions.ModelError) as caught:
+        cloud.invoke()
+    assert caught.value.response["OriginalStatusCode"] == 507
+
+
+def test_with_caching_disabled_a_model_goes_after_its_call(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """ModelCacheSetting Disabled unloads the model and deletes its copy after each call."""
+    cloud.put_model("a.tar.gz", answer="first")
+    cloud.deploy(MultiModelConfig={"ModelCacheSetting": "Disabled"})
+    assert cloud.invoke()["answer"] == "first"
+    wait(lambda: cloud.look(lambda: not cache_of(cloud).models))
+    # Unlike rglob, walk goes on where a folder goes while it looks.
+    wait(lambda: not any("answer" in files for _, _, files in os.walk(cloud.state_dir / "endpoints")))
+    cloud.put_model("a.tar.gz", answer="second")
+    assert cloud.invoke()["answer"] == "second"
+
+
+@pytest.fixture
+def held_discards(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """Keeps copies on instances' disks from being removed while it is shut."""
+    gate, own = Gate(), ModelDisk.discard
+
+    async def discard(disk: ModelDisk, name: str) -> None:
+        await gate.passed()
+        await own(disk, name)
+
+    monkeypatch.setattr(ModelDisk, "discard", discard)
+    return gate
+
+
+def test_a_copy_that_is_being_removed_is_not_loaded(
+    cloud: Cloud, wait: Callable[..., None], held_discards: Gate
+) -> None:
+    """A call that comes while the copy goes, which a large model's takes a while to do, waits and fetches anew."""
+    cloud.put_model("a.tar.gz", answer="first")
+    cloud.deploy(MultiModelConfig={"ModelCacheSetting": "Disabled"})
+    held_discards.shut()
+    assert cloud.invoke()["answer"] == "first"
+    cloud.put_model("a.tar.gz", answer="second")
+    wait(lambda: cloud.factory.started[0].unloads)
+
+    def let_go() -> None:
+        wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].in_flight)
+        held_discards.open()
+
+    _, outcome = in_threads(let_go, cloud.invoke)
+    assert outcome["answer"] == "second"
+
+
+def test_a_model_that_could_not_be_loaded_stays_until_its_copy_is_gone(
+    cloud: Cloud, wait: Callable[..., None], held_discards: Gate
+) -> None:
+    """Else the next call would load what is half removed."""
+    cloud.put_model("a.tar.gz", behaviour="load_status=500")
+    cloud.deploy()
+    held_discards.shut()
+
+    def let_go() -> bool:
+        wait(lambda: "a.tar.gz was not loaded" in next((cloud.state_dir / "logs" / "e").iterdir()).read_text())
+        held = bool(cloud.look(lambda: cache_of(cloud).holds("a.tar.gz")))
+        held_discards.open()
+        return held
+
+    held, outcome = in_threads(let_go, cloud.invoke)
+    assert held is True
+    assert type(outcome).__name__ == "ModelError"
+    assert not cloud.look(lambda: cache_of(cloud).holds("a.tar.gz"))
+
+
+def test_a_container_that_dies_while_loading_fails_the_call_and_recovers(
+    cloud: Cloud, wait: Callable[..., None]
+) -> None:
+    """A call whose container dies during the load ends with an error at once; the next container serves the model."""
+    cloud.put_model("a.tar.gz", answer="a", behaviour="load=held")
+    cloud.put_model("b.tar.gz", answer="b")
+    cloud.deploy()
+    cloud.factory.gate.shut()
+    outcomes: list[Any] = []
+    caller = threading.Thread(target=lambda: outcomes.extend(in_threads(cloud.invoke)))
+    caller.start()
+    wait(lambda: cloud.factory.started[0]._loading)
+    cloud.run(cloud.factory.started[0].die())
+    caller.join()
+    assert type(outcomes[0]).__name__ == "ModelError"
+    wait(lambda: len(cloud.factory.running) == 1)
+    wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].ready)
+    assert cloud.invoke("b.tar.gz")["answer"] == "b"

@@ -1,0 +1,163 @@
+"""Model operations and the rules for containers, through boto3."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from local_aws.testing.sagemaker_cloud import Cloud
+
+REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
+ARN = "arn:aws:sagemaker:us-east-1:123456789012"
+
+
+def refusal(caught: pytest.ExceptionInfo[ClientError]) -> str:
+    """The text of a ValidationException."""
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
+    return str(caught.value.response["Error"]["Message"])
+
+
+def test_a_model_is_described_as_it_was_created(cloud: Cloud) -> None:
+    """DescribeModel gives back the container, the role and the ARN, whose name is in lower case."""
+    arn = cloud.create_model("Model-A", Environment={"K": "v"}, MultiModelConfig={"ModelCacheSetting": "Enabled"})
+    model = cloud.sagemaker.describe_model(ModelName="Model-A")
+    assert arn == model["ModelArn"] == f"{ARN}:model/model-a"
+    assert model["PrimaryContainer"]["Environment"] == {"K": "v"}
+    assert model["PrimaryContainer"]["Mode"] == "MultiModel"
+    assert model["ExecutionRoleArn"] == cloud.role
+
+
+def test_a_name_is_used_once_whatever_its_case(cloud: Cloud) -> None:
+    """A second model of the name is refused with the service's text, until the first is deleted."""
+    cloud.create_model("m")
+    with pytest.raises(ClientError) as caught:
+        cloud.create_model("M")
+    assert refusal(caught) == f'Cannot create already existing model "{ARN}:model/m".'
+    cloud.sagemaker.delete_model(ModelName="m")
+    cloud.create_model("M")
+
+
+@pytest.mark.parametrize("operation", ["describe_model", "delete_model"])
+def test_a_missing_model_is_not_found(cloud: Cloud, operation: str) -> None:
+    """Describing and deleting what is not there give the service's text."""
+    with pytest.raises(ClientError) as caught:
+        getattr(cloud.sagemaker, operation)(ModelName="gone")
+    assert refusal(caught) == f'Could not find model "{ARN}:model/gone".'
+
+
+@pytest.mark.parametrize(
+    ("container", "message"),
+    [
+        ({"Image": f"{REGISTRY}/djl-inference:latest"}, f"Requested image {REGISTRY}/djl-inference:latest not found."),
+        ({"Image": "python:3.12"}, "Requested image python:3.12 not found."),
+        (
+            {"Image": f"{REGISTRY.replace('us-east-1', 'eu-west-1')}/djl-inference:0.36.0-cpu-full"},
+            "Requested image 763104351884.dkr.ecr.eu-west-1.amazonaws.com/djl-inference:0.36.0-cpu-full not found.",
+        ),
+        (
+            {"Image": f"{REGISTRY.replace('763104351884', '999999999999')}/djl-inference:0.36.0-cpu-full"},
+            "Requested image 999999999999.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-cpu-full not found.",
+        ),
+        (
+            {"Image": f"{REGISTRY}/vllm:0.20.2-gpu-py312-cu130"},
+            (
+                f"Your Ecr Image {REGISTRY}/vllm:0.20.2-gpu-py312-cu130 does not contain required "
+                "com.amazonaws.sagemaker.capabilities.multi-models=true Docker label(s)."
+            ),
+        ),
+        ({"ModelDataUrl": "s3://no-such-bucket/p/"}, "Could not find model data at s3://no-such-bucket/p/."),
+        ({"ModelDataUrl": "s3://[no bucket/p/"}, "Could not find model data at s3://[no bucket/p/."),
+        ({"ModelDataUrl": "s3://models"}, "must end with '/'"),
+        ({"ModelDataUrl": None}, "ModelDataUrl: a container of Mode MultiModel needs the S3 prefix of its models"),
+        ({"ModelDataUrl": "s3://models/p"}, "must end with '/'"),
+        ({"ModelDataUrl": "s3://models/a.tar.gz"}, "must end with '/'"),
+        ({"ModelDataUrl": "https://s3.amazonaws.com/models/p/"}, "must be an Amazon S3 URI"),
+        ({"Mode": "SingleModel", "ModelDataUrl": "s3://models/no.tar.gz"}, "Could not find model data at"),
+        ({"Mode": "SingleModel", "MultiModelConfig": {"ModelCacheSetting": "Enabled"}}, "MultiModelConfig can only"),
+        ({"Environment": {f"K{i}": "v" * 1000 for i in range(40)}}, "32768 at most"),
+        ({"AdditionalModelDataSources": [{"ChannelName": "c", "S3DataSource": {}}]}, "not part of this emulation"),
+        (
+            {
+                "ModelDataSource": {
+                    "S3DataSource": {"S3Uri": "s3://models/p/", "S3DataType": "S3Prefix", "CompressionType": "None"}
+                }
+            },
+            "ModelDataSource cannot be used with a container of Mode MultiModel",
+        ),
+    ],
+)
+def test_a_container_that_breaks_a_rule_is_refused(cloud: Cloud, container: dict[str, Any], message: str) -> None:
+    """Each rule for containers has its text, and no model is left behind."""
+    if "AdditionalModelDataSources" in container:
+        source = {"S3Uri": "s3://models/p/", "S3DataType": "S3Prefix", "CompressionType": "None"}
+        container["AdditionalModelDataSources"][0]["S3DataSource"] = source
+    with pytest.raises(ClientError) as caught:
+        cloud.create_model(**container)
+    assert message in refusal(caught)
+    assert cloud.sagemaker.list_models()["Models"] == []
+
+
+def test_a_mirror_in_the_own_account_is_known_by_its_name(cloud: Cloud) -> None:
+    """An AWS image copied to a registry of the account keeps its name and tag, and is taken."""
+    cloud.create_model(Image="123456789012.dkr.ecr.us-east-1.amazonaws.com/mirror/djl-inference:0.36.0-cpu-full")
+
+
+def test_the_role_must_exist_and_trust_sagemaker(cloud: Cloud) -> None:
+    """A role that is missing, or that SageMaker may not assume, is refused with the service's text."""
+    statement = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    foreign = cloud.iam.create_role(RoleName="foreign", AssumeRolePolicyDocument=policy)["Role"]["Arn"]
+    for role in (foreign, "arn:aws:iam::123456789012:role/missing", f"arn:aws:iam::123456789012:role/{'r' * 200}"):
+        cloud.role = role
+        with pytest.raises(ClientError) as caught:
+            cloud.create_model()
+        assert refusal(caught) == (
+            f"Could not assume role {role}. Please ensure that the role exists and allows principal "
+            "'sagemaker.amazonaws.com' to assume the role."
+        )
+
+
+def test_pipelines_are_refused_by_name(cloud: Cloud) -> None:
+    """What the emulation does not have is said, not ignored."""
+    container = {"Image": f"{REGISTRY}/djl-inference:0.36.0-cpu-full"}
+    with pytest.raises(ClientError, match="several containers is not part of this emulation"):
+        cloud.sagemaker.create_model(ModelName="m", Containers=[container, container], ExecutionRoleArn=cloud.role)
+    with pytest.raises(ClientError, match="a model needs a container"):
+        cloud.sagemaker.create_model(ModelName="m", ExecutionRoleArn=cloud.role)
+
+
+def test_lists_filter_sort_and_page(cloud: Cloud) -> None:
+    """Lists are newest first, can be sorted by name and filtered, and pages join to the whole."""
+    for name in ("b1", "a1", "c2"):
+        cloud.create_model(name)
+    newest_first = [model["ModelName"] for model in cloud.sagemaker.list_models()["Models"]]
+    assert newest_first == ["c2", "a1", "b1"]
+    by_name = cloud.sagemaker.list_models(SortBy="Name", SortOrder="Ascending", NameContains="1")["Models"]
+    assert [model["ModelName"] for model in by_name] == ["a1", "b1"]
+    pages = cloud.sagemaker.get_paginator("list_models").paginate(PaginationConfig={"PageSize": 2})
+    assert [model["ModelName"] for page in pages for model in page["Models"]] == newest_first
+    with pytest.raises(ClientError, match="NextToken"):
+        cloud.sagemaker.list_models(NextToken="bm90IG91cnM=")
+
+
+def test_tags_are_added_listed_and_deleted(cloud: Cloud) -> None:
+    """Tags from the creation and from AddTags are listed together; an unknown ARN is refused."""
+    arn = cloud.create_model()
+    cloud.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "2"}])
+    cloud.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "a", "Value": "3"}])
+    cloud.sagemaker.delete_tags(ResourceArn=arn, TagKeys=["b"])
+    assert cloud.sagemaker.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "a", "Value": "3"}]
+    with pytest.raises(ClientError, match="Could not find resource"):
+        cloud.sagemaker.list_tags(ResourceArn=f"{ARN}:model/gone")
+
+
+def test_other_operations_are_refused_by_name(cloud: Cloud) -> None:
+    """An operation of SageMaker that the emulation does not have is a clear error with boto3."""
+    with pytest.raises(ClientError) as caught:
+        cloud.sagemaker.list_training_jobs()
+    assert caught.value.response["Error"]["Code"] == "UnknownOperationException"
+    assert "ListTrainingJobs is not part of this emulation" in caught.value.response["Error"]["Message"]

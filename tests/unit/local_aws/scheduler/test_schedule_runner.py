@@ -1,0 +1,276 @@
+"""Schedules are acted out when the emulation's clock says so, against services that are played here."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from local_aws.scheduler.routes import Scheduler
+from local_aws.scheduler.targets import TargetError, check_target
+from local_aws.testing import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+START = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+DELETE = "arn:aws:scheduler:::aws-sdk:sagemaker:deleteEndpoint"
+TOPIC = "arn:aws:sns:us-east-1:123456789012:alarms"
+ACTIONS = {
+    "delete_endpoint": "DeleteEndpoint",
+    "publish": "Publish",
+    "register_scalable_target": "RegisterScalableTarget",
+}
+
+
+class World:
+    """Scheduler's store, the target services and the clock; everything can be changed while the runner watches."""
+
+    def __init__(self) -> None:
+        self.time = START
+        self.schedules: dict[str, dict[str, Any]] = {}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.refusals = 0
+        self.faults = 0
+        self.broken = ""
+        self.meta = SimpleNamespace(method_to_api_mapping=ACTIONS)
+
+    def now(self) -> float:
+        """The clock."""
+        return self.time.timestamp()
+
+    def get(self, service: str, region: str) -> World:
+        """The client of every service."""
+        assert region == "us-east-1"
+        assert service in {"scheduler", "sagemaker", "sns", "application-autoscaling"}
+        return self
+
+    def get_paginator(self, operation: str) -> World:
+        """The paginator of the one listing."""
+        assert operation == "list_schedules"
+        return self
+
+    def paginate(self) -> list[dict[str, Any]]:
+        """One page."""
+        if self.faults:
+            self.faults -= 1
+            raise LookupError("no such page")
+        return [{"Schedules": [{"GroupName": "g", "Name": name} for name in self.schedules]}]
+
+    def get_schedule(self, *, GroupName: str, Name: str) -> dict[str, Any]:  # noqa: N803 - boto3's names
+        """A schedule as it is."""
+        assert GroupName == "g"
+        if Name not in self.schedules:
+            raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "GetSchedule")
+        return self.schedules[Name]
+
+    def delete_schedule(self, *, GroupName: str, Name: str) -> None:  # noqa: N803 - boto3's names
+        """Forget a schedule."""
+        assert GroupName == "g"
+        del self.schedules[Name]
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Any other call is a target's; a client has no methods but its actions."""
+        if name not in ACTIONS:
+            raise AttributeError(name)
+
+        def call(**arguments: Any) -> None:
+            self.calls.append((name, arguments))
+            if name == self.broken:
+                raise LookupError("unforeseen")
+            if self.refusals:
+                self.refusals -= 1
+                raise ClientError({"Error": {"Code": "ValidationException", "Message": "in progress"}}, name)
+
+        return call
+
+
+def schedule(expression: str, **changes: Any) -> dict[str, Any]:
+    """A schedule that deletes the endpoint `e`."""
+    return {
+        "ScheduleExpression": expression,
+        "ScheduleExpressionTimezone": "UTC",
+        "StartDate": None,
+        "EndDate": None,
+        "State": "ENABLED",
+        "ActionAfterCompletion": "NONE",
+        "Target": {"Arn": DELETE, "Input": '{"EndpointName": "e"}'},
+        **changes,
+    }
+
+
+class Watch:
+    """A scheduler and its world; it looks when the test says so."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        clients: Any = self.world
+        others: Any = None
+        self.scheduler = Scheduler(others=others, clients=clients, now=self.world.now)
+
+    def put(self, **schedules: dict[str, Any]) -> None:
+        """Change the store."""
+        self.world.schedules.update(schedules)
+        self.scheduler.watch("us-east-1")
+        self.scheduler.look()
+
+    def pass_time(self, **span: float) -> None:
+        """Move the clock on; looking twice must not do anything twice."""
+        self.world.time += timedelta(**span)
+        self.scheduler.look()
+        self.scheduler.look()
+
+
+@pytest.fixture
+def watch() -> Watch:
+    """A scheduler with an empty store."""
+    return Watch()
+
+
+def test_one_time_schedule_calls_its_target_once_and_stays(watch: Watch) -> None:
+    """Not before its time, then once; without DELETE the schedule is still there, as AWS keeps it."""
+    watch.put(a=schedule("at(2026-11-30T20:00:00)"))
+    watch.pass_time(hours=7, minutes=59)
+    assert watch.world.calls == []
+    watch.pass_time(minutes=1)
+    watch.pass_time(days=3)
+    assert watch.world.calls == [("delete_endpoint", {"EndpointName": "e"})]
+    assert list(watch.world.schedules) == ["a"]
+
+
+def test_completed_schedule_goes_where_it_says_so(watch: Watch) -> None:
+    """ActionAfterCompletion DELETE removes it after its last call."""
+    watch.put(a=schedule("at(2026-11-30T20:00:00)", ActionAfterCompletion="DELETE"))
+    watch.pass_time(hours=9)
+    assert len(watch.world.calls) == 1
+    assert watch.world.schedules == {}
+
+
+def test_moved_schedule_fires_at_its_new_time(watch: Watch) -> None:
+    """An update before the time replaces it; the old time calls nothing."""
+    watch.put(a=schedule("at(2026-11-30T20:00:00)"))
+    watch.put(a=schedule("at(2026-12-01T00:00:00)"))
+    watch.pass_time(hours=9)
+    assert watch.world.calls == []
+    watch.pass_time(hours=3)
+    assert len(watch.world.calls) == 1
+
+
+def test_disabled_schedule_is_silent(watch: Watch) -> None:
+    """State DISABLED keeps the schedule and calls nothing."""
+    watch.put(a=schedule("at(2026-11-30T20:00:00)", State="DISABLED"))
+    watch.pass_time(days=2)
+    assert watch.world.calls == []
+
+
+def test_refused_call_is_tried_again(watch: Watch) -> None:
+    """An endpoint that is being updated refuses its deletion; the next try is made later and succeeds."""
+    watch.world.refusals = 2
+    watch.put(a=schedule("at(2026-11-30T20:00:00)"))
+    watch.pass_time(hours=9)
+    assert len(watch.world.calls) == 1
+    watch.pass_time(minutes=10)
+    watch.pass_time(minutes=10)
+    watch.pass_time(days=1)
+    assert [name for name, _ in watch.world.calls] == ["delete_endpoint"] * 3
+
+
+def test_refused_call_is_given_up_by_its_policy(watch: Watch) -> None:
+    """MaximumRetryAttempts 1 makes two tries, and the schedule is done."""
+    watch.world.refusals = 9
+    target = {**schedule("")["Target"], "RetryPolicy": {"MaximumRetryAttempts": 1, "MaximumEventAgeInSeconds": 86400}}
+    watch.put(a=schedule("at(2026-11-30T20:00:00)", Target=target))
+    for _ in range(4):
+        watch.pass_time(hours=9)
+    assert len(watch.world.calls) == 2
+
+
+def test_rate_goes_on_until_its_end(watch: Watch) -> None:
+    """A rate begins at once, comes after each interval, and not after EndDate."""
+    watch.put(a=schedule("rate(1 hour)", EndDate=START + timedelta(hours=2)))
+    counts = []
+    for _ in range(4):
+        counts.append(len(watch.world.calls))
+        watch.pass_time(hours=1)
+    assert counts == [1, 2, 3, 3]
+
+
+def test_other_targets_are_a_topic_and_the_api_of_scaling(watch: Watch) -> None:
+    """A topic's ARN is published to; the service name of a universal target lacks boto3's hyphen."""
+    scaling = {
+        "Arn": "arn:aws:scheduler:::aws-sdk:applicationautoscaling:registerScalableTarget",
+        "Input": '{"MinCapacity": 0, "MaxCapacity": 0}',
+    }
+    watch.put(
+        a=schedule("at(2026-11-30T20:00:00)", Target={"Arn": TOPIC, "Input": "the end"}),
+        b=schedule("at(2026-11-30T20:01:00)", Target=scaling),
+    )
+    watch.pass_time(hours=9)
+    assert watch.world.calls == [
+        ("publish", {"TopicArn": TOPIC, "Message": "the end"}),
+        ("register_scalable_target", {"MinCapacity": 0, "MaxCapacity": 0}),
+    ]
+
+
+def test_expression_that_nobody_can_read_stops_no_other(watch: Watch) -> None:
+    """What came past CloudFormation's check is left alone, and the rest goes on."""
+    watch.put(a=schedule("in(5 minutes)"), b=schedule("at(2026-11-30T20:00:00)"))
+    watch.pass_time(hours=9)
+    assert len(watch.world.calls) == 1
+
+
+@pytest.mark.parametrize("action", ["conquerEndpoint", "meta"])
+def test_action_that_the_service_lacks_stops_no_other(watch: Watch, action: str) -> None:
+    """A misspelt action passes the deploy; it is done with at its time, and the schedules behind it still come."""
+    misspelt = {"Arn": f"arn:aws:scheduler:::aws-sdk:sagemaker:{action}", "Input": "{}"}
+    watch.put(
+        a=schedule("at(2026-11-30T20:00:00)", Target=misspelt, ActionAfterCompletion="DELETE"),
+        b=schedule("at(2026-11-30T20:01:00)"),
+    )
+    watch.pass_time(hours=9)
+    assert watch.world.calls == [("delete_endpoint", {"EndpointName": "e"})]
+    assert list(watch.world.schedules) == ["b"]
+
+
+def test_call_that_fails_in_an_unforeseen_way_stops_no_other(watch: Watch) -> None:
+    """It is given up, so that neither the calls behind it nor the next looks fail by it."""
+    watch.world.broken = "publish"
+    watch.put(
+        a=schedule("at(2026-11-30T20:00:00)", Target={"Arn": TOPIC}),
+        b=schedule("at(2026-11-30T20:01:00)"),
+    )
+    watch.pass_time(hours=9)
+    assert [name for name, _ in watch.world.calls] == ["publish", "delete_endpoint"]
+
+
+def test_fault_of_one_look_does_not_end_the_watch(watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever goes wrong while schedules are read or called is logged, and later schedules still come."""
+    watch.world.faults = 1
+    watch.scheduler.start()
+    try:
+        watch.scheduler.watch("us-east-1")
+        wait_for(lambda: not watch.world.faults)
+        watch.world.schedules["a"] = schedule("rate(1 hour)")
+        watch.scheduler.watch("us-east-1")
+        wait_for(lambda: watch.world.calls)
+    finally:
+        watch.scheduler.stop()
+    assert "no such page" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("target", "match"),
+    [
+        ({"Arn": "arn:aws:lambda:us-east-1:123456789012:function:f"}, "allowed in this emulation"),
+        ({"Arn": "arn:aws:scheduler:::aws-sdk:sagemaker:describeEndpoint"}, "only reads"),
+        ({"Arn": DELETE, "Input": "now"}, "no JSON"),
+        ({"Arn": DELETE, "Input": "[]"}, "no JSON object"),
+    ],
+)
+def test_target_that_cannot_be_called_is_refused_beforehand(target: dict[str, Any], match: str) -> None:
+    """What Scheduler refuses, or nothing here acts out, fails the deploy and not the night."""
+    with pytest.raises(TargetError, match=match):
+        check_target(target)
