@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from cohost.errors import CohostError
 from cohost.weights.place import WEIGHTS_STACK
 from stacks import cpu_onnx_stack, inference_components_stack
@@ -23,7 +23,7 @@ from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
 from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack, needs_weights_stack
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 DEFAULT_CATALOG = "model_configs/encoders.yaml"
 

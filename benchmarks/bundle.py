@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from cohost.artifacts.archive import pack, write_archive
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from cohost.images import parse_image
 from cohost.render import files_of
 

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost import console
 from cohost.artifacts.errors import ArtifactError
-from cohost.catalog import ModelEntry
+from cohost.catalog.models import ModelEntry
 from cohost.client import CohostClient
 from cohost.commands.archives import bundle, push, render, verify
 from cohost.commands.cleanup import cleanup, orphans

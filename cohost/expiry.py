@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
+from cohost.catalog.sections.expiry import ALLOWED_EXPIRES, read_expiry
 from cohost.deployment import Deployment, read_outputs
 from cohost.errors import StackError
 from cohost.scaling.copies import Bounds, Component
-from cohost.sections.expiry import ALLOWED_EXPIRES, read_expiry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.instances import Instance
     from cohost.plan.packing import Bin
     from cohost.plan.profiles import Profile

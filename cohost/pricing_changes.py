@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_cloudformation import CloudFormationClient
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.pricing import Price, PriceList
 
 PER_HOUR: Final = "CostPerHourUsd"

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
+    from cohost.catalog.sections.scaling import Scaling
     from cohost.pricing import PriceList
-    from cohost.sections.scaling import Scaling
 
 MEASURED: Final = "2026-08"
 HOURS_PER_DAY: Final = 24.0

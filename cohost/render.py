@@ -9,14 +9,14 @@ from cohost.artifacts.handlers import BATCHED, ENTRY_POINT, RETRY_THRESHOLD, han
 from cohost.artifacts.layout import BUNDLE_NAME
 from cohost.artifacts.packed import with_part
 from cohost.artifacts.weights import Revision, with_bucket
+from cohost.catalog.packages import requirement_lines, wheels_of
 from cohost.images import parse_image
-from cohost.packages import requirement_lines, wheels_of
 from cohost.routing import SCALE_TO_ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cohost.catalog import Catalog, ModelEntry
+    from cohost.catalog.models import Catalog, ModelEntry
     from cohost.images import Image
 
 CPU_FULL_REQUIREMENTS = (

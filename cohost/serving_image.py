@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cohost.images import default_inference_ami_version, locate_image, parse_image_uri
 
 if TYPE_CHECKING:
-    from cohost.catalog import Endpoint
+    from cohost.catalog.models import Endpoint
     from cohost.images import Image, ImageUri
 
 

@@ -11,7 +11,7 @@ from constructs import Construct
 from constructs_lib.endpoint_metrics import INVOCATION_NAMESPACE
 
 if TYPE_CHECKING:
-    from cohost.sections.scaling import Scaling
+    from cohost.catalog.sections.scaling import Scaling
 
 ALARM_PERIOD_SECONDS: Final = 60
 WAKE_COOLDOWN_SECONDS: Final = 60

@@ -10,7 +10,7 @@ from constructs import Construct
 if TYPE_CHECKING:
     from constructs import IDependable
 
-    from cohost.sections.scaling import Scaling, ScheduledScaling
+    from cohost.catalog.sections.scaling import Scaling, ScheduledScaling
 
 _Policy = appscaling.CfnScalingPolicy
 _Target = appscaling.CfnScalableTarget

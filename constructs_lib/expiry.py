@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from aws_cdk import aws_sns as sns
 
-    from cohost.sections.expiry import Expiry
-    from cohost.sections.scaling import Scaling
+    from cohost.catalog.sections.expiry import Expiry
+    from cohost.catalog.sections.scaling import Scaling
     from constructs_lib.hosted_endpoint import HostedEndpoint
 
 

@@ -11,7 +11,7 @@ from cohost.instances import INSTANCES, has_own_disks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cohost.catalog import Endpoint
+    from cohost.catalog.models import Endpoint
     from cohost.images import Image, ImageUri
     from cohost.instances import Instance
 

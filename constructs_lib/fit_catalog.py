@@ -20,7 +20,7 @@ from constructs_lib.fit_network import network_misfits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.images import Image
     from cohost.plan.memory import MemoryPlan, ModelPlan
     from cohost.plan.profiles import Profile

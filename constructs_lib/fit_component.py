@@ -18,7 +18,7 @@ from constructs_lib.scale_to_zero_endpoint import STARTUP_ENVIRONMENT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cohost.catalog import Catalog, ModelEntry
+    from cohost.catalog.models import Catalog, ModelEntry
     from cohost.images import Image
     from cohost.plan.memory import MemoryPlan, ModelPlan
 

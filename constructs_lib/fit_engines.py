@@ -12,7 +12,7 @@ from constructs_lib.fit import Misfit, error, warning
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cohost.catalog import Catalog, ModelEntry
+    from cohost.catalog.models import Catalog, ModelEntry
     from cohost.engines.model_facts import ModelFacts
     from cohost.plan.profiles import Profile
 

@@ -10,8 +10,8 @@ from constructs_lib.fit import Misfit, error, some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cohost.catalog import Catalog
-    from cohost.sections.network import Network
+    from cohost.catalog.models import Catalog
+    from cohost.catalog.sections.network import Network
 
 
 def network_misfits(catalog: Catalog) -> Iterator[Misfit]:

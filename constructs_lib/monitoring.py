@@ -13,13 +13,13 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from cohost.sections.deployment import ROLLBACK_ALARMS
+from cohost.catalog.sections.deployment import ROLLBACK_ALARMS
 from constructs_lib.monitoring_alarms import make_alarms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cohost.sections.monitoring import Alarms
+    from cohost.catalog.sections.monitoring import Alarms
     from constructs_lib.endpoint_metrics import EndpointMetrics
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from constructs import Construct
 
-    from cohost.sections.monitoring import Alarms
+    from cohost.catalog.sections.monitoring import Alarms
     from constructs_lib.endpoint_metrics import EndpointMetrics
 
 _HOUR: Final = cdk.Duration.hours(1)

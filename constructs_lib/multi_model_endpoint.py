@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import aws_cdk as cdk
     from constructs import Construct
 
+    from cohost.catalog.sections.scaling import Metric, Scaling
     from cohost.images import ImageUri
-    from cohost.sections.scaling import Metric, Scaling
     from constructs_lib.archives import Archives
 
 # AWS API reference: PredefinedMetricSpecification of Application Auto Scaling.

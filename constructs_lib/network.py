@@ -13,7 +13,7 @@ from constructs import Construct
 from constructs_lib.acknowledgements import acknowledge
 
 if TYPE_CHECKING:
-    from cohost.sections import network as catalog_network
+    from cohost.catalog.sections import network as catalog_network
     from constructs_lib.hosted_endpoint import HostedEndpoint
 
 # SageMaker makes the interfaces with the container's role (SageMaker guide: execution roles, CreateModel, private VPC);

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from constructs import Construct
 
+    from cohost.catalog.sections.scaling import Metric, Scaling
     from cohost.images import ImageUri
-    from cohost.sections.scaling import Metric, Scaling
     from constructs_lib.model_store import ModelStore
 
 # AWS API reference: PredefinedMetricSpecification of Application Auto Scaling.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from constructs import Construct
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 _S3 = "s3://"
 

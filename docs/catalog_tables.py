@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -80,7 +80,7 @@ def _family(trees: Iterable[ast.Module]) -> frozenset[str]:
 
 def _texts(path: Path, tree: ast.Module, kinds: frozenset[str]) -> Iterator[Text]:
     module = path.relative_to(ROOT).as_posix()
-    wanted = kinds | {FIELD_FAULT} if module.startswith(("cohost/catalog.py", "cohost/sections/")) else kinds
+    wanted = kinds | {FIELD_FAULT} if module.startswith("cohost/catalog/") else kinds
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
         for kind, argument in _raised(function, wanted):
             for words in _words(argument, function):

@@ -17,7 +17,7 @@ from botocore.session import get_session
 
 from cohost.artifacts.archive import server_name
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
-from cohost.catalog import Catalog, load_catalog
+from cohost.catalog.models import Catalog, load_catalog
 from cohost.client import CohostClient
 from cohost.local import is_local
 from cohost.report.run import Model, Target

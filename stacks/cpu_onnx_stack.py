@@ -22,7 +22,7 @@ from stacks.parts import add_tags
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 STACK_ID: Final = "CpuOnnxStack"
 SUFFIX: Final = "-cpu-onnx"

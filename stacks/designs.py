@@ -18,7 +18,7 @@ from stacks.parts import add_findings, example_call
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.images import ImageUri
     from cohost.pricing import PriceList
 

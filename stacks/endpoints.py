@@ -12,7 +12,7 @@ from constructs_lib.scale_to_zero_endpoint import ScaleToZeroEndpoint
 if TYPE_CHECKING:
     import aws_cdk as cdk
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.images import Image, ImageUri
     from constructs_lib.model_store import ModelStore
 

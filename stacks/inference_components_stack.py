@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
+from cohost.catalog.sections.designs import InferenceComponents
 from cohost.deployment import KINDS_OUTPUT, kind_of
 from cohost.images import parse_image
 from cohost.instances import INSTANCES
 from cohost.pricing import load_prices
 from cohost.routing import INFERENCE_COMPONENTS, own_component_name
-from cohost.sections.designs import InferenceComponents
 from cohost.serving_image import image_of, inference_ami_version
 from constructs_lib.component_endpoint import ComponentEndpoint
 from constructs_lib.model_bucket import ModelBucket
@@ -24,7 +24,7 @@ from stacks.parts import add_store, add_tags
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 STACK_ID: Final = "InferenceComponentsStack"
 SUFFIX: Final = "-components"

@@ -27,7 +27,7 @@ from stacks.watching import add_data_capture, add_expiry, add_guardrails, add_mo
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.images import Image, ImageUri
     from constructs_lib.model_store import ModelStore
 

@@ -13,7 +13,7 @@ from stacks.parts import add_tags
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 
 class LmiCohostWeightsStack(cdk.Stack):

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 
 from cohost.artifacts.handlers import BATCHED, handler_version
+from cohost.catalog.packages import wheels_of
 from cohost.example_call import call_of
-from cohost.packages import wheels_of
 from cohost.render import properties_of, requirements_for
 from constructs_lib.model_store import ModelStore
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.images import Image
     from constructs_lib.fit import Misfit
     from constructs_lib.model_bucket import ModelBucket

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import aws_cdk as cdk
 
+from cohost.catalog.sections.expiry import is_past, read_expiry
 from cohost.clock import now
 from cohost.instances import INSTANCES
 from cohost.pricing_changes import PER_HOUR, planned_costs
-from cohost.sections.expiry import is_past, read_expiry
 from constructs_lib.data_capture import DataCapture
 from constructs_lib.expiry import EndpointExpiry
 from constructs_lib.guardrails import deployment_config
@@ -19,7 +19,7 @@ from constructs_lib.monitoring_dashboard import Dashboard
 if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.pricing import PriceList
     from constructs_lib.hosted_endpoint import HostedEndpoint
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cohost import console
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 from cohost.cdk_command import cdk_command
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, StackOption, load_with_warnings
 from cohost.deploying import LOCAL_POLL_S, POLL_S, Progress

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cohost import console
-from cohost.catalog import Catalog, ModelEntry, load_catalog
+from cohost.catalog.models import Catalog, ModelEntry, load_catalog
 from cohost.errors import CatalogError
 
 _SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600}

@@ -26,7 +26,7 @@ from cohost.pricing import load_prices
 from cohost.scaling.instance_bounds import instance_bounds
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.fleet import Fleet
     from cohost.plan.memory import MemoryPlan, ModelPlan
     from cohost.plan.profiles import Profile

@@ -28,7 +28,7 @@ from cohost.simulate.trace_file import read_trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.simulate.trace import Trace
 
 _MOST_DAYS = 5 * 365

@@ -25,7 +25,7 @@ from cohost.weights.store import WeightsStore
 from cohost.weights.token import read_token
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 weights_app = typer.Typer(help="Weights in S3: push, list, prune.", no_args_is_help=True)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from cohost.catalog import ModelEntry
+    from cohost.catalog.models import ModelEntry
     from cohost.plan.profiles import Profile
 
 UNKNOWN_SOURCE: Final = "the catalog's entry alone"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.engines.facts import Backend
     from cohost.engines.model_facts import ModelFacts
     from cohost.images import Image

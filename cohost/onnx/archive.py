@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from cohost.catalog.sections.designs import Serving
     from cohost.onnx.recipe import Recipe
-    from cohost.sections.designs import Serving
 
 NOTE_SUFFIX: Final = ".json"
 

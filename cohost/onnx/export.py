@@ -20,9 +20,9 @@ from cohost.onnx.torch_model import TorchModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cohost.catalog.sections.designs import Precision, Serving
     from cohost.onnx.check import Agreement
     from cohost.onnx.recipe import Recipe
-    from cohost.sections.designs import Precision, Serving
 
 STEPS: Final = ("loading", "exporting", "checking", "packing")
 

@@ -15,7 +15,7 @@ from cohost.onnx.recipe import HANDLER
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cohost.sections.designs import Serving
+    from cohost.catalog.sections.designs import Serving
 
 TRANSLATOR_FACTORIES: Final = {
     "text-classification": "ai.djl.huggingface.translator.TextClassificationTranslatorFactory",

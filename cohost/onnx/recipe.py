@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cohost.artifacts.archive import content_digest
+from cohost.catalog.sections.designs import CpuOnnx, OnnxModel
 from cohost.onnx.errors import OnnxError
 from cohost.onnx.handler_files import handler_files
-from cohost.sections.designs import CpuOnnx, OnnxModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cohost.catalog import Catalog, ModelEntry
-    from cohost.sections.designs import Precision, Serving
+    from cohost.catalog.models import Catalog, ModelEntry
+    from cohost.catalog.sections.designs import Precision, Serving
 
 TRANSLATOR: Final = "translator"
 HANDLER: Final = "handler"

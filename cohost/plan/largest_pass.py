@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from cohost.artifacts.handlers import BATCHED
 
 if TYPE_CHECKING:
-    from cohost.catalog import ModelEntry
+    from cohost.catalog.models import ModelEntry
     from cohost.plan.shapes import ModelShape
 
 BATCH_TOKENS_ON_GPU: Final = 16_384

@@ -16,7 +16,7 @@ from cohost.plan.workers import MIB, SERVER, Demand, WorkerMemory, cpu_worker_mi
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cohost.catalog import Catalog, ModelEntry
+    from cohost.catalog.models import Catalog, ModelEntry
     from cohost.instances import Instance
     from cohost.plan.profiles import Profile
     from cohost.plan.workers import HostFigures

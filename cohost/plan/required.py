@@ -16,7 +16,7 @@ from cohost.plan.workers import SERVER, cpu_worker_mib, gpu_worker
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cohost.catalog import Catalog, ModelEntry
+    from cohost.catalog.models import Catalog, ModelEntry
     from cohost.plan.profiles import Profile
 
 STEP_MIB: Final = 128

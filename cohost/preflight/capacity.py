@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import boto3
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
     Quotas = Callable[[], Mapping[str, float]]
 

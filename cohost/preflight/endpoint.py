@@ -14,7 +14,7 @@ from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 if TYPE_CHECKING:
     import boto3
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 ENDPOINT: Final = "endpoint"
 

@@ -10,7 +10,7 @@ from cohost.serving_image import image_of
 if TYPE_CHECKING:
     import boto3
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 IMAGE: Final = "image"
 

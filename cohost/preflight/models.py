@@ -15,7 +15,7 @@ from cohost.weights.store import WeightsStore
 if TYPE_CHECKING:
     import boto3
 
-    from cohost.catalog import Catalog, ModelEntry
+    from cohost.catalog.models import Catalog, ModelEntry
 
 CONFIG_FILE: Final = "config.json"
 

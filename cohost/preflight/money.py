@@ -9,7 +9,7 @@ from cohost.pricing import bill_for, money
 from cohost.scaling.instance_bounds import instance_bounds
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.pricing import PriceList
 
 PRICE: Final = "price"

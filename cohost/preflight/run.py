@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import boto3
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.pricing import PriceList
 
 

@@ -9,7 +9,7 @@ from cohost.instances import INSTANCES
 from cohost.routing import SCALE_TO_ZERO
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 
 def instances_for(copies: int, instance_type: str) -> int:

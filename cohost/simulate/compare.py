@@ -13,8 +13,8 @@ from cohost.simulate.rules import bound_changes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from cohost.catalog.sections.scaling import ScheduledScaling
     from cohost.pricing import Price
-    from cohost.sections.scaling import ScheduledScaling
     from cohost.simulate.outcome import Outcome
     from cohost.simulate.rules import Rules
     from cohost.simulate.service import Service

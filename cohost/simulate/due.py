@@ -9,7 +9,7 @@ from cohost.scaling.schedule_times import next_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cohost.sections.scaling import ScheduledScaling
+    from cohost.catalog.sections.scaling import ScheduledScaling
     from cohost.simulate.trace import Trace
 
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from cohost.catalog import Endpoint
+from cohost.catalog.checks import scaling_faults
+from cohost.catalog.faults import faults_of
+from cohost.catalog.models import Endpoint
+from cohost.catalog.sections.scaling import Scaling
+from cohost.catalog.yaml_source import YamlSource
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 from cohost.scaling.instance_bounds import copies_per_instance
-from cohost.sections.faults import faults_of
-from cohost.sections.scaling import Scaling
-from cohost.sections.scaling_rules import scaling_faults
 from cohost.simulate.errors import SimulationError
-from cohost.yaml_source import YamlSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from cohost.catalog import Catalog
-    from cohost.sections.scaling import Metric, ScheduledScaling
+    from cohost.catalog.models import Catalog
+    from cohost.catalog.sections.scaling import Metric, ScheduledScaling
 
 MOST_SETTINGS: Final = 500
 TOPOLOGIES: Final = (MULTI_MODEL, SCALE_TO_ZERO)

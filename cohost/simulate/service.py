@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from cohost.sections.scaling import TRACKING_TAIL_MINUTES
+from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
 from cohost.simulate.errors import SimulationError
 
 if TYPE_CHECKING:
-    from cohost.sections.scaling import Metric
+    from cohost.catalog.sections.scaling import Metric
 
 ALARM_PERIOD_S: Final = 60.0
 """The alarm on refused calls looks at whole minutes."""

@@ -12,12 +12,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cohost.sections.scaling import TRACKING_TAIL_MINUTES
+from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cohost.sections.scaling import Metric
+    from cohost.catalog.sections.scaling import Metric
     from cohost.simulate.fleet import Fleet
     from cohost.simulate.rules import Rules
     from cohost.simulate.service import Service

@@ -11,7 +11,7 @@ from cohost.weights.store import WeightsStore
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from cohost.catalog import ModelEntry
+    from cohost.catalog.models import ModelEntry
     from cohost.deployment import Deployment
 
 

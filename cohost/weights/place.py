@@ -12,7 +12,7 @@ from cohost.weights.errors import WeightsError
 if TYPE_CHECKING:
     import boto3
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 WEIGHTS_STACK: Final = "LmiCohostWeightsStack"
 BUCKET_PREFIX: Final = "lmi-cohost-weights-"

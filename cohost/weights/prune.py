@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import boto3
     from mypy_boto3_s3 import S3Client
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.weights.store import Stored
 
 _OUTPUTS: Final = ("EndpointName", "BucketName", "Prefix")

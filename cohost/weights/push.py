@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from cohost.artifacts.weights import Revision
-    from cohost.catalog import ModelEntry
+    from cohost.catalog.models import ModelEntry
     from cohost.weights.checksums import Checksums
     from cohost.weights.source import Source
     from cohost.weights.store import Manifest, WeightsStore

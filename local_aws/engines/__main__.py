@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from cohost.console import err, out, print_fault, print_json, print_table
 from cohost.errors import CohostError
 from local_aws.engines.djl import DjlEngine

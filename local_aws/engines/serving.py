@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from local_aws.engines.engine import Engine, Start
 
 

@@ -15,7 +15,7 @@ from emulation import emulation
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from cohost.client import CohostClient
 from cohost.deployment import Deployment, read_deployment
 from cohost.weights.place import find_bucket

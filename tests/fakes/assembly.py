@@ -17,7 +17,7 @@ import aws_cdk as cdk
 from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from local_aws.testing.running import FrontDoor
 
 ACCOUNT = "123456789012"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 from markdown_it import MarkdownIt
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,10 +14,10 @@ os.environ["SOURCE_DATE_EPOCH"] = "1796000000"
 
 from synthesis import ROOT, make_stack, template_of
 
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 
 @pytest.fixture(scope="session")

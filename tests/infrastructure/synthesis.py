@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import pytest
 from cfnlint.api import ManualArgs, lint_file
 from synthesis import FLAGS, ROOT, add_stacks
 
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from constructs_lib import model_bucket
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 
 def run_app(

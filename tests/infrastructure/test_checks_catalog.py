@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from synthesis import ROOT, make_catalog, make_stack
 
 from cohost import check_ids
-from cohost.catalog import Catalog, load_catalog
+from cohost.catalog.models import Catalog, load_catalog
 from cohost.images import parse_image
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices

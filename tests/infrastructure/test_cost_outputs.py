@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from synthesis import make_catalog, make_stack, only, resources, template_of
 
-from cohost.catalog import Budget, load_catalog
+from cohost.catalog.models import Budget, load_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path

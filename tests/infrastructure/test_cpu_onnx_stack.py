@@ -11,7 +11,7 @@ import aws_cdk as cdk
 import pytest
 from synthesis import FLAGS, only, resources, statements, template_of
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 from cohost.onnx.archive import archive_file, note_file
 from cohost.onnx.errors import OnnxError
 from cohost.onnx.recipe import recipe_for

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 from synthesis import make_catalog, make_stack, only, resources, statements, template_of
 
-from cohost.catalog import Catalog
-from cohost.sections.monitoring import DataCapture
+from cohost.catalog.models import Catalog
+from cohost.catalog.sections.monitoring import DataCapture
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
 

@@ -12,7 +12,7 @@ import pytest
 from cfnlint.api import ManualArgs, lint_file
 from synthesis import FLAGS, ROOT, add_stacks
 
-from cohost.catalog import Catalog, load_catalog
+from cohost.catalog.models import Catalog, load_catalog
 from cohost.cleanup.kinds import KINDS
 from cohost.cleanup.stacks import DESCRIPTION
 from cohost.onnx.archive import archive_file, note_file

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from synthesis import make_catalog, make_stack, only, resources, statements, template_of, waits_for
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 
 SCHEDULE = "AWS::Scheduler::Schedule"
 SCALE_TO_ZERO = {"topology": "scale-to-zero"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from synthesis import ROOT, make_catalog
 
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from cohost.images import parse_image, parse_image_uri
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices

@@ -6,7 +6,7 @@ from typing import Any
 
 from synthesis import make_catalog, make_stack, only, resources, template_of, waits_for
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 
 
 def synthesised(instances: int = 2, **deployment: Any) -> dict[str, Any]:

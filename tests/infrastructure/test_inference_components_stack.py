@@ -9,7 +9,7 @@ import aws_cdk as cdk
 import pytest
 from synthesis import FLAGS, only, resources, statements, template_of, waits_for
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 from stacks.inference_components_stack import STACK_ID, InferenceComponentsStack
 
 ENTRY = {"task": "text-classification", "required_memory_mb": 1024}

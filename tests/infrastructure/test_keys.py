@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from synthesis import FLAGS, make_catalog, make_stack, only, resources, statements, template_of
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 from cohost.images import locate_image, parse_image
 from cohost.instances import has_own_disks
 from constructs_lib.fit import misfits

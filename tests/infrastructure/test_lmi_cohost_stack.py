@@ -13,7 +13,7 @@ from synthesis import make_catalog, make_stack, only, template_of
 from cohost.errors import ImageError
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 NLI = {"model_id": "org/nli", "task": "text-classification"}
 MINI = {"model_id": "org/mini", "task": "feature-extraction"}

@@ -21,7 +21,7 @@ from constructs_lib.model_store import ModelStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 STORE = "Custom::LmiModelStore"
 
@@ -231,7 +231,7 @@ def test_asset_changes_with_its_sources_only(
     os.utime(index, (1, 1))
     (tmp_path / "cohost/artifacts/__pycache__").mkdir()
     (tmp_path / "cohost/artifacts/__pycache__/index.cpython-313.pyc").write_bytes(b"compiled")
-    (tmp_path / "cohost/catalog.py").write_text("another module\n")
+    (tmp_path / "cohost/client.py").write_text("another module\n")
     touched = code()
     index.write_text(index.read_text() + "\n")
     changed = code()

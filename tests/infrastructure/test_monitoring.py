@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from synthesis import make_catalog, make_stack, only, resources, template_of
 
-from cohost.sections.monitoring import Alarms, Monitoring
+from cohost.catalog.sections.monitoring import Alarms, Monitoring
 
 ALARM, TOPIC = "AWS::CloudWatch::Alarm", "AWS::SNS::Topic"
 EVERY_ALARM = set(Alarms.model_fields)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from synthesis import make_catalog, make_stack, only, resources, template_of, waits_for
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 from constructs_lib.fit_network import network_misfits
 
 REVISION = "a" * 40

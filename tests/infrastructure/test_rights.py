@@ -17,7 +17,7 @@ from synthesis import FLAGS, make_stack, only, resources, template_of
 
 from cohost.artifacts import index, reply
 from cohost.artifacts.packed import CRC, PLAIN_BYTES
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack
 
 if TYPE_CHECKING:

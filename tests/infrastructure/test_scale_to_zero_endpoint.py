@@ -16,7 +16,7 @@ from constructs_lib.scale_to_zero_endpoint import ScaleToZeroEndpoint
 if TYPE_CHECKING:
     from aws_cdk import aws_cloudwatch as cloudwatch
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 COMPONENT = "AWS::SageMaker::InferenceComponent"
 TARGET = "AWS::ApplicationAutoScaling::ScalableTarget"

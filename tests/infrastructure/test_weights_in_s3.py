@@ -11,7 +11,7 @@ from synthesis import FLAGS, make_catalog, make_stack, only, resources, statemen
 from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack, needs_weights_stack
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 OLD, NEW = "a" * 40, "b" * 40
 BUCKET = {"Fn::Join": ["", ["lmi-cohost-weights-", {"Ref": "AWS::AccountId"}, "-us-east-1"]]}

@@ -11,7 +11,7 @@ from fakes.assembly import publish
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 from local_aws.testing.running import FrontDoor, running, wait_for
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cohost.artifacts.properties import dumps
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from cohost.plan.memory import demand_of
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.plan.workers import EMBEDDED, MIB, cpu_worker_mib
@@ -20,7 +20,7 @@ from local_aws.lmi.container import Container
 from local_aws.lmi.models.hub import default_roots
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 OFFLINE = Path(__file__).parents[2] / "model_configs" / "offline.yaml"
 TEXT = "The train to Busan leaves at nine. " * 40

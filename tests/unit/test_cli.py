@@ -17,9 +17,9 @@ from cohost import cli, local
 from cohost.artifacts.archive import pack
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
-from cohost.catalog import Endpoint, GpuSettings, ModelEntry, Storage
+from cohost.catalog.models import Endpoint, GpuSettings, ModelEntry, Storage
+from cohost.catalog.sections.handlers import BatchedSettings
 from cohost.errors import CatalogError, InvocationError, LocalError
-from cohost.sections.handlers import BatchedSettings
 
 if TYPE_CHECKING:
     from click import Command, Result

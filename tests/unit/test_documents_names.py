@@ -15,7 +15,7 @@ import pytest
 from fakes.pages import DOCS, PROJECT, code_spans, pages
 from pydantic import BaseModel
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,11 @@ from cohost.artifacts.archive import bundle_files
 from cohost.artifacts.handlers import handler_files
 from cohost.artifacts.known_keys import KNOWN_KEYS
 from cohost.artifacts.properties import dumps
-from cohost.catalog import ModelEntry, load_catalog
+from cohost.catalog.models import ModelEntry, load_catalog
+from cohost.catalog.sections.handlers import BatchedSettings
 from cohost.handler.cohost_options import read_options
 from cohost.images import parse_image
 from cohost.render import CPU_FULL_REQUIREMENTS, archives_of, files_of, properties_of
-from cohost.sections.handlers import BatchedSettings
 
 ROOT = Path(__file__).parents[2]
 LMI = parse_image("djl-inference:0.36.0-lmi26.0.0-cu130")

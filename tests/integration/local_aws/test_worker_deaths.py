@@ -16,7 +16,7 @@ import pytest
 from test_endpoint_faults import Aws, all_called, callers
 
 from cohost.artifacts.archive import pack
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from cohost.render import archives_of
 from local_aws.lmi.models.hub import default_roots
 from local_aws.sagemaker.routes import SageMaker

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.catalog import Catalog, load_catalog
+from cohost.catalog.models import Catalog, load_catalog
 from cohost.engines.facts import BACKENDS
 from cohost.engines.verdicts import Verdict, judge
 from cohost.plan.profiles import Profile, load_profiles, profiles_path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from cohost.errors import LocalError
 from load_tests import compare_on_this_machine, machine
 

@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 from cohost.onnx.export import export_model
 from cohost.onnx.recipe import recipe_for
 

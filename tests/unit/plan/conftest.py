@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from cohost.plan.profiles import load_profiles, profiles_path
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.plan.profiles import Profile
 
 ROOT = Path(__file__).parents[3]

@@ -13,7 +13,7 @@ from cohost.pricing import load_prices
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.plan.profiles import Profile
 
 REGION = "us-east-1"

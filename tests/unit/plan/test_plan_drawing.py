@@ -12,7 +12,7 @@ from cohost.plan.drawing import Segment, gpu_segments, host_segments, html_page,
 from cohost.plan.memory import plan_catalog
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.plan.profiles import Profile
 
 SEGMENTS = [Segment(label="a & b", mib=25.0, colour="#000000"), Segment(label="<c>", mib=50.0, colour="#ffffff")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cohost.catalog import ModelEntry
+from cohost.catalog.models import ModelEntry
 from cohost.handler import cohost_service
 from cohost.handler.cohost_options import read_options
 from cohost.plan import largest_pass as plan

@@ -13,7 +13,7 @@ from cohost.plan.errors import PlanError
 from cohost.plan.memory import plan_catalog, plan_demands, usable_gpu_mib
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.plan.memory import MemoryPlan
     from cohost.plan.profiles import Profile
     from cohost.plan.workers import Demand

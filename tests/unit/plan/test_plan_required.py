@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
 from cohost.errors import CatalogError
 from cohost.plan.profiles import load_profiles, profiles_path, write_profiles
 from cohost.render import properties_of
@@ -15,7 +15,7 @@ from cohost.render import properties_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.plan.profiles import Profile
 
 MDEBERTA = "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"

@@ -11,7 +11,7 @@ from cohost.plan.memory import demand_of, plan_catalog
 from cohost.plan.workers import ALLOCATOR_MIB, gpu_worker
 
 if TYPE_CHECKING:
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
     from cohost.plan.profiles import Profile
 
 # nvidia-smi, idle after loading, one worker each on an A10G.

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 from botocore.stub import Stubber
 
-from cohost.catalog import Budget, Catalog, load_catalog
+from cohost.catalog.models import Budget, Catalog, load_catalog
 from cohost.preflight.run import run_checks
 from cohost.pricing import load_prices
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from botocore.stub import Stubber
 
-from cohost.catalog import Catalog, load_catalog
+from cohost.catalog.models import Catalog, load_catalog
 from cohost.errors import StackError
 from cohost.pricing import load_prices
 from cohost.pricing_changes import CostLine, cost_changes, deployed_costs, markdown_table, planned_costs

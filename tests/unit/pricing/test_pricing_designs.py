@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
+from cohost.catalog.sections.scaling import Scaling
 from cohost.pricing import PriceError, load_prices
 from cohost.pricing_designs import (
     COMPONENTS,
@@ -24,7 +25,6 @@ from cohost.pricing_designs import (
 )
 from cohost.report.run import Mark, RunRecord, Target
 from cohost.report.summary import Headline, RunSummary
-from cohost.sections.scaling import Scaling
 
 REGION = "us-east-1"
 ROOT = Path(__file__).parents[3]

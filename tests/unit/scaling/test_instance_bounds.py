@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cohost.catalog import Catalog
+from cohost.catalog.models import Catalog
 from cohost.scaling.instance_bounds import instance_bounds, instances_for
 
 

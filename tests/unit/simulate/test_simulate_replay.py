@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from simulation_cases import multi, trace, zero
 
-from cohost.sections.scaling import TRACKING_TAIL_MINUTES
+from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
 from cohost.simulate.replay import replay
 from cohost.simulate.service import Service
 from cohost.simulate.tracking import PERIODS, VALUES_ABOVE

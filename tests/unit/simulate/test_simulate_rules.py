@@ -9,8 +9,8 @@ import pytest
 import yaml
 from simulation_cases import START, trace
 
-from cohost.catalog import load_catalog
-from cohost.sections.scaling import ScheduledScaling
+from cohost.catalog.models import load_catalog
+from cohost.catalog.sections.scaling import ScheduledScaling
 from cohost.simulate.compare import Callers, replay_all
 from cohost.simulate.due import due_in
 from cohost.simulate.errors import SimulationError
@@ -20,7 +20,7 @@ from cohost.simulate.service import Service
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cohost.catalog import Catalog
+    from cohost.catalog.models import Catalog
 
 ENCODERS = Path(__file__).parents[3] / "model_configs" / "encoders.yaml"
 

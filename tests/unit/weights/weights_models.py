@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from cohost.artifacts.weights import Revision
-from cohost.catalog import ModelEntry
+from cohost.catalog.models import ModelEntry
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
 from cohost.routing import COMPONENT_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, component_name
-from cohost.sections.scaling import TRACKING_TAIL_MINUTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cohost.catalog import Catalog, Endpoint
-    from cohost.sections.scaling import Metric, Scaling
-    from cohost.yaml_source import Location
+    from cohost.catalog.models import Catalog, Endpoint
+    from cohost.catalog.sections.scaling import Metric, Scaling
+    from cohost.catalog.yaml_source import Location
 
 Placed = tuple["Location", str]
 """A path in the file, and what is wrong there as `what; allowed: …; fix: …`."""

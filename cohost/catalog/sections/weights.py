@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from cohost.sections import rules
-from cohost.sections.settings import Settings
+from cohost.catalog.sections import rules
+from cohost.catalog.sections.settings import Settings
 
 BUCKET_NAME = "a bucket's name: 3 to 63 small letters, digits, hyphens and dots"
 TOKEN_SOURCE = "secretsmanager:NAME or ssm:NAME, where the token lies"  # noqa: S105 - says where, not what

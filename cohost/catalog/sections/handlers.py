@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from cohost.catalog.sections.settings import Settings
 from cohost.handler.cohost_options import PASS_TIMEOUT_S
-from cohost.sections.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cohost.catalog import ModelEntry
-    from cohost.yaml_source import Location
+    from cohost.catalog.models import ModelEntry
+    from cohost.catalog.yaml_source import Location
 
 Auto = Literal["auto"]
 

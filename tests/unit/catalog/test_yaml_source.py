@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cohost.yaml_source import read_yaml
+from cohost.catalog.yaml_source import read_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path

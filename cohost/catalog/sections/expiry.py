@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
+from cohost.catalog.sections import rules
 from cohost.routing import SCALE_TO_ZERO
-from cohost.sections import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cohost.catalog import Catalog
-    from cohost.yaml_source import Location
+    from cohost.catalog.models import Catalog
+    from cohost.catalog.yaml_source import Location
 
 ALLOWED_EXPIRES: Final = (
     "8h, 90m or 7d; a day such as 2026-12-31; a moment with its zone such as 2026-12-31T18:00+09:00"

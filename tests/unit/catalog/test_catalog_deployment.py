@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
+from cohost.catalog.sections.deployment import Guardrails, size_of
 from cohost.errors import CatalogError
-from cohost.sections.deployment import Guardrails, size_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
+from cohost.catalog.sections.settings import Settings
 from cohost.routing import SCALE_TO_ZERO
-from cohost.sections.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cohost.catalog import Catalog
-    from cohost.yaml_source import Location
+    from cohost.catalog.models import Catalog
+    from cohost.catalog.yaml_source import Location
 
 ROLLBACK_ALARMS: Final = ("server_errors_percent", "model_errors_percent", "model_latency_p99_ms")
 """What a bad model shows in within minutes. Other alarms are slow, or would be there before the deployment."""

@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from cohost.artifacts.errors import ArtifactError
-from cohost.catalog import Catalog, load_catalog
+from cohost.catalog.models import Catalog, load_catalog
 from cohost.errors import CatalogError
 from cohost.images import parse_image
 from cohost.render import files_of, properties_of

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from cohost.artifacts.archive import server_name
-from cohost.catalog import Catalog, load_catalog
+from cohost.catalog.models import Catalog, load_catalog
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -367,4 +367,4 @@ def test_three_hundred_models_are_read(write: Write) -> None:
 
 
 def _shipped(name: str) -> Path:
-    return Path(__file__).parents[2] / "model_configs" / f"{name}.yaml"
+    return Path(__file__).parents[3] / "model_configs" / f"{name}.yaml"

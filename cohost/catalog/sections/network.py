@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from cohost.sections.settings import Settings
+from cohost.catalog.sections.settings import Settings
 
 _ID = "([0-9a-f]{8}|[0-9a-f]{17})$"
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from cohost.sections import rules
-from cohost.sections.settings import IMAGE, INSTANCE_TYPE, Settings
+from cohost.catalog.sections import rules
+from cohost.catalog.sections.settings import IMAGE, INSTANCE_TYPE, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from cohost.yaml_source import Location
+    from cohost.catalog.yaml_source import Location
 
 Precision = Literal["int8", "fp32"]
 Serving = Literal["translator", "handler"]

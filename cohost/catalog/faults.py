@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-    from cohost.yaml_source import Location, YamlSource
+    from cohost.catalog.yaml_source import Location, YamlSource
 
 SHOWN_CHARACTERS = 80
 

@@ -12,26 +12,26 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 
+from cohost.catalog.checks import scaling_faults
+from cohost.catalog.faults import Fault, PlacedFaultsError, faults_of
+from cohost.catalog.packages import PACKAGES, Packages, package_faults
+from cohost.catalog.sections import rules
+from cohost.catalog.sections.deployment import Guardrails, deployment_faults
+from cohost.catalog.sections.designs import Designs, design_faults
+from cohost.catalog.sections.expiry import ALLOWED_EXPIRES, Expires, expiry_faults
+from cohost.catalog.sections.handlers import BatchedSettings, worker_faults
+from cohost.catalog.sections.keys import KMS_KEY, KmsKey
+from cohost.catalog.sections.monitoring import DEFAULT_MONITORING, DataCapture, Monitoring
+from cohost.catalog.sections.network import Network
+from cohost.catalog.sections.scaling import MULTI_MODEL, SCALE_TO_ZERO, Scaling, with_default_bounds
+from cohost.catalog.sections.settings import EMAIL, EMAIL_CHARACTERS, IMAGE, INSTANCE_TYPE, Settings
+from cohost.catalog.sections.storage import Storage
+from cohost.catalog.sections.weights import ModelSource, WeightsSettings
+from cohost.catalog.yaml_source import YamlSource, read_yaml
 from cohost.errors import CatalogError
-from cohost.packages import PACKAGES, Packages, package_faults
 from cohost.plan.errors import PlanError
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.plan.required import with_derived_memory
-from cohost.sections import rules
-from cohost.sections.deployment import Guardrails, deployment_faults
-from cohost.sections.designs import Designs, design_faults
-from cohost.sections.expiry import ALLOWED_EXPIRES, Expires, expiry_faults
-from cohost.sections.faults import Fault, PlacedFaultsError, faults_of
-from cohost.sections.handlers import BatchedSettings, worker_faults
-from cohost.sections.keys import KMS_KEY, KmsKey
-from cohost.sections.monitoring import DEFAULT_MONITORING, DataCapture, Monitoring
-from cohost.sections.network import Network
-from cohost.sections.scaling import MULTI_MODEL, SCALE_TO_ZERO, Scaling, with_default_bounds
-from cohost.sections.scaling_rules import scaling_faults
-from cohost.sections.settings import EMAIL, EMAIL_CHARACTERS, IMAGE, INSTANCE_TYPE, Settings
-from cohost.sections.storage import Storage
-from cohost.sections.weights import ModelSource, WeightsSettings
-from cohost.yaml_source import YamlSource, read_yaml
 
 Task = Literal["text-classification", "zero-shot-classification", "feature-extraction"]
 Seconds = Annotated[int, Field(ge=60, le=3600, description="60 to 3600 seconds")]

@@ -11,9 +11,9 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from cohost.sections.keys import KMS_KEY, KmsKey
-from cohost.sections.rules import check_prefix
-from cohost.sections.settings import EMAIL, EMAIL_CHARACTERS, Settings
+from cohost.catalog.sections.keys import KMS_KEY, KmsKey
+from cohost.catalog.sections.rules import check_prefix
+from cohost.catalog.sections.settings import EMAIL, EMAIL_CHARACTERS, Settings
 
 OFF: Final = "false switches it off"
 IDLE_HOURS: Final = 12

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from cohost.sections import rules
-from cohost.sections.keys import KMS_KEY, KmsKey
-from cohost.sections.settings import Settings
-from cohost.sections.weights import BUCKET_NAME, BucketName
+from cohost.catalog.sections import rules
+from cohost.catalog.sections.keys import KMS_KEY, KmsKey
+from cohost.catalog.sections.settings import Settings
+from cohost.catalog.sections.weights import BUCKET_NAME, BucketName
 
 
 class Storage(Settings):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog import load_catalog
+from cohost.catalog.models import load_catalog
+from cohost.catalog.sections.expiry import is_past, read_expiry
 from cohost.errors import CatalogError
-from cohost.sections.expiry import is_past, read_expiry
 
 if TYPE_CHECKING:
     from pathlib import Path
