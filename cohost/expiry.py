@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
-from cohost.catalog.sections.expiry import ALLOWED_EXPIRES, read_expiry
+from cohost.catalog.sections.lifecycle import ALLOWED_EXPIRES, read_expiry
 from cohost.deployment import Deployment, read_outputs
 from cohost.errors import StackError
 from cohost.scaling.copies import Bounds, Component

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from aws_cdk import aws_sns as sns
 
-    from cohost.catalog.sections.expiry import Expiry
+    from cohost.catalog.sections.lifecycle import Expiry
     from cohost.catalog.sections.scaling import Scaling
     from constructs_lib.hosted_endpoint import HostedEndpoint
 

@@ -10,8 +10,7 @@ from constructs_lib.fit import Misfit, error, some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cohost.catalog.models import Catalog
-    from cohost.catalog.sections.network import Network
+    from cohost.catalog.models import Catalog, Network
 
 
 def network_misfits(catalog: Catalog) -> Iterator[Misfit]:

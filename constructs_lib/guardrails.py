@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from aws_cdk import aws_sagemaker as sagemaker
 
-from cohost.catalog.sections.deployment import size_of
+from cohost.catalog.sections.lifecycle import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cohost.catalog.sections.deployment import Guardrails
+    from cohost.catalog.sections.lifecycle import Guardrails
 
 _TYPES: Final[Mapping[str, str]] = {"all-at-once": "ALL_AT_ONCE", "canary": "CANARY", "linear": "LINEAR"}
 

@@ -13,7 +13,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from cohost.catalog.sections.deployment import ROLLBACK_ALARMS
+from cohost.catalog.sections.lifecycle import ROLLBACK_ALARMS
 from constructs_lib.monitoring_alarms import make_alarms
 
 if TYPE_CHECKING:

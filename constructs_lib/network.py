@@ -13,7 +13,7 @@ from constructs import Construct
 from constructs_lib.acknowledgements import acknowledge
 
 if TYPE_CHECKING:
-    from cohost.catalog.sections import network as catalog_network
+    from cohost.catalog.models import Network
     from constructs_lib.hosted_endpoint import HostedEndpoint
 
 # SageMaker makes the interfaces with the container's role (SageMaker guide: execution roles, CreateModel, private VPC);
@@ -41,7 +41,7 @@ class ContainerNetwork(Construct):
         network: what the catalog says; all ids are taken as they are, since a synth looks nothing up.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, network: catalog_network.Network) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, network: Network) -> None:
         super().__init__(scope, construct_id)
         self._network = network
         self._s3_endpoint = self._gateway() if network.route_tables else None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import aws_cdk as cdk
 
-from cohost.catalog.sections.expiry import is_past, read_expiry
+from cohost.catalog.sections.lifecycle import is_past, read_expiry
 from cohost.clock import now
 from cohost.instances import INSTANCES
 from cohost.pricing_changes import PER_HOUR, planned_costs

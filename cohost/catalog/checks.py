@@ -1,16 +1,24 @@
-"""Rules of a catalog's scaling that span several values, or scaling and the endpoint's topology."""
+"""The rules between sections of a catalog: settings that are each allowed and do not go together.
+
+Each check yields the path of the value to change, and what is wrong there as `what; allowed: …; fix: …`.
+"""
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from cohost.catalog.packages import MIB, WHEELS_MIB, package_of
+from cohost.catalog.sections.lifecycle import ALLOWED_SIZE, ROLLBACK_ALARMS, SIZES
 from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
 from cohost.routing import COMPONENT_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, component_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from cohost.catalog.models import Catalog, Endpoint
+    from cohost.catalog.models import Catalog, Endpoint, ModelEntry
+    from cohost.catalog.sections.designs import Designs
+    from cohost.catalog.sections.lifecycle import Guardrails
     from cohost.catalog.sections.scaling import Metric, Scaling
     from cohost.catalog.yaml_source import Location
 
@@ -127,3 +135,164 @@ def _schedule_faults(scaling: Scaling, topology: str) -> Iterator[Placed]:
 
 def _fault(place: Location, what: str, allowed: str, fix: str) -> Placed:
     return place, f"{what}; allowed: {allowed}; fix: {fix}"
+
+
+def deployment_faults(catalog: Catalog) -> Iterator[Placed]:
+    """Yield what does not go together: sizes and strategy, parts and instances, alarms that are switched off."""
+    guardrails = catalog.deployment
+    if guardrails is None:
+        return
+    if catalog.endpoint.topology == SCALE_TO_ZERO:
+        text = (
+            f"deployment with topology {SCALE_TO_ZERO} would do nothing; allowed: with topology multi-model only; a "
+            "component is updated copy by copy, and keeps its old copies where a new one does not come up; "
+            "fix: take it out"
+        )
+        yield ("deployment",), text
+        return
+    yield from _size_faults(guardrails, catalog.endpoint.initial_instance_count)
+    yield from _timeout_faults(guardrails)
+    if guardrails.rollback_alarms is True and not any(
+        getattr(catalog.monitoring.alarms, key) for key in ROLLBACK_ALARMS
+    ):
+        text = (
+            "true without an alarm of errors or latency; allowed: true where one of "
+            f"monitoring.alarms.{', '.join(ROLLBACK_ALARMS)} is on; fix: write `monitoring: {{}}`, which switches all "
+            "on, or rollback_alarms: false"
+        )
+        yield ("deployment", "rollback_alarms"), text
+
+
+def _size_faults(guardrails: Guardrails, instances: int) -> Iterator[Placed]:
+    strategy, needed = guardrails.strategy, SIZES.get(guardrails.strategy)
+    for key in SIZES.values():
+        if key != needed and getattr(guardrails, key) is not None:
+            text = f"{key} with strategy {strategy} would do nothing; allowed: {needed or 'no size'}; fix: take it out"
+            yield ("deployment", key), text
+    if needed is None:
+        return
+    if (size := guardrails.size) is None:
+        yield (
+            ("deployment",),
+            f"{needed} is missing with strategy {strategy}; allowed: {ALLOWED_SIZE}; fix: {needed}: 1",
+        )
+        return
+    if instances == 1:
+        text = (
+            f"strategy {strategy} moves calls by at most half of the instances, and there is 1; allowed: with "
+            "endpoint.initial_instance_count: 2 or more; fix: write strategy: all-at-once, whose old instance waits "
+            "for termination_wait_in_seconds and takes the calls back"
+        )
+        yield ("deployment", "strategy"), text
+    elif isinstance(size, int) and size * 2 > instances:
+        text = f"{size} of {instances} instances; allowed: up to {instances // 2}; fix: {needed}: {instances // 2}"
+        yield ("deployment", needed), text
+
+
+def _timeout_faults(guardrails: Guardrails) -> Iterator[Placed]:
+    """Yield waits that nothing reads, and a time limit that is over before they are."""
+    waits = ["wait_interval_in_seconds"] if guardrails.strategy in SIZES else []
+    waits += ["termination_wait_in_seconds"] if guardrails.strategy != "rolling" else []
+    for key in ("wait_interval_in_seconds", "termination_wait_in_seconds"):
+        if key in guardrails.model_fields_set and key not in waits:
+            text = f"{key} with strategy {guardrails.strategy} would do nothing; allowed: {waits[0]}; fix: take it out"
+            yield ("deployment", key), text
+    timeout, waited = guardrails.maximum_execution_timeout_in_seconds, sum(getattr(guardrails, key) for key in waits)
+    if timeout is not None and timeout <= waited:
+        text = f"{timeout} s end before the waits of {waited} s; allowed: more than {waited}; fix: a longer time"
+        yield ("deployment", "maximum_execution_timeout_in_seconds"), text
+
+
+def expiry_faults(catalog: Catalog) -> Iterator[Placed]:
+    """Yield what keeps the endpoint from ending as stated: instances that stay although no copy is left."""
+    scaling = catalog.scaling
+    if catalog.expires is None or catalog.endpoint.topology != SCALE_TO_ZERO or scaling is None:
+        return
+    if scaling.lowest > 0:
+        text = (
+            f"expires with a least number of {scaling.lowest} copies would leave their instances billed; "
+            "allowed: with scaling.min: 0 and no entry of scaling.schedule with another least; "
+            "fix: write scaling.min: 0, or take expires out"
+        )
+        yield ("expires",), text
+
+
+def worker_faults(models: Mapping[str, ModelEntry]) -> Iterator[Placed]:
+    """Yield the settings by which the server would end workers of a batched model, with the path of each.
+
+    DJL Serving 0.36.0 starts the process of an asynchronous worker again when it ends one above the minimum: the
+    process stays with its weights and serves nobody, or the model fails (recorded: `djl_lifecycle`, 28).
+    """
+    for name, entry in models.items():
+        if entry.handler != "batched":
+            continue
+        for scope, workers in (("gpu", entry.gpu), ("cpu", entry.cpu)):
+            if workers is not None and workers.min_workers != workers.max_workers:
+                text = (
+                    f"minWorkers {workers.min_workers} under maxWorkers {workers.max_workers} with handler batched is "
+                    "not allowed; allowed: the same number for both, because a worker that the server ends for being "
+                    "idle leaves its process and memory behind, or fails the model; "
+                    f"fix: minWorkers: {workers.max_workers}, or fewer for both"
+                )
+                yield ("models", name, scope, "minWorkers"), text
+        if entry.max_idle_time is not None:
+            text = (
+                f"{entry.max_idle_time} with handler batched is not allowed; allowed: handler stock only, because it "
+                "ends workers above the minimum and batched models have none; fix: take it out"
+            )
+            yield ("models", name, "max_idle_time"), text
+
+
+def design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[Placed]:
+    """Yield what names no model of the catalog, and bounds that cross, each with the path of the value to change."""
+    onnx = None if designs is None else designs.cpu_onnx
+    for name in () if onnx is None else onnx.overrides:
+        if name not in models:
+            text = f"{name!r} is no model of the catalog; allowed: {', '.join(models)}; fix: name one of these"
+            yield ("designs", "cpu-onnx", "overrides", name), text
+    components = None if designs is None else designs.inference_components
+    if components is not None and components.min_instance_count > components.max_instance_count:
+        text = (
+            f"{components.max_instance_count} is under min_instance_count {components.min_instance_count}; allowed: "
+            "the minimum or more; fix: raise max_instance_count"
+        )
+        yield ("designs", "inference-components", "max_instance_count"), text
+
+
+def package_faults(models: Mapping[str, Sequence[str]], *, bundled: bool = False) -> Iterator[Placed]:
+    """What cannot be together on one server: the path of the value to change, and why.
+
+    All models of a server share one Python, so that the last version installed is everybody's. `bundled` says that they
+    share one archive too.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    for model, texts in models.items():
+        for package in map(package_of, texts):
+            first, version = seen.setdefault(package.name, (model, package.version))
+            if version != package.version:
+                text = (
+                    f"{package.line} is not allowed beside {package.name}=={version} of the model {first!r}, since all "
+                    "models share one Python; allowed: one version of a package in a catalog; fix: write the same"
+                )
+                yield ("models", model, "packages"), text
+    yield from _wheel_faults(models, bundled=bundled)
+
+
+def _wheel_faults(models: Mapping[str, Sequence[str]], *, bundled: bool) -> Iterator[Placed]:
+    named = [package.wheel for package in map(package_of, chain.from_iterable(models.values())) if package.wheel]
+    files = set(named)
+    by_name = {file.name: file for file in files}
+    for file in sorted(files - set(by_name.values())):
+        text = (
+            f"{str(file)!r} is not allowed beside {str(by_name[file.name])!r}; allowed: one file of a name in a "
+            "catalog; fix: name the same file"
+        )
+        yield ("models",), text
+    size = sum(file.stat().st_size for file in (named if bundled else files))
+    if size > WHEELS_MIB * MIB:
+        copies = ", with a copy for each model that names one," if bundled else ""
+        text = (
+            f"wheels of {size / MIB:.0f} MiB{copies} are too many; allowed: {WHEELS_MIB} MiB in all; "
+            "fix: name what can come from the package index as name==version"
+        )
+        yield ("models",), text

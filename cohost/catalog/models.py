@@ -12,23 +12,26 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 
-from cohost.catalog.checks import scaling_faults
+from cohost.catalog.checks import (
+    deployment_faults,
+    design_faults,
+    expiry_faults,
+    package_faults,
+    scaling_faults,
+    worker_faults,
+)
 from cohost.catalog.faults import Fault, PlacedFaultsError, faults_of
-from cohost.catalog.packages import PACKAGES, Packages, package_faults
+from cohost.catalog.packages import PACKAGES, Packages
 from cohost.catalog.sections import rules
-from cohost.catalog.sections.deployment import Guardrails, deployment_faults
-from cohost.catalog.sections.designs import Designs, design_faults
-from cohost.catalog.sections.expiry import ALLOWED_EXPIRES, Expires, expiry_faults
-from cohost.catalog.sections.handlers import BatchedSettings, worker_faults
-from cohost.catalog.sections.keys import KMS_KEY, KmsKey
-from cohost.catalog.sections.monitoring import DEFAULT_MONITORING, DataCapture, Monitoring
-from cohost.catalog.sections.network import Network
+from cohost.catalog.sections.designs import Designs
+from cohost.catalog.sections.lifecycle import ALLOWED_EXPIRES, Expires, Guardrails
+from cohost.catalog.sections.monitoring import DEFAULT_MONITORING, Budget, DataCapture, Monitoring
+from cohost.catalog.sections.rules import IMAGE, INSTANCE_TYPE, KMS_KEY, KmsKey, Settings
 from cohost.catalog.sections.scaling import MULTI_MODEL, SCALE_TO_ZERO, Scaling, with_default_bounds
-from cohost.catalog.sections.settings import EMAIL, EMAIL_CHARACTERS, IMAGE, INSTANCE_TYPE, Settings
-from cohost.catalog.sections.storage import Storage
-from cohost.catalog.sections.weights import ModelSource, WeightsSettings
+from cohost.catalog.sections.storage import ModelSource, Storage, WeightsSettings
 from cohost.catalog.yaml_source import YamlSource, read_yaml
 from cohost.errors import CatalogError
+from cohost.handler.cohost_options import PASS_TIMEOUT_S
 from cohost.plan.errors import PlanError
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.plan.required import with_derived_memory
@@ -37,6 +40,14 @@ Task = Literal["text-classification", "zero-shot-classification", "feature-extra
 Seconds = Annotated[int, Field(ge=60, le=3600, description="60 to 3600 seconds")]
 Megabytes = Annotated[int, Field(ge=1, le=4_000_000, description="a number of mebibytes of 1 or more")]
 Workers = Annotated[int, Field(ge=1, le=64, description="1 to 64 workers")]
+
+Auto = Literal["auto"]
+
+_ID = "([0-9a-f]{8}|[0-9a-f]{17})$"
+
+Subnet = Annotated[str, Field(pattern=f"^subnet-{_ID}")]
+SecurityGroup = Annotated[str, Field(pattern=f"^sg-{_ID}")]
+RouteTable = Annotated[str, Field(pattern=f"^rtb-{_ID}")]
 
 
 class Endpoint(Settings):
@@ -84,6 +95,62 @@ class Endpoint(Settings):
     kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
 
 
+class Network(Settings):
+    """The VPC of the containers, and whether they may reach anything at all.
+
+    All ids are given, because a synth looks nothing up. So the catalog also has to say what no id tells: whether the
+    subnets lead to the internet, and how the containers reach S3. Limits are SageMaker's (API reference: VpcConfig).
+    """
+
+    vpc: str | None = Field(default=None, pattern=f"^vpc-{_ID}", description="vpc- and 8 or 17 hexadecimal digits")
+    subnets: list[Subnet] = Field(
+        default_factory=list, max_length=16, description="1 to 16 ids: subnet- and 8 or 17 hexadecimal digits"
+    )
+    security_groups: list[SecurityGroup] = Field(
+        default_factory=list, max_length=5, description="1 to 5 ids: sg- and 8 or 17 hexadecimal digits"
+    )
+    isolation: bool = Field(default=False, description="true (the container reaches nothing) or false")
+    internet: bool = Field(default=False, description="true (the subnets' routes lead out, by a NAT gateway) or false")
+    s3_endpoint: Literal["given"] | None = Field(
+        default=None, description="given: the VPC has an S3 gateway endpoint on the subnets' route tables"
+    )
+    route_tables: list[RouteTable] = Field(
+        default_factory=list, max_length=50, description="ids: rtb- and 8 or 17 hexadecimal digits"
+    )
+
+    @property
+    def in_vpc(self) -> bool:
+        """Whether the containers run in a VPC of the user's."""
+        return self.vpc is not None
+
+    @model_validator(mode="after")
+    def _vpc_is_whole(self) -> Network:
+        parts = {"vpc": self.vpc, "subnets": self.subnets, "security_groups": self.security_groups}
+        missing = [name for name, value in parts.items() if not value]
+        if len(missing) not in {0, len(parts)}:
+            raise ValueError(
+                f"{' and '.join(missing)} missing; allowed: vpc, subnets and security_groups together, or none of "
+                "them; fix: name all three"
+            )
+        if missing and not self.isolation:
+            raise ValueError(
+                "nothing is asked for; allowed: a vpc, isolation, or both; fix: name them, or leave it out"
+            )
+        ways = [name for name in ("internet", "s3_endpoint", "route_tables") if getattr(self, name)]
+        if ways and missing:
+            raise ValueError(f"{ways[0]} without a vpc; allowed: with a vpc only; fix: name the vpc, or take it out")
+        return self
+
+    @model_validator(mode="after")
+    def _one_s3_endpoint(self) -> Network:
+        if self.s3_endpoint is not None and self.route_tables:
+            raise ValueError(
+                "s3_endpoint: given beside route_tables; allowed: one of them; fix: take route_tables out if the VPC "
+                "has the endpoint, else s3_endpoint"
+            )
+        return self
+
+
 class DeviceSettings(Settings):
     """Workers on one kind of device: the keys under `gpu.` or `cpu.` of serving.properties.
 
@@ -108,6 +175,78 @@ class GpuSettings(DeviceSettings):
     """Workers on GPUs, and GPU memory where it differs from what the model needs on the host."""
 
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
+
+
+class BatchedSettings(Settings):
+    """Settings of `handler: batched`. What is left out is the handler's default.
+
+    Lengths and sizes are in tokens with padding; a sequence is a text, a pair, or a text with one label's hypothesis.
+    """
+
+    max_length: Annotated[int, Field(ge=8, le=1_000_000)] | Auto | None = Field(
+        default=None, description="8 to 1000000 tokens, or auto: what the model can take"
+    )
+    truncation: bool | None = Field(default=None, description="true (cut longer texts) or false (refuse them with 400)")
+    pooling: Literal["none", "mean", "cls"] | None = Field(default=None, description="none, mean or cls")
+    normalize: bool | None = Field(default=None, description="true or false")
+    max_batch_tokens: Annotated[int, Field(ge=64, le=10_000_000)] | Auto | None = Field(
+        default=None, description="64 to 10000000 tokens in one forward pass, or auto"
+    )
+    max_batch_sequences: int | None = Field(default=None, ge=1, le=4096, description="1 to 4096 sequences in a pass")
+    pass_cost_tokens: Annotated[int, Field(ge=0, le=1_000_000)] | Auto | None = Field(
+        default=None, description="0 to 1000000 tokens of padding that another pass costs as much as, or auto"
+    )
+    attention: Literal["auto", "sdpa", "eager", "disentangled-flash", "flashdeberta"] | None = Field(
+        default=None, description="auto, sdpa, eager, or for DeBERTa disentangled-flash or flashdeberta"
+    )
+    packing: bool | None = Field(default=None, description="true or false: run without padding where the model can")
+    compile: bool | None = Field(
+        default=None, description="true or false: let torch.compile make a program for each of a few lengths"
+    )
+    dtype_fallback: bool | None = Field(default=None, description="true (serve fp32 instead) or false (refuse to load)")
+    threads: Annotated[int, Field(ge=1, le=256)] | Auto | None = Field(
+        default=None, description="1 to 256 threads of a worker on the CPU, or auto"
+    )
+    max_texts_per_request: int | None = Field(default=None, ge=1, le=1_000_000, description="1 to 1000000 texts")
+    max_sequences_per_request: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="1 to 1000000 sequences (labels x texts)"
+    )
+    max_characters_per_text: int | None = Field(
+        default=None, ge=1, le=10_000_000, description="1 to 10000000 characters"
+    )
+    max_queued_sequences: int | None = Field(
+        default=None, ge=1, le=10_000_000, description="1 to 10000000 sequences that wait before others get 503"
+    )
+    max_queue_time_ms: int | None = Field(
+        default=None, ge=1, le=3_600_000, description="1 to 3600000 milliseconds in the queue before 503"
+    )
+    pass_timeout_s: int | None = Field(
+        default=None,
+        ge=PASS_TIMEOUT_S[0],
+        le=PASS_TIMEOUT_S[1],
+        description="1 to 3600 seconds that a forward pass may take before the process ends",
+    )
+    warm_up: bool | None = Field(default=None, description="true (READY means fast) or false (load sooner)")
+    log_interval_s: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")
+
+    @model_validator(mode="after")
+    def _settings_go_together(self) -> BatchedSettings:
+        """What the handler would refuse when it loads the model."""
+        if self.attention == "disentangled-flash" and (self.packing is False or self.compile):
+            raise ValueError(
+                "attention 'disentangled-flash' with packing false or compile true is not allowed; allowed: attention "
+                "disentangled-flash with packing true and compile false, since it runs sequences packed; "
+                "fix: leave packing and compile out"
+            )
+        queue = 16_384 if self.max_queued_sequences is None else self.max_queued_sequences
+        request = 4096 if self.max_sequences_per_request is None else self.max_sequences_per_request
+        if queue < request:
+            raise ValueError(
+                f"max_queued_sequences {queue} is under max_sequences_per_request {request}, so the largest request "
+                "could never be taken; allowed: a queue that takes it; fix: raise max_queued_sequences or lower "
+                "max_sequences_per_request"
+            )
+        return self
 
 
 class ModelEntry(ModelSource):
@@ -143,16 +282,6 @@ class ModelEntry(ModelSource):
             batching=[name for name in ("batch_size", "max_batch_delay") if getattr(self, name) is not None],
         )
         return self
-
-
-class Budget(Settings):
-    """A limit of what the stack's tags may cost a month, and whom to tell when it is near (AWS Budgets).
-
-    Nothing is stopped by it: a budget tells, a day late at worst.
-    """
-
-    monthly_usd: float = Field(gt=0, le=1_000_000, description="USD a month above 0")
-    email: str = Field(pattern=EMAIL, max_length=EMAIL_CHARACTERS, description="an e-mail address")
 
 
 class Catalog(WeightsSettings):

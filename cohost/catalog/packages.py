@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 import zipfile
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, ValidationInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 PACKAGES = (
     "requirements with one version such as disentangled-flash==1.1.1, or .whl files by their path from the catalog's "
@@ -32,7 +31,7 @@ WHEELS_MIB: Final = 60
 In one archive of all models the copies count, one for each model, since the function packs that in its memory.
 """
 
-_MIB: Final = 1024 * 1024
+MIB: Final = 1024 * 1024
 _PINNED = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9.!+_-]+)")
 _WHEEL = re.compile(
     r"([A-Za-z0-9_.]+)-([A-Za-z0-9_.!]+)(?:-\d[A-Za-z0-9_.]*)?-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+\.whl"
@@ -115,47 +114,6 @@ def wheels_of(texts: Iterable[str]) -> dict[str, bytes]:
     return {wheel.name: wheel.read_bytes() for wheel in wheels}
 
 
-def package_faults(
-    models: Mapping[str, Sequence[str]], *, bundled: bool = False
-) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What cannot be together on one server: the path of the value to change, and why.
-
-    All models of a server share one Python, so that the last version installed is everybody's. `bundled` says that they
-    share one archive too.
-    """
-    seen: dict[str, tuple[str, str]] = {}
-    for model, texts in models.items():
-        for package in map(package_of, texts):
-            first, version = seen.setdefault(package.name, (model, package.version))
-            if version != package.version:
-                text = (
-                    f"{package.line} is not allowed beside {package.name}=={version} of the model {first!r}, since all "
-                    "models share one Python; allowed: one version of a package in a catalog; fix: write the same"
-                )
-                yield ("models", model, "packages"), text
-    yield from _wheel_faults(models, bundled=bundled)
-
-
-def _wheel_faults(models: Mapping[str, Sequence[str]], *, bundled: bool) -> Iterator[tuple[tuple[str, ...], str]]:
-    named = [package.wheel for package in map(package_of, chain.from_iterable(models.values())) if package.wheel]
-    files = set(named)
-    by_name = {file.name: file for file in files}
-    for file in sorted(files - set(by_name.values())):
-        text = (
-            f"{str(file)!r} is not allowed beside {str(by_name[file.name])!r}; allowed: one file of a name in a "
-            "catalog; fix: name the same file"
-        )
-        yield ("models",), text
-    size = sum(file.stat().st_size for file in (named if bundled else files))
-    if size > WHEELS_MIB * _MIB:
-        copies = ", with a copy for each model that names one," if bundled else ""
-        text = (
-            f"wheels of {size / _MIB:.0f} MiB{copies} are too many; allowed: {WHEELS_MIB} MiB in all; "
-            "fix: name what can come from the package index as name==version"
-        )
-        yield ("models",), text
-
-
 def _checked(texts: list[str], info: ValidationInfo) -> list[str]:
     return check_packages(texts, (info.context or {}).get("folder"))
 
@@ -170,9 +128,9 @@ def _check_wheel(package: Package) -> None:
         return
     if not path.is_file():
         raise _fault(f"{str(path)!r}, which is not there,", "put the file there, or correct the path")
-    if path.stat().st_size > WHEEL_MIB * _MIB:
+    if path.stat().st_size > WHEEL_MIB * MIB:
         raise _fault(
-            f"{path.name} of {path.stat().st_size / _MIB:.0f} MiB",
+            f"{path.name} of {path.stat().st_size / MIB:.0f} MiB",
             f"stay at {WHEEL_MIB} MiB, or write {package.line} for the package index",
         )
     if not zipfile.is_zipfile(path):

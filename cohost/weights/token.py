@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.catalog.sections.weights import check_token_source
+from cohost.catalog.sections.storage import check_token_source
 from cohost.weights.errors import WeightsError
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from synthesis import make_catalog, make_stack, only, resources, template_of
 
-from cohost.catalog.models import Budget, load_catalog
+from cohost.catalog.models import load_catalog
+from cohost.catalog.sections.monitoring import Budget
 
 if TYPE_CHECKING:
     from pathlib import Path

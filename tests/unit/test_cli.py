@@ -17,8 +17,7 @@ from cohost import cli, local
 from cohost.artifacts.archive import pack
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
-from cohost.catalog.models import Endpoint, GpuSettings, ModelEntry, Storage
-from cohost.catalog.sections.handlers import BatchedSettings
+from cohost.catalog.models import BatchedSettings, Endpoint, GpuSettings, ModelEntry, Storage
 from cohost.errors import CatalogError, InvocationError, LocalError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from cohost.artifacts.archive import bundle_files
 from cohost.artifacts.handlers import handler_files
 from cohost.artifacts.known_keys import KNOWN_KEYS
 from cohost.artifacts.properties import dumps
-from cohost.catalog.models import ModelEntry, load_catalog
-from cohost.catalog.sections.handlers import BatchedSettings
+from cohost.catalog.models import BatchedSettings, ModelEntry, load_catalog
 from cohost.handler.cohost_options import read_options
 from cohost.images import parse_image
 from cohost.render import CPU_FULL_REQUIREMENTS, archives_of, files_of, properties_of

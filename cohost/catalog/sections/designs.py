@@ -5,17 +5,12 @@ A design that the catalog does not name is not built.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
 from cohost.catalog.sections import rules
-from cohost.catalog.sections.settings import IMAGE, INSTANCE_TYPE, Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from cohost.catalog.yaml_source import Location
+from cohost.catalog.sections.rules import IMAGE, INSTANCE_TYPE, Settings
 
 Precision = Literal["int8", "fp32"]
 Serving = Literal["translator", "handler"]
@@ -93,19 +88,3 @@ class Designs(_Settings):
             "name, instance_type, min_instance_count, max_instance_count, copy_count, min_memory_required_in_mb"
         ),
     )
-
-
-def design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[tuple[Location, str]]:
-    """Yield what names no model of the catalog, and bounds that cross, each with the path of the value to change."""
-    onnx = None if designs is None else designs.cpu_onnx
-    for name in () if onnx is None else onnx.overrides:
-        if name not in models:
-            text = f"{name!r} is no model of the catalog; allowed: {', '.join(models)}; fix: name one of these"
-            yield ("designs", "cpu-onnx", "overrides", name), text
-    components = None if designs is None else designs.inference_components
-    if components is not None and components.min_instance_count > components.max_instance_count:
-        text = (
-            f"{components.max_instance_count} is under min_instance_count {components.min_instance_count}; allowed: "
-            "the minimum or more; fix: raise max_instance_count"
-        )
-        yield ("designs", "inference-components", "max_instance_count"), text

@@ -1,4 +1,4 @@
-"""What the catalog says about watching the endpoint: whom to tell, which alarms, the dashboard, captured data.
+"""What the catalog says about watching the endpoint: whom to tell, which alarms, the dashboard, captured data, costs.
 
 Without the section there are two alarms: of an endpoint that bills and that nobody calls, and of calls that end
 with 4xx for minutes on end. With it, everything is on at the thresholds below, and each can be changed or switched
@@ -11,9 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from cohost.catalog.sections.keys import KMS_KEY, KmsKey
-from cohost.catalog.sections.rules import check_prefix
-from cohost.catalog.sections.settings import EMAIL, EMAIL_CHARACTERS, Settings
+from cohost.catalog.sections.rules import EMAIL, EMAIL_CHARACTERS, KMS_KEY, KmsKey, Settings, check_prefix
 
 OFF: Final = "false switches it off"
 IDLE_HOURS: Final = 12
@@ -114,3 +112,13 @@ class DataCapture(Settings):
     )
     kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
     expire_days: int = Field(default=30, ge=1, le=3650, description="1 to 3650 days")
+
+
+class Budget(Settings):
+    """A limit of what the stack's tags may cost a month, and whom to tell when it is near (AWS Budgets).
+
+    Nothing is stopped by it: a budget tells, a day late at worst.
+    """
+
+    monthly_usd: float = Field(gt=0, le=1_000_000, description="USD a month above 0")
+    email: str = Field(pattern=EMAIL, max_length=EMAIL_CHARACTERS, description="an e-mail address")

@@ -1,4 +1,4 @@
-"""Rules of the catalog that span more than one value or rest on a service's limits.
+"""The rules that all sections share: unknown keys are refused, and single values have the form that AWS and DJL take.
 
 Each check returns its value unchanged or raises ValueError with `what is wrong; allowed: …; fix: …`.
 """
@@ -7,10 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import NoReturn
+from typing import Annotated, Final, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from cohost import check_ids
 from cohost.artifacts.known_keys import KNOWN_KEYS, nearest
+
+INSTANCE_TYPE: Final = r"^ml\.[a-z0-9-]+\.[a-z0-9]+$"
+IMAGE: Final = r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
+"""`repository:tag` of an AWS deep learning container."""
+EMAIL: Final = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
+EMAIL_CHARACTERS: Final = 254
+
+KMS_KEY: Final = "the ARN of a KMS key: arn:aws:kms:REGION:ACCOUNT:key/ID; an alias has no rights of its own"
+
+KmsKey = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$")]
 
 SAGEMAKER_NAME = "1 to 63 letters, digits and single hyphens, starting and ending with a letter or digit"
 MODEL_ID = "a Hub id such as org/name, or s3://bucket/prefix/"
@@ -55,6 +67,12 @@ FIELDS_OF_KEYS: Mapping[str, str] = {
     "job_queue_size": "job_queue_size",
 }
 """DJL Serving keys that the catalog writes itself, and the field that decides each."""
+
+
+class Settings(BaseModel):
+    """What all parts of a catalog share: immutable, and a key that nobody reads is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def check_endpoint_name(name: str) -> str:

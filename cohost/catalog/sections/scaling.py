@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from cohost.catalog.sections.settings import Settings
+from cohost.catalog.sections.rules import Settings
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 from cohost.scaling.schedule_expression import ALLOWED_EXPRESSION, check_expression
 

@@ -1,21 +1,154 @@
-"""What the catalog says of the bucket that archives are published to."""
+"""Where weights come from, and where archives lie.
+
+Each model names its own source of weights (`ModelSource`); the catalog names the one of all that name none
+(`WeightsSettings`) and the bucket that archives are published to (`Storage`).
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
-from cohost.catalog.sections import rules
-from cohost.catalog.sections.keys import KMS_KEY, KmsKey
-from cohost.catalog.sections.settings import Settings
-from cohost.catalog.sections.weights import BUCKET_NAME, BucketName
+from cohost.catalog.sections.rules import KMS_KEY, MODEL_ID, KmsKey, Settings, check_model_id, check_prefix, refuse
+
+BUCKET_NAME = "a bucket's name: 3 to 63 small letters, digits, hyphens and dots"
+TOKEN_SOURCE = "secretsmanager:NAME or ssm:NAME, where the token lies"  # noqa: S105 - says where, not what
+_WEIGHTS = "hub (fetched from the Hub by the container), s3 or archive (both pushed with `cohost weights push`)"
+
+_S3 = "s3://"
+_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_TOKEN_SOURCE = re.compile(r"(?:secretsmanager|ssm):[\w/+=.@:-]{1,2048}", re.ASCII)
+
+
+def check_bucket_name(name: str) -> str:
+    """A bucket's name as S3 takes it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _BUCKET_NAME.fullmatch(name):
+        refuse(repr(name), BUCKET_NAME, "name a bucket, without s3:// and without a path")
+    return name
+
+
+def check_token_source(source: str) -> str:
+    """The place of a token; the text is never shown, since it may be the token itself.
+
+    Raises:
+        ValueError: it is no place.
+    """
+    if not _TOKEN_SOURCE.fullmatch(source):
+        refuse(
+            "the text (not shown, in case it is the token itself)",
+            TOKEN_SOURCE,
+            "put the token into Secrets Manager or Parameter Store, and name that",
+        )
+    return source
+
+
+BucketName = Annotated[str, AfterValidator(check_bucket_name)]
+TokenSource = Annotated[str, AfterValidator(check_token_source)]
+Weights = Literal["hub", "s3", "archive"]
+_PUSHED = ("s3", "archive")
+
+
+class ModelSource(Settings):
+    """Where one model's weights come from."""
+
+    model_id: Annotated[str, AfterValidator(check_model_id)] = Field(description=MODEL_ID)
+    revision: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{40}$",
+        description="the 40 hexadecimal digits of a commit in the model's repository (a branch name can move)",
+    )
+    weights: Weights | None = Field(default=None, description=_WEIGHTS)
+    allow_pickle: bool = Field(default=False, description="true or false")
+    gated: bool = Field(default=False, description="true (the Hub gives it with a token only) or false")
+
+    @property
+    def from_hub(self) -> bool:
+        """Whether the container fetches the weights from the Hub."""
+        return not self.pushed and not self.model_id.startswith(_S3)
+
+    @property
+    def pushed(self) -> bool:
+        """Whether `cohost weights push` uploads the weights."""
+        return self.weights in _PUSHED
+
+    @model_validator(mode="after")
+    def _address_says_all(self) -> ModelSource:
+        if not self.model_id.startswith(_S3):
+            return self
+        if self.revision is not None:
+            raise ValueError(
+                f"revision {self.revision!r} cannot go with weights from {self.model_id!r}; allowed: a revision with a "
+                "Hub id only; fix: leave revision out and put the weights under a prefix of their own"
+            )
+        if self.weights is not None:
+            refuse(
+                f"weights: {self.weights} with model_id {self.model_id!r}",
+                "weights with a Hub id",
+                "leave weights out, since the address says where they are",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _pushed_or_fetched(self) -> ModelSource:
+        if self.pushed:
+            if self.revision is None:
+                refuse(
+                    f"weights: {self.weights} without a revision",
+                    "a model with its revision, since each revision is uploaded under a key of its own",
+                    "revision: the 40 digits of the commit that you tested",
+                )
+            return self
+        if self.allow_pickle:
+            refuse(
+                "allow_pickle without weights: s3 or archive", "allow_pickle for what is pushed to S3", "take it out"
+            )
+        if self.gated:
+            refuse(
+                "gated: true with weights that the container fetches",
+                "weights: s3, since everybody who may describe a model reads its container's environment, and with it "
+                "any token",
+                "weights: s3, and `cohost weights push` with a token (hub_token, --token-from or HF_TOKEN)",
+            )
+        return self
+
+
+class WeightsSettings(Settings):
+    """Where all models' weights come from that say nothing else."""
+
+    weights: Weights = Field(default="hub", description=_WEIGHTS)
+    hub_token: TokenSource | None = Field(default=None, description=TOKEN_SOURCE)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weights_by_default(cls, data: Any) -> Any:  # noqa: ANN401 - what the file holds, not yet checked
+        if (
+            not isinstance(data, Mapping)
+            or not isinstance(data.get("models"), Mapping)
+            or data.get("weights") not in _PUSHED
+        ):
+            return data
+        weights = data["weights"]
+        return {**data, "models": {name: _with_default(entry, weights) for name, entry in data["models"].items()}}
+
+
+def _with_default(entry: object, weights: str) -> object:
+    """An entry with the catalog's weights, unless it says something else or has an address of its own."""
+    if not isinstance(entry, Mapping) or "weights" in entry or str(entry.get("model_id", "")).startswith(_S3):
+        return entry
+    return {**entry, "weights": weights}
 
 
 class Storage(Settings):
     """Where the archives lie in the stack's bucket, how long, and what becomes of them when the stack goes."""
 
-    prefix: Annotated[str, AfterValidator(rules.check_prefix)] = Field(
+    prefix: Annotated[str, AfterValidator(check_prefix)] = Field(
         default="encoder-serving/lmi/04-lmi/", description="an S3 prefix that ends with / and does not start with it"
     )
     keep_generations: int = Field(

@@ -19,7 +19,7 @@ from cohost.artifacts import inventory
 from cohost.artifacts.archive import model_archive, model_files, pack
 from cohost.artifacts.handlers import handler_files
 from cohost.artifacts.verify import Fault, verify
-from cohost.catalog.sections.handlers import BatchedSettings
+from cohost.catalog.models import BatchedSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cohost.catalog.models import load_catalog
-from cohost.catalog.sections.deployment import Guardrails, size_of
+from cohost.catalog.sections.lifecycle import Guardrails, size_of
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cohost.catalog.models import load_catalog
-from cohost.catalog.sections.expiry import is_past, read_expiry
+from cohost.catalog.sections.lifecycle import is_past, read_expiry
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:

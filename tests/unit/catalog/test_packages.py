@@ -18,8 +18,9 @@ from cohost.artifacts.archive import content_digest, pack
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.request import models_of
 from cohost.artifacts.wheels import wheel_reference
+from cohost.catalog.checks import package_faults
 from cohost.catalog.models import ModelEntry, load_catalog
-from cohost.catalog.packages import WHEEL_MIB, package_faults, package_of, requirement_lines, wheels_of
+from cohost.catalog.packages import WHEEL_MIB, package_of, requirement_lines, wheels_of
 from cohost.errors import CatalogError
 from cohost.images import parse_image
 from cohost.render import CPU_FULL_REQUIREMENTS, code_of, files_of, requirements_for

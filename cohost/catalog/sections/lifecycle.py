@@ -1,0 +1,156 @@
+"""How the endpoint is updated, and when it ends.
+
+`deployment` says how an update moves calls to new instances, and what takes it back. Limits: SageMaker API reference,
+DeploymentConfig; developer guide, "Deployment guardrails for updating models in production". `expires` says when the
+endpoint ends; a length of time (`8h`) is counted by whoever deploys, a day or a moment stands by itself. All moments
+are kept in UTC.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from cohost.catalog.sections import rules
+from cohost.catalog.sections.rules import Settings
+
+ROLLBACK_ALARMS: Final = ("server_errors_percent", "model_errors_percent", "model_latency_p99_ms")
+"""What a bad model shows in within minutes. Other alarms are slow, or would be there before the deployment."""
+
+MOST_PERCENT: Final = 50
+SIZES: Final = {"canary": "canary_size", "linear": "linear_step_size", "rolling": "maximum_batch_size"}
+
+ALLOWED_SIZE: Final = "a number of instances such as 1, or a share such as 25%, up to half of the instances"
+_PERCENT: Final = re.compile(r"([1-9]\d?)%")
+
+
+def _check_size(size: int | str) -> int | str:
+    percent = _PERCENT.fullmatch(size) if isinstance(size, str) else None
+    if (percent is None and isinstance(size, str)) or (percent and int(percent[1]) > MOST_PERCENT):
+        msg = f"{size!r} is not allowed; allowed: {ALLOWED_SIZE}; fix: write a number, or 1% to {MOST_PERCENT}%"
+        raise ValueError(msg)
+    return size
+
+
+Size = Annotated[Annotated[int, Field(ge=1, le=50)] | str, AfterValidator(_check_size)]
+Wait = Annotated[int, Field(ge=0, le=3600)]
+
+
+class Guardrails(Settings):
+    """One way of updating the endpoint.
+
+    Attributes:
+        strategy: all calls at once, a first part and then the rest, equal parts, or batches of instances.
+        canary_size: the first part, with strategy canary.
+        linear_step_size: each part, with strategy linear.
+        maximum_batch_size: each batch, with strategy rolling.
+        wait_interval_in_seconds: between parts or batches, in which the alarms are watched.
+        termination_wait_in_seconds: how long the old instances are kept after all calls have moved; the alarms are
+            watched until then. Not with strategy rolling.
+        maximum_execution_timeout_in_seconds: after which the update is taken back. None: SageMaker's own.
+        rollback_alarms: true for the stack's own alarms of errors and latency, false for none, or names of alarms.
+    """
+
+    strategy: Literal["all-at-once", "canary", "linear", "rolling"] = Field(
+        default="all-at-once", description="all-at-once, canary, linear or rolling"
+    )
+    canary_size: Size | None = Field(default=None, description=ALLOWED_SIZE)
+    linear_step_size: Size | None = Field(default=None, description=ALLOWED_SIZE)
+    maximum_batch_size: Size | None = Field(default=None, description=ALLOWED_SIZE)
+    wait_interval_in_seconds: Wait = Field(default=300, description="0 to 3600 seconds")
+    termination_wait_in_seconds: Wait = Field(default=300, description="0 to 3600 seconds")
+    maximum_execution_timeout_in_seconds: int | None = Field(
+        default=None, ge=600, le=28_800, description="600 to 28800 seconds"
+    )
+    rollback_alarms: bool | Annotated[tuple[str, ...], Field(min_length=1, max_length=10, strict=False)] = Field(
+        default=True, description="true, false, or a list of 1 to 10 names of alarms"
+    )
+
+    @property
+    def size(self) -> int | str | None:
+        """The size that the strategy goes by; None with all-at-once."""
+        found: int | str | None = getattr(self, SIZES[self.strategy]) if self.strategy in SIZES else None
+        return found
+
+
+def size_of(size: int | str) -> tuple[str, int]:
+    """A size as SageMaker's CapacitySize: its Type and its Value."""
+    if isinstance(size, int):
+        return "INSTANCE_COUNT", size
+    return "CAPACITY_PERCENT", int(size.removesuffix("%"))
+
+
+ALLOWED_EXPIRES: Final = (
+    "8h, 90m or 7d; a day such as 2026-12-31; a moment with its zone such as 2026-12-31T18:00+09:00"
+)
+SHORTEST: Final = dt.timedelta(minutes=15)
+"""An endpoint takes ten minutes to come up."""
+
+LONGEST: Final = dt.timedelta(days=366)
+
+_LENGTH: Final = re.compile(r"([1-9]\d{0,5})(m|h|d)")
+_UNITS: Final = {"m": dt.timedelta(minutes=1), "h": dt.timedelta(hours=1), "d": dt.timedelta(days=1)}
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expiry:
+    """When something ends. Exactly one is set: `after`, counted from a moment given later, or `at`, in UTC."""
+
+    after: dt.timedelta | None = None
+    at: dt.datetime | None = None
+
+    def moment(self, start: dt.datetime) -> dt.datetime:
+        """The end of what begins, or is prolonged, at `start`."""
+        if self.after is not None:
+            return start + self.after
+        if self.at is None:
+            raise ValueError("an expiry has either a length or a moment")
+        return self.at
+
+
+def read_expiry(text: str) -> Expiry:
+    """What a text says of the end.
+
+    A day ends when it is over in UTC.
+
+    Raises:
+        ValueError: it says nothing that can be read; the text says what is allowed, and the fix.
+    """
+    if found := _LENGTH.fullmatch(text):
+        length = int(found[1]) * _UNITS[found[2]]
+        if not SHORTEST <= length <= LONGEST:
+            rules.refuse(repr(text), f"{SHORTEST.seconds // 60}m to {LONGEST.days}d", "choose a length between")
+        return Expiry(after=length)
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        rules.refuse(repr(text), ALLOWED_EXPIRES, "write it as one of these")
+    if _DAY.fullmatch(text):
+        return Expiry(at=moment.replace(tzinfo=dt.UTC) + dt.timedelta(days=1))
+    if moment.tzinfo is None:
+        rules.refuse(repr(text), ALLOWED_EXPIRES, f"say in which zone, e.g. {text}Z or {text}+09:00")
+    return Expiry(at=moment.astimezone(dt.UTC).replace(microsecond=0))
+
+
+def is_past(stated: str, now: dt.datetime) -> bool:
+    """Whether a moment of the catalog is over; a length of time never is."""
+    moment = read_expiry(stated).at
+    return moment is not None and moment <= now
+
+
+def _from_yaml(value: object) -> object:
+    """YAML reads what looks like a day or a moment itself; either is text again."""
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+def _check(text: str) -> str:
+    read_expiry(text)
+    return text
+
+
+Expires = Annotated[str, BeforeValidator(_from_yaml), AfterValidator(_check)]
