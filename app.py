@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.errors import CohostError
 from cohost.weights.place import WEIGHTS_STACK
 from stacks import cpu_onnx_stack, inference_components_stack
@@ -23,6 +23,7 @@ from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
 from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack, needs_weights_stack
 
 if TYPE_CHECKING:
+    from cohost.catalog.loader import LoadedCatalog
     from cohost.catalog.models import Catalog
 
 DEFAULT_CATALOG = "model_configs/encoders.yaml"
@@ -40,13 +41,14 @@ def main() -> int:
     return 0
 
 
-def add_stacks(app: cdk.App, catalog: Catalog, environment: cdk.Environment) -> None:
+def add_stacks(app: cdk.App, loaded: LoadedCatalog, environment: cdk.Environment) -> None:
     """Add every stack of a catalog to an application, and the checks of its synth.
 
     Raises:
         CohostError: the catalog asks for what cannot be built.
     """
-    stack = LmiCohostStack(app, STACK_ID, catalog=catalog, env=environment)
+    catalog = loaded.catalog
+    stack = LmiCohostStack(app, STACK_ID, catalog=catalog, profiles=loaded.profiles, env=environment)
     if needs_weights_stack(catalog):
         stack.add_stack_dependency(LmiCohostWeightsStack(app, WEIGHTS_STACK, catalog=catalog, env=environment))
     _add_designs(app, catalog, environment)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from cohost.artifacts.archive import pack, write_archive
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.images import parse_image
 from cohost.render import files_of
 
@@ -46,7 +46,7 @@ def write_catalog(path: Path, entries: int) -> Path:
 def bundle(catalog_file: Path, out: Path) -> float:
     """Seconds to check, render and bundle a catalog."""
     start = time.perf_counter()
-    catalog = load_catalog(catalog_file)
+    catalog = load_catalog(catalog_file).catalog
     image = parse_image(catalog.endpoint.image)
     for name, entry in catalog.models.items():
         write_archive(out / f"{name}.tar.gz", pack(files_of(entry, image)))

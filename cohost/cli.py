@@ -107,7 +107,7 @@ def models(context: typer.Context, catalog: CatalogOption = DEFAULT_CATALOG, as_
     """
     if context.invoked_subcommand is not None:
         return
-    loaded = load_with_warnings(catalog)
+    loaded = load_with_warnings(catalog).catalog
     if as_json:
         console.print_json(
             {name: entry.model_dump(mode="json", by_alias=True) for name, entry in loaded.models.items()}

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.onnx.recipe import cpu_design
 from load_tests.machine import ROOT, TOKENIZERS, exit_code, first_failure, running
 
@@ -50,7 +50,7 @@ def _measure(catalog: Path, out: Path) -> int:
 
 def _steps(machine: Machine, catalog: Path, out: Path) -> Iterator[int]:
     # The synth reads a relative folder from where it runs, which is the project's own.
-    archives = ROOT / cpu_design(load_catalog(catalog)).archives
+    archives = ROOT / cpu_design(load_catalog(catalog).catalog).archives
     yield machine.cohost("export-onnx", "--catalog", str(catalog), "--hub", str(TOKENIZERS), "--out", str(archives))
     yield machine.cdk("bootstrap")
     yield machine.cdk("deploy", *DESIGNS, "--require-approval", "never", "--concurrency", str(len(DESIGNS)))

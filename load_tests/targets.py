@@ -17,7 +17,7 @@ from botocore.session import get_session
 
 from cohost.artifacts.archive import server_name
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
-from cohost.catalog.models import Catalog, load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.client import CohostClient
 from cohost.local import is_local
 from cohost.report.run import Model, Target
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from botocore.credentials import Credentials
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker.type_defs import DescribeEndpointOutputTypeDef
+
+    from cohost.catalog.models import Catalog
 
 LIST_TIMEOUT_S = 5
 
@@ -84,7 +86,7 @@ def _wanted(options: argparse.Namespace) -> dict[str, float]:
 
 def _catalog(options: argparse.Namespace) -> Catalog | None:
     path = Path(options.catalog)
-    return load_catalog(path) if path.is_file() else None
+    return load_catalog(path).catalog if path.is_file() else None
 
 
 def _models(

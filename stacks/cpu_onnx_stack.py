@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
+from cohost.catalog.checks import check_catalog
 from cohost.images import parse_image
 from cohost.onnx.archive import find_archive
 from cohost.onnx.recipe import cpu_design, recipe_for
@@ -34,12 +35,14 @@ class CpuOnnxStack(cdk.Stack):
     """The catalog's models as `cohost export-onnx` has exported them, on one endpoint without a GPU.
 
     Raises:
+        CatalogError: settings of the catalog do not go together.
         OnnxError: a model is not exported yet, or was exported from another state of the catalog.
         ImageError: the design's image cannot be read, or the region has no known registry for it.
         PriceError: the price list cannot be read.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
+        check_catalog(catalog)
         super().__init__(
             scope,
             construct_id,

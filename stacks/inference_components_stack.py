@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
+from cohost.catalog.checks import check_catalog
 from cohost.catalog.sections.designs import InferenceComponents
 from cohost.deployment import KINDS_OUTPUT, kind_of
 from cohost.images import parse_image
@@ -37,11 +38,13 @@ class InferenceComponentsStack(cdk.Stack):
     """The catalog's models, each as a component with a GPU of its own, on managed instances.
 
     Raises:
+        CatalogError: settings of the catalog do not go together.
         ImageError: the catalog's image cannot be read, or the region has no known registry for it.
         PriceError: the price list cannot be read.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
+        check_catalog(catalog)
         super().__init__(
             scope,
             construct_id,

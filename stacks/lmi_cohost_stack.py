@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
+from cohost.catalog.checks import check_catalog
 from cohost.deployment import KINDS_OUTPUT, WEIGHTS_OUTPUT, kind_of
 from cohost.images import parse_image
-from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
 from cohost.pricing_changes import planned_costs
 from cohost.routing import SCALE_TO_ZERO, addresses, component_name
@@ -25,10 +25,13 @@ from stacks.parts import add_findings, add_store, add_tags, example_call
 from stacks.watching import add_data_capture, add_expiry, add_guardrails, add_monitoring
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from constructs import Construct
 
     from cohost.catalog.models import Catalog
     from cohost.images import Image, ImageUri
+    from cohost.plan.profiles import Profile
     from constructs_lib.model_store import ModelStore
 
 STACK_ID: Final = "LmiCohostStack"
@@ -40,13 +43,29 @@ class LmiCohostStack(cdk.Stack):
     Another topology needs another endpoint name: under the same one the update fails, because SageMaker takes no
     endpoint from models to components or back, and the stack goes back to what it was.
 
+    Args:
+        scope: the app or stage it belongs to.
+        construct_id: its id there.
+        catalog: what is deployed.
+        profiles: sizes of the models by model id. Left out, their memory is not checked.
+        **kwargs: as of any stack.
+
     Raises:
+        CatalogError: settings of the catalog do not go together.
         ImageError: the catalog's image cannot be read, or the region has no known registry for it.
-        PlanError: the profiles beside the catalog cannot be read.
         PriceError: the price list cannot be read.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        catalog: Catalog,
+        profiles: Mapping[str, Profile] | None = None,
+        **kwargs: Any,  # noqa: ANN401 - Stack's own
+    ) -> None:
+        check_catalog(catalog)
         super().__init__(
             scope,
             construct_id,
@@ -80,13 +99,12 @@ class LmiCohostStack(cdk.Stack):
         add_expiry(self, catalog, endpoint=self.endpoint, topic=self.monitoring.topic)
         if (budget := catalog.budget) is not None:
             SpendGuard(self, "Budget", monthly_usd=budget.monthly_usd, email=budget.email, tags=catalog.tags)
-        self._annotate(catalog, image, uri)
+        self._annotate(catalog, image, uri, profiles or {})
         self._add_outputs(catalog, bucket, store)
         if weights is not None and weights.bucket_name is not None:
             cdk.CfnOutput(self, WEIGHTS_OUTPUT, value=weights.bucket_name)
 
-    def _annotate(self, catalog: Catalog, image: Image, uri: ImageUri) -> None:
-        profiles = {} if catalog.source is None else load_profiles(profiles_path(catalog.source))
+    def _annotate(self, catalog: Catalog, image: Image, uri: ImageUri, profiles: Mapping[str, Profile]) -> None:
         found = [
             *misfits(catalog.endpoint, image, uri, self.region),
             *catalog_misfits(catalog, image, profiles, self._prices, self.region),

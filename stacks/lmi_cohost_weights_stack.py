@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 
+from cohost.catalog.checks import check_catalog
 from cohost.weights.place import bucket_name
 from constructs_lib.weights_bucket import WeightsBucket
 from stacks.parts import add_tags
@@ -17,9 +18,14 @@ if TYPE_CHECKING:
 
 
 class LmiCohostWeightsStack(cdk.Stack):
-    """One bucket for the weights of all endpoints of an account and region."""
+    """One bucket for the weights of all endpoints of an account and region.
+
+    Raises:
+        CatalogError: settings of the catalog do not go together.
+    """
 
     def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
+        check_catalog(catalog)
         super().__init__(
             scope,
             construct_id,

@@ -5,16 +5,19 @@ Each check yields the path of the value to change, and what is wrong there as `w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from cohost.catalog.packages import MIB, WHEELS_MIB, package_of
 from cohost.catalog.sections.lifecycle import ALLOWED_SIZE, ROLLBACK_ALARMS, SIZES
+from cohost.catalog.sections.rules import SAGEMAKER_NAME, SAGEMAKER_NAME_PATTERN
 from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
+from cohost.errors import CatalogError
 from cohost.routing import COMPONENT_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, component_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from cohost.catalog.models import Catalog, Endpoint, ModelEntry
     from cohost.catalog.sections.designs import Designs
@@ -31,6 +34,54 @@ NAME_CHARACTERS: Final = 63
 _UNITS: Final[Mapping[Metric, str]] = {"concurrency": "calls at a time", "invocations": "calls a minute"}
 _ZERO_ALLOWED: Final = "1 or more, because SageMaker takes 0 only for endpoints of inference components"
 _ZERO_FIX: Final = "write topology: scale-to-zero under endpoint, or min: 1"
+
+
+def check_catalog(catalog: Catalog) -> Catalog:
+    """Return a catalog whose sections go together, and refuse any other.
+
+    `load_catalog` has checked what comes from a file. This is for catalogs made or changed in memory, and for stacks,
+    which deploy none that is unchecked.
+
+    Raises:
+        CatalogError: settings do not go together; one line for each.
+    """
+    faults = [*name_faults(catalog.models), *catalog_faults(catalog)]
+    if faults:
+        raise CatalogError([f"{'.'.join(map(str, location))}: {text}" for location, text in faults])
+    return catalog
+
+
+def catalog_faults(catalog: Catalog) -> Iterator[Placed]:
+    """Yield every fault between the sections of a catalog."""
+    yield from scaling_faults(catalog)
+    yield from design_faults(catalog.designs, catalog.models)
+    yield from expiry_faults(catalog)
+    yield from deployment_faults(catalog)
+    yield from worker_faults(catalog.models)
+    packages = {name: entry.packages for name, entry in catalog.models.items()}
+    yield from package_faults(packages, bundled=catalog.endpoint.topology == SCALE_TO_ZERO)
+
+
+def name_faults(models: object) -> Iterator[Placed]:
+    """Yield the names of models that S3, SageMaker or DJL would refuse, or that would be one to any of them.
+
+    What is left has a name of its own on the server too (`server_name`), because of all characters that the server
+    turns into `_` a hyphen alone is legal.
+    """
+    seen: dict[str, str] = {}
+    for name in models if isinstance(models, Mapping) else ():
+        if not SAGEMAKER_NAME_PATTERN.fullmatch(name):
+            fault = f"the model name {name!r} is not allowed; allowed: {SAGEMAKER_NAME}; fix: rename the model"
+            yield ("models", name), fault
+            continue
+        cleaned = name.replace("-", "").casefold()
+        if cleaned in seen:
+            fault = (
+                f"the model names {seen[cleaned]!r} and {name!r} differ in case or hyphens only; allowed: names that "
+                "differ in letters or digits; fix: rename one"
+            )
+            yield ("models", name), fault
+        seen.setdefault(cleaned, name)
 
 
 def scaling_faults(catalog: Catalog) -> Iterator[Placed]:
@@ -138,7 +189,7 @@ def _fault(place: Location, what: str, allowed: str, fix: str) -> Placed:
 
 
 def deployment_faults(catalog: Catalog) -> Iterator[Placed]:
-    """Yield what does not go together: sizes and strategy, parts and instances, alarms that are switched off."""
+    """Yield sizes that do not fit the strategy or the number of instances, and alarms that are switched off."""
     guardrails = catalog.deployment
     if guardrails is None:
         return
@@ -204,7 +255,7 @@ def _timeout_faults(guardrails: Guardrails) -> Iterator[Placed]:
 
 
 def expiry_faults(catalog: Catalog) -> Iterator[Placed]:
-    """Yield what keeps the endpoint from ending as stated: instances that stay although no copy is left."""
+    """Yield the bound that keeps instances, and their bill, after the endpoint has ended."""
     scaling = catalog.scaling
     if catalog.expires is None or catalog.endpoint.topology != SCALE_TO_ZERO or scaling is None:
         return
@@ -244,7 +295,7 @@ def worker_faults(models: Mapping[str, ModelEntry]) -> Iterator[Placed]:
 
 
 def design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[Placed]:
-    """Yield what names no model of the catalog, and bounds that cross, each with the path of the value to change."""
+    """Yield overrides that name no model of the catalog, and bounds that cross."""
     onnx = None if designs is None else designs.cpu_onnx
     for name in () if onnx is None else onnx.overrides:
         if name not in models:
@@ -260,7 +311,7 @@ def design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[
 
 
 def package_faults(models: Mapping[str, Sequence[str]], *, bundled: bool = False) -> Iterator[Placed]:
-    """What cannot be together on one server: the path of the value to change, and why.
+    """Yield the packages and wheels that cannot be together on one server.
 
     All models of a server share one Python, so that the last version installed is everybody's. `bundled` says that they
     share one archive too.

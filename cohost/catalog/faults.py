@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Union, get_args, get_origin
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pydantic import ValidationError
@@ -30,28 +30,21 @@ class Fault:
     location: Location
     text: str
 
+    @classmethod
+    def at(cls, location: Location, text: str, source: YamlSource) -> Fault:
+        """Place a fault on the line that its value has in a file."""
+        return cls(line=source.line_of(location), location=location, text=text)
+
     def render(self, path: Path) -> str:
-        """The fault as `file:line: field: text`."""
+        """Return the fault as `file:line: field: text`."""
         field = ".".join(str(part) for part in self.location) or "the file"
         return f"{path}:{self.line}: {field}: {self.text}"
-
-
-class PlacedFaultsError(ValueError):
-    """Faults that a check of several values found, each with the path of the value to change."""
-
-    def __init__(self, faults: Sequence[tuple[Location, str]]) -> None:
-        self.faults = tuple(faults)
-        super().__init__(" | ".join(f"{'.'.join(map(str, location))}: {text}" for location, text in faults))
 
 
 def faults_of(error: ValidationError, root: type[BaseModel], source: YamlSource) -> Iterator[Fault]:
     """Yield one fault for each finding, in pydantic's order; `root` is the model that was validated against."""
     seen: set[Location] = set()
     for detail in error.errors(include_url=False):
-        if isinstance(placed := detail.get("ctx", {}).get("error"), PlacedFaultsError):
-            for place, text in placed.faults:
-                yield Fault(line=source.line_of(place), location=place, text=text)
-            continue
         # `[key]` is pydantic's mark for a mapping's key; the file has no such level.
         location = tuple(part for part in detail["loc"] if part != "[key]")
         if detail["type"] != "missing" and location not in source.lines:
@@ -60,7 +53,7 @@ def faults_of(error: ValidationError, root: type[BaseModel], source: YamlSource)
             if location in seen:
                 continue
         seen.add(location)
-        yield Fault(line=source.line_of(location), location=location, text=_text(detail, location, root))
+        yield Fault.at(location, _text(detail, location, root), source)
 
 
 def _text(detail: ErrorDetails, location: Location, root: type[BaseModel]) -> str:
@@ -107,7 +100,7 @@ def _allowed(root: type[BaseModel], location: Location) -> str:
 
 
 def _model_at(root: type[BaseModel], location: Location) -> type[BaseModel] | None:
-    """The settings class that a value at this place is read into; None for plain values."""
+    """Return the settings class that a value at this place is read into; None for plain values."""
     current: Any = root
     for part in location:
         if _is_model(current):

@@ -1,4 +1,4 @@
-"""The catalog: a YAML file that names the endpoint and the models on it, read once into frozen objects.
+"""The models of a catalog: the endpoint, the models on it and all sections, as frozen objects.
 
 Keys carry the names that AWS (`initial_instance_count`, `inference_ami_version`) and DJL Serving (`required_memory_mb`,
 `gpu.minWorkers`) use. Each field's description is what an error message states as allowed.
@@ -6,35 +6,19 @@ Keys carry the names that AWS (`initial_instance_count`, `inference_ami_version`
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from cohost.catalog.checks import (
-    deployment_faults,
-    design_faults,
-    expiry_faults,
-    package_faults,
-    scaling_faults,
-    worker_faults,
-)
-from cohost.catalog.faults import Fault, PlacedFaultsError, faults_of
 from cohost.catalog.packages import PACKAGES, Packages
 from cohost.catalog.sections import rules
 from cohost.catalog.sections.designs import Designs
 from cohost.catalog.sections.lifecycle import ALLOWED_EXPIRES, Expires, Guardrails
 from cohost.catalog.sections.monitoring import DEFAULT_MONITORING, Budget, DataCapture, Monitoring
 from cohost.catalog.sections.rules import IMAGE, INSTANCE_TYPE, KMS_KEY, KmsKey, Settings
-from cohost.catalog.sections.scaling import MULTI_MODEL, SCALE_TO_ZERO, Scaling, with_default_bounds
+from cohost.catalog.sections.scaling import MULTI_MODEL, Scaling, with_default_bounds
 from cohost.catalog.sections.storage import ModelSource, Storage, WeightsSettings
-from cohost.catalog.yaml_source import YamlSource, read_yaml
-from cohost.errors import CatalogError
 from cohost.handler.cohost_options import PASS_TIMEOUT_S
-from cohost.plan.errors import PlanError
-from cohost.plan.profiles import load_profiles, profiles_path
-from cohost.plan.required import with_derived_memory
 
 Task = Literal["text-classification", "zero-shot-classification", "feature-extraction"]
 Seconds = Annotated[int, Field(ge=60, le=3600, description="60 to 3600 seconds")]
@@ -120,7 +104,7 @@ class Network(Settings):
 
     @property
     def in_vpc(self) -> bool:
-        """Whether the containers run in a VPC of the user's."""
+        """Return True if the containers run in a VPC of the user's."""
         return self.vpc is not None
 
     @model_validator(mode="after")
@@ -231,7 +215,7 @@ class BatchedSettings(Settings):
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> BatchedSettings:
-        """What the handler would refuse when it loads the model."""
+        """Refuse what the handler would refuse when it loads the model."""
         if self.attention == "disentangled-flash" and (self.packing is False or self.compile):
             raise ValueError(
                 "attention 'disentangled-flash' with packing false or compile true is not allowed; allowed: attention "
@@ -308,100 +292,16 @@ class Catalog(WeightsSettings):
     )
     models: dict[str, ModelEntry] = Field(min_length=1, description="at least one model by name")
     designs: Designs | None = Field(default=None, description="cpu-onnx, inference-components")
-    _source: Path | None = PrivateAttr(default=None)
-    _derived_memory: frozenset[str] = PrivateAttr(default=frozenset())
 
     @model_validator(mode="before")
     @classmethod
     def _zero_is_the_default(cls, data: Any) -> Any:  # noqa: ANN401 - what the file holds, not yet checked
-        """With topology scale-to-zero the bounds that are left out are 0 and 1."""
+        """Fill in the bounds that topology scale-to-zero leaves out: 0 and 1."""
         return with_default_bounds(data)
-
-    @model_validator(mode="after")
-    def _settings_go_together(self) -> Catalog:
-        faults = [
-            *scaling_faults(self),
-            *design_faults(self.designs, self.models),
-            *expiry_faults(self),
-            *deployment_faults(self),
-            *worker_faults(self.models),
-            *package_faults(
-                {name: entry.packages for name, entry in self.models.items()},
-                bundled=self.endpoint.topology == SCALE_TO_ZERO,
-            ),
-        ]
-        if faults:
-            raise PlacedFaultsError(faults)
-        return self
-
-    @property
-    def derived_memory(self) -> frozenset[str]:
-        """The models whose memory keys come from their profiles, because the file states none."""
-        return self._derived_memory
-
-    @property
-    def source(self) -> Path | None:
-        """The file this catalog was read from; None for one made in memory."""
-        return self._source
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line for each setting that is taken as it stands although nothing here knows what it does."""
+        """Return one line for each setting that is passed on as it stands, because this version does not know it."""
         return tuple(
             warning for name, entry in self.models.items() for warning in rules.warnings_of(name, entry.properties)
         )
-
-
-def load_catalog(path: Path) -> Catalog:
-    """Read and check a catalog file.
-
-    Raises:
-        CatalogError: the file cannot be read, is no YAML, or has faults; all faults of the file come together, each as
-            `file:line: field: what is wrong; allowed: …; fix: …`.
-    """
-    source = _read(path)
-    faults = [Fault(line=line, location=location, text=text) for line, location, text in source.faults]
-    if source.data is None:
-        source.data = {}
-    if isinstance(source.data, dict):
-        faults += [
-            Fault(line=source.line_of(("models", name)), location=("models", name), text=text)
-            for name, text in rules.check_model_names(source.data.get("models"))
-        ]
-    catalog: Catalog | None = None
-    try:
-        catalog = Catalog.model_validate(source.data, context={"folder": path.parent})
-    except ValidationError as error:
-        faults += faults_of(error, Catalog, source)
-    if faults or catalog is None:
-        raise CatalogError([fault.render(path) for fault in sorted(faults, key=lambda fault: fault.line)])
-    return _complete(catalog, path)
-
-
-def _complete(catalog: Catalog, path: Path) -> Catalog:
-    """The catalog with its source, and with memory keys for the models that state none and have a profile beside it."""
-    try:
-        completed = with_derived_memory(catalog, load_profiles(profiles_path(path)))
-    except PlanError as error:
-        raise CatalogError([str(error)]) from error
-    changed = {name for name, entry in completed.models.items() if entry is not catalog.models[name]}
-    # The one place that may say where a catalog came from.
-    completed._source = path  # noqa: SLF001
-    completed._derived_memory = frozenset(changed)  # noqa: SLF001
-    return completed
-
-
-def _read(path: Path) -> YamlSource:
-    try:
-        return read_yaml(path)
-    except OSError as error:
-        example = "model_configs/encoders.yaml"
-        msg = f"{path}: cannot be read ({error.strerror}); fix: name a catalog that exists, such as {example}"
-    except UnicodeDecodeError as error:
-        msg = f"{path}: byte {error.start} is not UTF-8; fix: save the file as UTF-8"
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        what = getattr(error, "problem", None) or str(error).splitlines()[0]
-        msg = f"{path}:{line}: not readable as YAML: {what}; fix: check indentation, quotes and colons on that line"
-    raise CatalogError([msg])

@@ -1,4 +1,4 @@
-"""What a model's handler needs and the image lacks: pinned requirements, or wheels that travel inside the archive.
+"""Packages that a model's handler needs and the image lacks: pinned requirements, or wheels inside the archive.
 
 DJL Serving runs `pip install -r` on an archive's requirements.txt before it starts a worker, and only warns when pip
 fails (`PyEnv.installDependency` of its Python engine). pip reads a relative `--find-links` from the folder of the
@@ -49,12 +49,12 @@ class Package:
 
     @property
     def line(self) -> str:
-        """Its line in a requirements.txt."""
+        """Return its line in a requirements.txt."""
         return f"{self.name}=={self.version}"
 
 
 def package_of(text: str, folder: Path | None = None) -> Package:
-    """An entry of `packages`; a wheel's path starts at `folder`.
+    """Read an entry of `packages`; a wheel's path starts at `folder`.
 
     Raises:
         ValueError: neither a requirement with one version nor a wheel's path.
@@ -70,7 +70,7 @@ def package_of(text: str, folder: Path | None = None) -> Package:
 
 
 def check_packages(texts: Sequence[str], folder: Path | None) -> list[str]:
-    """The entries of `packages` with wheels by their whole path.
+    """Return the entries of `packages`, wheels with their whole path.
 
     Raises:
         ValueError: all that is wrong with them.
@@ -93,7 +93,7 @@ def check_packages(texts: Sequence[str], folder: Path | None) -> list[str]:
 
 
 def requirement_lines(texts: Iterable[str], others: Sequence[str] = ()) -> tuple[str, ...]:
-    """The lines of a requirements.txt for the entries of `packages`, behind the lines that an image needs anyway.
+    """Return the lines of a requirements.txt: those that the image needs anyway, then the entries of `packages`.
 
     An entry takes the place of an image's line about the same package. Where all are wheels, pip asks no network.
     """
@@ -109,7 +109,7 @@ def requirement_lines(texts: Iterable[str], others: Sequence[str] = ()) -> tuple
 
 
 def wheels_of(texts: Iterable[str]) -> dict[str, bytes]:
-    """The wheels among the entries of `packages`, by file name."""
+    """Return the wheels among the entries of `packages`, by file name."""
     wheels = [package.wheel for package in map(package_of, texts) if package.wheel is not None]
     return {wheel.name: wheel.read_bytes() for wheel in wheels}
 
@@ -138,7 +138,7 @@ def _check_wheel(package: Package) -> None:
 
 
 def _normal(name: str) -> str:
-    """A package's name as indexes and pip compare it (PEP 503)."""
+    """Return a package's name as indexes and pip compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

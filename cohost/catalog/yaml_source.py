@@ -32,7 +32,7 @@ class YamlSource:
     faults: list[tuple[int, Location, str]] = field(default_factory=list)
 
     def line_of(self, location: Location) -> int:
-        """The line of a value, or of the nearest value around it; 1 for what is not in the file at all."""
+        """Return the line of a value, or of the nearest value around it; 1 for what is not in the file at all."""
         while location and location not in self.lines:
             location = location[:-1]
         return self.lines.get(location, 1)

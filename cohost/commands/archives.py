@@ -63,15 +63,15 @@ def bundle(
     Example: cohost bundle mdeberta --out dist
     """
     loaded = load_with_warnings(catalog)
-    if names and loaded.endpoint.topology == SCALE_TO_ZERO:
+    if names and loaded.catalog.endpoint.topology == SCALE_TO_ZERO:
         raise ArtifactError(f"{names[0]}: {SCALE_TO_ZERO} publishes one archive of all models; leave the names out")
-    entries = {name: entry_of(loaded, name) for name in names or loaded.models}
+    entries = {name: entry_of(loaded, name) for name in names or loaded.catalog.models}
     for name, entry in entries.items():
         check_bundled(name, entry)
     pushed = any(entry.pushed for entry in entries.values())
-    weights_bucket = find_bucket(loaded, boto3.Session()) if pushed else None
+    weights_bucket = find_bucket(loaded.catalog, boto3.Session()) if pushed else None
     written = []
-    archives = list(archives_of(loaded, entries, weights_bucket))
+    archives = list(archives_of(loaded.catalog, entries, weights_bucket))
     for name, files in track(archives, "Bundling", console=console.err, transient=True):
         path = out / f"{name}{ARCHIVE_SUFFIX}"
         write_archive(path, pack(files))
@@ -122,7 +122,7 @@ def push(
     Example: cohost push mdeberta
     """
     loaded = load_with_warnings(catalog)
-    entry, image = entry_of(loaded, name), parse_image(loaded.endpoint.image)
+    entry, image = entry_of(loaded, name), parse_image(loaded.catalog.endpoint.image)
     session = boto3.Session()
     deployment = read_deployment(session.client("cloudformation"), stack)
     deployment.check_pushable()

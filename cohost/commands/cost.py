@@ -59,7 +59,7 @@ def cost(
 
     Example: cohost cost --busy-hours 8 --max-monthly 1100
     """
-    loaded = load_with_warnings(catalog)
+    loaded = load_with_warnings(catalog).catalog
     prices = load_prices()
     endpoint = loaded.endpoint
     least, most = instance_bounds(loaded)
@@ -90,7 +90,7 @@ def diff(
 
     Example: cohost diff --catalog model_configs/encoders.yaml
     """
-    loaded = load_with_warnings(catalog)
+    loaded = load_with_warnings(catalog).catalog
     after = planned_costs(loaded, load_prices(), region)
     before = deployed_costs(boto3.client("cloudformation", region_name=region), stack)
     ended = subprocess.run(  # noqa: S603 - the cdk command of this project

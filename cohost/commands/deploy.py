@@ -43,7 +43,7 @@ def preflight(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = Fa
 
     Example: cohost preflight --catalog model_configs/encoders.yaml
     """
-    findings = _check(load_with_warnings(catalog), shown=not as_json)
+    findings = _check(load_with_warnings(catalog).catalog, shown=not as_json)
     if as_json:
         console.print_json([asdict(one) for one in findings])
     if any(one.outcome == "fail" for one in findings):
@@ -61,7 +61,7 @@ def deploy(
 
     Example: cohost deploy --catalog model_configs/encoders.yaml --skip quota
     """
-    loaded = load_with_warnings(catalog)
+    loaded = load_with_warnings(catalog).catalog
     findings = _check(loaded, shown=True)
     if any(one.outcome == "fail" and one.check not in (skip or ()) for one in findings):
         raise typer.Exit(_EXIT_FAILED)

@@ -12,7 +12,6 @@ from cohost import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
 from cohost.engines.facts import BACKENDS, FACTS_DATED
 from cohost.engines.verdicts import judge
-from cohost.plan.profiles import load_profiles, profiles_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,11 +33,11 @@ def engines(
     Example: cohost engines mdeberta
     """
     loaded = load_with_warnings(catalog)
-    chosen = [name for name in names or loaded.models if entry_of(loaded, name)]
-    found = judge(loaded, load_profiles(profiles_path(catalog)), chosen, hub or [])
+    chosen = [name for name in names or loaded.catalog.models if entry_of(loaded, name)]
+    found = judge(loaded.catalog, loaded.profiles, chosen, hub or [])
     if as_json:
         console.print_json(
-            {"image": loaded.endpoint.image, "dated": FACTS_DATED, "models": [m.as_data() for m in found]}
+            {"image": loaded.catalog.endpoint.image, "dated": FACTS_DATED, "models": [m.as_data() for m in found]}
         )
         return
     rows = [(m.model.name, m.model.architecture, *(verdict.word for verdict in m.verdicts)) for m in found]

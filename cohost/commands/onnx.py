@@ -39,9 +39,9 @@ def export_onnx(
     Example: cohost export-onnx minilm --out dist/onnx
     """
     loaded = load_with_warnings(catalog)
-    recipes = [recipe_for(name, loaded) for name in names or loaded.models if entry_of(loaded, name)]
+    recipes = [recipe_for(name, loaded.catalog) for name in names or loaded.catalog.models if entry_of(loaded, name)]
     _check_packages()
-    target = out or Path(cpu_design(loaded).archives)
+    target = out or Path(cpu_design(loaded.catalog).archives)
     exported = _export(recipes, target, hub or [])
     if as_json:
         console.print_json([{**one.as_data(), "archive": str(one.file)} for one in exported])

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from cohost import console
-from cohost.catalog.models import Catalog, ModelEntry, load_catalog
+from cohost.catalog.loader import LoadedCatalog, load_catalog
+from cohost.catalog.models import ModelEntry
 from cohost.errors import CatalogError
 
 _SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -52,27 +53,28 @@ DEFAULT_CATALOG = Path("model_configs/encoders.yaml")
 OFFLINE_CATALOG = Path("model_configs/offline.yaml")
 
 
-def load_with_warnings(path: Path) -> Catalog:
+def load_with_warnings(path: Path) -> LoadedCatalog:
     """Load a catalog and print its warnings to stderr.
 
     Raises:
         CatalogError: the file has faults.
     """
     loaded = load_catalog(path)
-    for warning in loaded.warnings:
+    for warning in loaded.catalog.warnings:
         console.print_warning(warning)
     return loaded
 
 
-def entry_of(catalog: Catalog, name: str) -> ModelEntry:
-    """A model of the catalog by its name.
+def entry_of(loaded: LoadedCatalog, name: str) -> ModelEntry:
+    """Return a model of the catalog by its name.
 
     Raises:
         CatalogError: there is no such model.
     """
-    if name not in catalog.models:
-        hint = difflib.get_close_matches(name, catalog.models, n=1)
+    models = loaded.catalog.models
+    if name not in models:
+        hint = difflib.get_close_matches(name, models, n=1)
         fix = f"did you mean {hint[0]!r}?" if hint else "name one of these, or add it to the catalog"
-        allowed = ", ".join(catalog.models)
-        raise CatalogError([f"{catalog.source}: model {name!r} is not in the catalog; allowed: {allowed}; fix: {fix}"])
-    return catalog.models[name]
+        allowed = ", ".join(models)
+        raise CatalogError([f"{loaded.source}: model {name!r} is not in the catalog; allowed: {allowed}; fix: {fix}"])
+    return models[name]

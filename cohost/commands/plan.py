@@ -26,7 +26,7 @@ from cohost.pricing import load_prices
 from cohost.scaling.instance_bounds import instance_bounds
 
 if TYPE_CHECKING:
-    from cohost.catalog.models import Catalog
+    from cohost.catalog.loader import LoadedCatalog
     from cohost.fleet import Fleet
     from cohost.plan.memory import MemoryPlan, ModelPlan
     from cohost.plan.profiles import Profile
@@ -66,18 +66,17 @@ def plan(
     Example: cohost plan --batch 8 --html plan.html
     """
     loaded = load_with_warnings(catalog)
-    profiles = load_profiles(profiles_path(catalog))
     if fleet:
         stated = {} if loads is None else read_loads(loads)
-        placed = plan_fleet(loaded, profiles, prices=load_prices(), region=region, loads=stated)
+        placed = plan_fleet(loaded.catalog, loaded.profiles, prices=load_prices(), region=region, loads=stated)
         _print_fleet(placed, as_json=as_json)
         return
-    planned = plan_catalog(loaded, profiles, instance_type=instance_type, batch=batch, tokens=tokens)
+    planned = plan_catalog(loaded.catalog, loaded.profiles, instance_type=instance_type, batch=batch, tokens=tokens)
     if html is not None:
         html.write_text(html_page(planned, title=f"Memory plan of {catalog.name}"), encoding="utf-8")
         console.err.print(Text(f"written: {html}"), soft_wrap=True)
     if as_json:
-        console.print_json(plan_as_data(loaded, planned, profiles))
+        console.print_json(plan_as_data(loaded, planned))
     else:
         _print_plan(loaded, planned)
     if not planned.fits:
@@ -117,7 +116,7 @@ def inspect(
         _print_profile(name, found)
 
 
-def _print_plan(catalog: Catalog, planned: MemoryPlan) -> None:
+def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
     rooms = {room.name: room for room in room_of(planned)}
     columns = ("model", "workers", "dtype", "weights", "idle", "peak", "host", "needs (plan)")
     rows = [
@@ -126,7 +125,7 @@ def _print_plan(catalog: Catalog, planned: MemoryPlan) -> None:
             f"{model.demand.weight_mib:,.0f}",
             None if model.gpu is None else f"{model.gpu.idle:,.0f}",
             None if model.gpu is None else f"{model.gpu.peak:,.0f}",
-            *(f"{model.host_mib:,.0f}", _required(catalog, model)),
+            *(f"{model.host_mib:,.0f}", _required(loaded, model)),
         )
         for model in planned.models
     ]
@@ -136,7 +135,7 @@ def _print_plan(catalog: Catalog, planned: MemoryPlan) -> None:
         title = f"{planned.instance.gpus} x {planned.instance.gpu_name}, each"
         console.out.print(terminal_bar(title, gpu_segments(planned), planned.gpu_usable_mib))
     console.out.print(terminal_bar("host memory", host_segments(planned), planned.instance.memory_mib))
-    least, most = instance_bounds(catalog)
+    least, most = instance_bounds(loaded.catalog)
     if most > 1:
         count = most if least == most else f"{least} to {most}"
         console.out.print(
@@ -150,10 +149,10 @@ def _print_plan(catalog: Catalog, planned: MemoryPlan) -> None:
         console.print_warning(f"it does not fit at the same time; first change: {change}")
 
 
-def _required(catalog: Catalog, model: ModelPlan) -> str:
+def _required(loaded: LoadedCatalog, model: ModelPlan) -> str:
     """The required memory that is written, and what the plan says of it."""
-    planned = derive(model.name, catalog.models[model.name], model.demand.profile).required_memory_mb
-    if model.name in catalog.derived_memory:
+    planned = derive(model.name, loaded.catalog.models[model.name], model.demand.profile).required_memory_mb
+    if model.name in loaded.derived_memory:
         return f"{planned} derived"
     return f"{'none' if model.stated_required_mb is None else model.stated_required_mb} ({planned})"
 

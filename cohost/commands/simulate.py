@@ -96,7 +96,7 @@ def simulate(
     Example: cohost simulate --pattern office-hours --idle-minutes 5,15,60 --html scaling.html
     """
     calls = _trace(trace, pattern, {"rate": rate, "days": days, "seed": seed})
-    loaded = load_with_warnings(catalog)
+    loaded = load_with_warnings(catalog).catalog
     figures = {
         "requests_per_second": requests_per_second,
         "service_s": None if service_ms is None else service_ms / 1000,

@@ -60,15 +60,15 @@ def push(
     Example: cohost weights push mdeberta --token-from secretsmanager:hub-token
     """
     loaded = load_with_warnings(catalog)
-    wanted = names or [name for name, entry in loaded.models.items() if entry.pushed]
+    wanted = names or [name for name, entry in loaded.catalog.models.items() if entry.pushed]
     if not wanted:
         raise WeightsError(
             f"{catalog}: no model has weights: s3 or archive; fix: write `weights: s3` for the catalog or for a model"
         )
     entries = {name: entry_of(loaded, name) for name in wanted}
     session = boto3.Session()
-    store = _store(loaded, session)
-    source = _source(loaded, session, folders or [], token_from)
+    store = _store(loaded.catalog, session)
+    source = _source(loaded.catalog, session, folders or [], token_from)
     with _Bars() as bars:
         pusher = Pusher(store, source, bars)
         pushed = [pusher.push(name, entry) for name, entry in entries.items()]
@@ -84,7 +84,7 @@ def list_weights(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption =
 
     Example: cohost weights list
     """
-    _print_uses(*_read_uses(load_with_warnings(catalog)), as_json=as_json)
+    _print_uses(*_read_uses(load_with_warnings(catalog).catalog), as_json=as_json)
 
 
 @weights_app.command()
@@ -100,7 +100,7 @@ def prune(
 
     Example: cohost weights prune --dry-run
     """
-    store, found = _read_uses(load_with_warnings(catalog))
+    store, found = _read_uses(load_with_warnings(catalog).catalog)
     unused = [use for use in found if not (use.deployed if everything else use.users)]
     if not dry_run:
         for use in unused:

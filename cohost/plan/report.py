@@ -9,20 +9,17 @@ from cohost.plan.required import derive
 from cohost.scaling.instance_bounds import instance_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cohost.catalog.models import Catalog
+    from cohost.catalog.loader import LoadedCatalog
     from cohost.fleet import Fleet
     from cohost.plan.memory import MemoryPlan, ModelPlan
-    from cohost.plan.profiles import Profile
 
 
-def plan_as_data(catalog: Catalog, plan: MemoryPlan, profiles: Mapping[str, Profile]) -> dict[str, Any]:
-    """A memory plan as JSON takes it."""
+def plan_as_data(loaded: LoadedCatalog, plan: MemoryPlan) -> dict[str, Any]:
+    """Return a memory plan as JSON takes it."""
     rooms = {room.name: room for room in room_of(plan)}
     return {
         "instance_type": plan.instance_type,
-        "instances": dict(zip(("least", "most"), instance_bounds(catalog), strict=True)),
+        "instances": dict(zip(("least", "most"), instance_bounds(loaded.catalog), strict=True)),
         "gpus": plan.instance.gpus,
         "gpu_name": plan.instance.gpu_name,
         "gpu_usable_mib": plan.gpu_usable_mib,
@@ -34,7 +31,7 @@ def plan_as_data(catalog: Catalog, plan: MemoryPlan, profiles: Mapping[str, Prof
         "tight": plan.tight,
         "first_change": first_change(plan),
         "models": {
-            model.name: _model(catalog, model, profiles)
+            model.name: _model(loaded, model)
             | {"largest_workers": rooms[model.name].workers, "largest_batch": rooms[model.name].batch}
             for model in plan.models
         },
@@ -61,9 +58,10 @@ def fleet_as_data(fleet: Fleet) -> dict[str, Any]:
     }
 
 
-def _model(catalog: Catalog, model: ModelPlan, profiles: Mapping[str, Profile]) -> dict[str, Any]:
-    entry = catalog.models[model.name]
-    planned = derive(model.name, entry, profiles[entry.model_id])
+def _model(loaded: LoadedCatalog, model: ModelPlan) -> dict[str, Any]:
+    entry = loaded.catalog.models[model.name]
+    derived = model.name in loaded.derived_memory
+    planned = derive(model.name, entry, loaded.profiles[entry.model_id])
     gpu = model.gpu
     parts = (
         None
@@ -85,15 +83,15 @@ def _model(catalog: Catalog, model: ModelPlan, profiles: Mapping[str, Profile]) 
         "gpu_worker": parts,
         "host_worker_mib": _mib(model.host_mib),
         "required_memory_mb": {
-            "catalog": None if model.name in catalog.derived_memory else entry.required_memory_mb,
+            "catalog": None if derived else entry.required_memory_mb,
             "planned": planned.required_memory_mb,
         },
         "gpu.required_memory_mb": {
-            "catalog": None if model.name in catalog.derived_memory else entry.gpu.required_memory_mb,
+            "catalog": None if derived else entry.gpu.required_memory_mb,
             "planned": planned.gpu_required_memory_mb,
         },
         "reserved_memory_mb": {
-            "catalog": None if model.name in catalog.derived_memory else entry.reserved_memory_mb,
+            "catalog": None if derived else entry.reserved_memory_mb,
             "planned": planned.reserved_memory_mb,
         },
     }

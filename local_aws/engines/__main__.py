@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.console import err, out, print_fault, print_json, print_table
 from cohost.errors import CohostError
 from local_aws.engines.djl import DjlEngine
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    catalog = load_catalog(options.catalog)
+    catalog = load_catalog(options.catalog).catalog
     engine = _engine(options)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     hubs = [*options.hub, *default_roots()]

@@ -16,7 +16,7 @@ from emulation import emulation
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.client import CohostClient
 from cohost.deployment import Deployment, read_deployment
 from cohost.errors import NoCapacityError
@@ -196,7 +196,7 @@ def test_another_topology_under_the_same_name_is_refused_before_and_by_the_servi
     """Preflight says what must be replaced; a deploy all the same fails with the service's reason, and calls go on."""
     scaling = job.become("multi-model", None)
 
-    checks = run_checks(boto3.Session(), "us-east-1", load_catalog(job.file), load_prices())
+    checks = run_checks(boto3.Session(), "us-east-1", load_catalog(job.file).catalog, load_prices())
     (fault,) = [one.why for one in checks if one.check == "endpoint"]
     assert "is a scale-to-zero endpoint, the catalog says multi-model" in fault
     assert "cdk destroy" in fault

@@ -15,7 +15,7 @@ from emulation import emulation
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.client import CohostClient
 from cohost.deployment import Deployment, read_deployment
 from cohost.weights.place import find_bucket
@@ -63,7 +63,7 @@ class WeightsJourney:
     @property
     def store(self) -> WeightsStore:
         """The weights' bucket."""
-        return WeightsStore(boto3.client("s3"), find_bucket(load_catalog(self.file), boto3.Session()))
+        return WeightsStore(boto3.client("s3"), find_bucket(load_catalog(self.file).catalog, boto3.Session()))
 
     def weights(self, *arguments: str) -> Any:
         """What `cohost weights …` prints as JSON."""
@@ -149,7 +149,7 @@ def test_interrupted_push_is_resumed(job: WeightsJourney) -> None:
     s3.meta.events.register("before-call.s3", interrupt)
     pusher = Pusher(WeightsStore(s3, job.store.bucket), Folders([job.hub]), Silent())
     with pytest.raises(KeyboardInterrupt):
-        pusher.push("minilm", load_catalog(job.file).models["minilm"])
+        pusher.push("minilm", load_catalog(job.file).catalog.models["minilm"])
     (half,) = job.weights("list")
     assert not half["whole"]
 

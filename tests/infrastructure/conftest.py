@@ -14,7 +14,7 @@ os.environ["SOURCE_DATE_EPOCH"] = "1796000000"
 
 from synthesis import ROOT, make_stack, template_of
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 
 if TYPE_CHECKING:
     from cohost.catalog.models import Catalog
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def product_catalog() -> Catalog:
     """The catalog that `cdk deploy` takes when none is named."""
-    return load_catalog(ROOT / "model_configs/encoders.yaml")
+    return load_catalog(ROOT / "model_configs/encoders.yaml").catalog
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,9 @@ from cohost.catalog.models import Catalog
 from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from cohost.plan.profiles import Profile
 
 ROOT = Path(__file__).parents[2]
 FLAGS: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text())["context"]
@@ -46,10 +48,16 @@ def make_catalog(
     )
 
 
-def make_stack(catalog: Catalog, *, region: str = "us-east-1", outdir: Path | None = None) -> LmiCohostStack:
+def make_stack(
+    catalog: Catalog,
+    *,
+    region: str = "us-east-1",
+    outdir: Path | None = None,
+    profiles: Mapping[str, Profile] | None = None,
+) -> LmiCohostStack:
     """A fresh stack in a fresh app with the flags of cdk.json."""
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=None if outdir is None else str(outdir))
-    return LmiCohostStack(app, STACK_ID, catalog=catalog, env=cdk.Environment(region=region))
+    return LmiCohostStack(app, STACK_ID, catalog=catalog, profiles=profiles, env=cdk.Environment(region=region))
 
 
 @functools.cache

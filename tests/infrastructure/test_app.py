@@ -13,13 +13,11 @@ import pytest
 from cfnlint.api import ManualArgs, lint_file
 from synthesis import FLAGS, ROOT, add_stacks
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from constructs_lib import model_bucket
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from cohost.catalog.models import Catalog
 
 
 def run_app(
@@ -61,20 +59,18 @@ def test_a_catalog_passes_the_linter(synthesised: Path) -> None:
 def test_context_comes_before_environment(synthesised: Path) -> None:
     """`-c catalog=FILE` wins over COHOST_CATALOG, and CDK_DEFAULT_REGION over AWS_REGION."""
     template = json.loads((synthesised / "LmiCohostStack.template.json").read_text())
-    catalog = load_catalog(ROOT / "model_configs/offline.yaml")
+    catalog = load_catalog(ROOT / "model_configs/offline.yaml").catalog
     assert template["Outputs"]["Region"]["Value"] == "us-east-1"
     assert set(json.loads(template["Outputs"]["Models"]["Value"])) == set(catalog.models)
     assert all(entry.model_id in json.dumps(template) for entry in catalog.models.values())
 
 
-def test_unacknowledged_finding_fails_the_synth(
-    product_catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unacknowledged_finding_fails_the_synth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nag runs on the app: a finding that nobody accepted stops it."""
     # GIVEN a stack with a bucket that has no access log and no acknowledgement
     monkeypatch.setattr(model_bucket, "acknowledge", lambda *_, **__: None)
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(tmp_path))
-    add_stacks()(app, product_catalog, cdk.Environment(region="us-east-1"))
+    add_stacks()(app, load_catalog(ROOT / "model_configs/encoders.yaml"), cdk.Environment(region="us-east-1"))
     # WHEN
     with pytest.raises(RuntimeError, match="server access logs disabled"):
         app.synth()

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from synthesis import ROOT, make_catalog, make_stack
 
 from cohost import check_ids
-from cohost.catalog.models import Catalog, load_catalog
+from cohost.catalog.loader import load_catalog
+from cohost.catalog.models import Catalog
 from cohost.images import parse_image
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
@@ -183,7 +184,7 @@ def test_warning_is_accepted_by_id_and_reason(tmp_path: Path) -> None:
         "acknowledge: {revision-not-pinned: pushed by our release only}\n"
         "models: {m: {model_id: org/m, task: text-classification}}\n"
     )
-    warnings = messages(make_stack(load_catalog(path)), "warning")
+    warnings = messages(make_stack(load_catalog(path).catalog), "warning")
     assert [re.findall(r"lmi-cohost:[\w-]+", warning) for warning in warnings] == [["lmi-cohost:memory-unknown"]]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from synthesis import make_catalog, make_stack, only, resources, template_of
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.catalog.sections.monitoring import Budget
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_budget_counts_the_stacks_tags_and_mails(tmp_path: Path) -> None:
         "models: {m: {model_id: org/m, task: text-classification}}\n"
     )
     # WHEN
-    template = template_of(make_stack(load_catalog(path)))
+    template = template_of(make_stack(load_catalog(path).catalog))
     # THEN
     _, budget = only(template, "AWS::Budgets::Budget")
     properties = budget["Properties"]

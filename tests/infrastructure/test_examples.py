@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
@@ -12,7 +13,7 @@ import pytest
 from cfnlint.api import ManualArgs, lint_file
 from synthesis import FLAGS, ROOT, add_stacks
 
-from cohost.catalog.models import Catalog, load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.cleanup.kinds import KINDS
 from cohost.cleanup.stacks import DESCRIPTION
 from cohost.onnx.archive import archive_file, note_file
@@ -23,6 +24,8 @@ from cohost.pricing_designs import compare
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from cohost.catalog.models import Catalog
 
 FOLDER = ROOT / "model_configs/examples"
 # Policies go with what they belong to; what custom resources make lies in buckets and groups of the stack.
@@ -60,12 +63,13 @@ def example(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Catalog, Path, list[str]]:
     """A catalog, the folder that its application is written to, and what the synth warned of."""
-    catalog = load_catalog(request.param)
+    loaded = load_catalog(request.param)
+    ready = ready_to_deploy(loaded.catalog, tmp_path_factory.mktemp("onnx"))
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(tmp_path_factory.mktemp("assembly")))
-    add_stacks()(app, ready_to_deploy(catalog, tmp_path_factory.mktemp("onnx")), cdk.Environment(region=REGION))
+    add_stacks()(app, replace(loaded, catalog=ready), cdk.Environment(region=REGION))
     assembly = app.synth()
     told = [f"{m.level}: {m.entry.data}" for stack in assembly.stacks for m in stack.messages]
-    return catalog, app_folder(assembly), told
+    return loaded.catalog, app_folder(assembly), told
 
 
 def app_folder(assembly: Any) -> Path:
@@ -113,7 +117,7 @@ def test_an_example_is_priced(example: tuple[Catalog, Path, list[str]]) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_model_of_an_example_is_pinned_and_planned(path: Path) -> None:
     """A revision of 40 digits, and a profile that was made of it; only this machine's own hub has no revisions."""
-    catalog = load_catalog(path)
+    catalog = load_catalog(path).catalog
     profiles = load_profiles(profiles_path(path))
     for name, entry in catalog.models.items():
         assert entry.model_id in profiles, name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from synthesis import ROOT, make_catalog
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.images import parse_image, parse_image_uri
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
@@ -154,7 +154,7 @@ def test_table_of_multi_model_types_is_for_multi_model_endpoints_only(topology: 
 def test_shipped_catalogs_that_scale_to_zero_raise_nothing(name: str) -> None:
     """Each loads, is checked with the profiles of its sister, and needs no more reasons than it states."""
     path = ROOT / "model_configs" / f"{name}.yaml"
-    catalog = load_catalog(path)
+    catalog = load_catalog(path).catalog
     image = parse_image(catalog.endpoint.image)
 
     left = catalog_misfits(catalog, image, load_profiles(profiles_path(path)), load_prices(), "us-east-1")

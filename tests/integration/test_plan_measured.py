@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cohost.artifacts.properties import dumps
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.plan.memory import demand_of
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.plan.workers import EMBEDDED, MIB, cpu_worker_mib
@@ -29,7 +29,7 @@ CUT = {"truncation": True, "max_length": 512}
 
 def test_workers_of_the_offline_catalog_are_predicted_within_fifteen_percent(tmp_path: Path) -> None:
     """Each worker's resident memory after a call of full length is what its profile says, within 15 percent."""
-    catalog = load_catalog(OFFLINE)
+    catalog = load_catalog(OFFLINE).catalog
     profiles = load_profiles(profiles_path(OFFLINE))
     measured = asyncio.run(measure_workers(catalog, tmp_path))
     assert measured.keys() == catalog.models.keys()

@@ -11,7 +11,7 @@ import yaml
 from fakes import command_lines
 from fakes.pages import KINDS, PROJECT, Block, all_blocks, blocks, code_spans, is_catalog_fragment, pages, write_into
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:

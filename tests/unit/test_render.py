@@ -10,7 +10,8 @@ from cohost.artifacts.archive import bundle_files
 from cohost.artifacts.handlers import handler_files
 from cohost.artifacts.known_keys import KNOWN_KEYS
 from cohost.artifacts.properties import dumps
-from cohost.catalog.models import BatchedSettings, ModelEntry, load_catalog
+from cohost.catalog.loader import load_catalog
+from cohost.catalog.models import BatchedSettings, ModelEntry
 from cohost.handler.cohost_options import read_options
 from cohost.images import parse_image
 from cohost.render import CPU_FULL_REQUIREMENTS, archives_of, files_of, properties_of
@@ -27,7 +28,7 @@ def entry(**settings: object) -> ModelEntry:
 
 def test_mdeberta_is_written_as_agreed() -> None:
     """The file that the product deploys, line by line."""
-    mdeberta = load_catalog(ROOT / "model_configs" / "encoders.yaml").models["mdeberta"]
+    mdeberta = load_catalog(ROOT / "model_configs" / "encoders.yaml").catalog.models["mdeberta"]
 
     assert dumps(properties_of(mdeberta)) == (
         "engine=Python\n"
@@ -194,8 +195,8 @@ def test_requirements_file_is_the_lock_s() -> None:
 
 def test_archives_of_a_deploy_follow_the_topology() -> None:
     """One a model, or one of all with a folder for each; the same files either way."""
-    zero = load_catalog(ROOT / "model_configs" / "examples" / "scale-to-zero.yaml")
-    multi = load_catalog(ROOT / "model_configs" / "encoders.yaml")
+    zero = load_catalog(ROOT / "model_configs" / "examples" / "scale-to-zero.yaml").catalog
+    multi = load_catalog(ROOT / "model_configs" / "encoders.yaml").catalog
 
     [(name, files)] = archives_of(zero, zero.models)
     apart = dict(archives_of(multi, multi.models))

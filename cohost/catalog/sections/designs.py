@@ -1,4 +1,4 @@
-"""What a catalog says of the comparison designs: other ways to serve the same models, each a stack of its own.
+"""The comparison designs: other ways to serve the same models, each a stack of its own.
 
 A design that the catalog does not name is not built.
 """
@@ -23,7 +23,7 @@ class _Settings(Settings):
 
 
 class OnnxModel(_Settings):
-    """How one model differs from the design's own settings."""
+    """One model's differences from the design's own settings."""
 
     precision: Precision | None = Field(default=None, description="int8 or fp32")
     serving: Serving | None = Field(default=None, description="translator or handler")
@@ -57,7 +57,7 @@ class CpuOnnx(_Settings):
 
 
 class InferenceComponents(_Settings):
-    """Design 03: one inference component a model on an instance with several GPUs."""
+    """Design 03: one inference component per model on an instance with several GPUs."""
 
     name: Annotated[str, AfterValidator(rules.check_endpoint_name)] | None = Field(
         default=None, description=rules.SAGEMAKER_NAME

@@ -1,4 +1,4 @@
-"""How the endpoint is updated, and when it ends.
+"""The endpoint's update and its end.
 
 `deployment` says how an update moves calls to new instances, and what takes it back. Limits: SageMaker API reference,
 DeploymentConfig; developer guide, "Deployment guardrails for updating models in production". `expires` says when the
@@ -72,13 +72,13 @@ class Guardrails(Settings):
 
     @property
     def size(self) -> int | str | None:
-        """The size that the strategy goes by; None with all-at-once."""
+        """Return the size that the strategy goes by; None with all-at-once."""
         found: int | str | None = getattr(self, SIZES[self.strategy]) if self.strategy in SIZES else None
         return found
 
 
 def size_of(size: int | str) -> tuple[str, int]:
-    """A size as SageMaker's CapacitySize: its Type and its Value."""
+    """Return a size as SageMaker's CapacitySize: its Type and its Value."""
     if isinstance(size, int):
         return "INSTANCE_COUNT", size
     return "CAPACITY_PERCENT", int(size.removesuffix("%"))
@@ -99,13 +99,13 @@ _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclass(frozen=True, kw_only=True)
 class Expiry:
-    """When something ends. Exactly one is set: `after`, counted from a moment given later, or `at`, in UTC."""
+    """The end of something. Exactly one is set: `after`, counted from a moment given later, or `at`, in UTC."""
 
     after: dt.timedelta | None = None
     at: dt.datetime | None = None
 
     def moment(self, start: dt.datetime) -> dt.datetime:
-        """The end of what begins, or is prolonged, at `start`."""
+        """Return the end of what begins, or is prolonged, at `start`."""
         if self.after is not None:
             return start + self.after
         if self.at is None:
@@ -114,12 +114,12 @@ class Expiry:
 
 
 def read_expiry(text: str) -> Expiry:
-    """What a text says of the end.
+    """Read the end that a text states.
 
     A day ends when it is over in UTC.
 
     Raises:
-        ValueError: it says nothing that can be read; the text says what is allowed, and the fix.
+        ValueError: the text cannot be read; the message says what is allowed, and the fix.
     """
     if found := _LENGTH.fullmatch(text):
         length = int(found[1]) * _UNITS[found[2]]
@@ -138,13 +138,13 @@ def read_expiry(text: str) -> Expiry:
 
 
 def is_past(stated: str, now: dt.datetime) -> bool:
-    """Whether a moment of the catalog is over; a length of time never is."""
+    """Return True for a moment of the catalog that is over; a length of time never is."""
     moment = read_expiry(stated).at
     return moment is not None and moment <= now
 
 
 def _from_yaml(value: object) -> object:
-    """YAML reads what looks like a day or a moment itself; either is text again."""
+    """Turn a day or a moment, which YAML reads as a date, back into text."""
     return value.isoformat() if isinstance(value, dt.date) else value
 
 

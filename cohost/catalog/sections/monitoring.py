@@ -1,4 +1,4 @@
-"""What the catalog says about watching the endpoint: whom to tell, which alarms, the dashboard, captured data, costs.
+"""Monitoring of the endpoint: whom to tell, which alarms, the dashboard, captured data, the budget.
 
 Without the section there are two alarms: of an endpoint that bills and that nobody calls, and of calls that end
 with 4xx for minutes on end. With it, everything is on at the thresholds below, and each can be changed or switched
@@ -75,7 +75,7 @@ UNASKED: Final = Alarms(
 
 
 class Monitoring(Settings):
-    """Whom to tell, and of what.
+    """The receiver of alarms, their thresholds and the dashboard.
 
     Attributes:
         email: subscribed to the topic of all alarms; each address has to confirm once. None leaves the topic without

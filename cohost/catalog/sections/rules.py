@@ -6,13 +6,15 @@ Each check returns its value unchanged or raises ValueError with `what is wrong;
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cohost import check_ids
 from cohost.artifacts.known_keys import KNOWN_KEYS, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 INSTANCE_TYPE: Final = r"^ml\.[a-z0-9-]+\.[a-z0-9]+$"
 IMAGE: Final = r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
@@ -27,7 +29,7 @@ KmsKey = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:ke
 SAGEMAKER_NAME = "1 to 63 letters, digits and single hyphens, starting and ending with a letter or digit"
 MODEL_ID = "a Hub id such as org/name, or s3://bucket/prefix/"
 
-_SAGEMAKER_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+SAGEMAKER_NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 _S3_PREFIX = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[\x21-\x7e]+/")
 _ENVIRONMENT_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -70,20 +72,20 @@ FIELDS_OF_KEYS: Mapping[str, str] = {
 
 
 class Settings(BaseModel):
-    """What all parts of a catalog share: immutable, and a key that nobody reads is refused."""
+    """Base of all parts of a catalog: immutable, and a key that nobody reads is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def check_endpoint_name(name: str) -> str:
-    """An endpoint's name as SageMaker takes it (API reference: CreateEndpoint)."""
-    if not _SAGEMAKER_NAME.fullmatch(name):
+    """Check that SageMaker takes an endpoint's name (API reference: CreateEndpoint)."""
+    if not SAGEMAKER_NAME_PATTERN.fullmatch(name):
         refuse(repr(name), SAGEMAKER_NAME, "rename the endpoint")
     return name
 
 
 def check_model_id(model_id: str) -> str:
-    """A model id that the container can fetch weights by."""
+    """Check that the container can fetch weights by a model id."""
     if not (_HUB_ID.fullmatch(model_id) or _S3_PREFIX.fullmatch(model_id)):
         hint = "end the s3:// address with /" if model_id.startswith("s3://") else "copy the id from the model's page"
         refuse(repr(model_id), MODEL_ID, hint)
@@ -91,7 +93,7 @@ def check_model_id(model_id: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """A prefix that SageMaker can put a TargetModel behind."""
+    """Check that SageMaker can put a TargetModel behind a prefix."""
     allowed = (
         f"at most {PREFIX_CHARACTERS} letters, digits and !_.*'()-, parts set apart by single /, with / at the end only"
     )
@@ -104,7 +106,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_environment(environment: dict[str, str]) -> dict[str, str]:
-    """A container environment within SageMaker's limits, and without secrets: describe-model shows it to everybody."""
+    """Check that an environment fits SageMaker's limits and holds no secret: describe-model shows it to everybody."""
     for name, value in environment.items():
         if not _ENVIRONMENT_NAME.fullmatch(name):
             refuse(f"the variable {name!r}", "letters, digits and _, not starting with a digit", "rename it")
@@ -127,7 +129,7 @@ def check_environment(environment: dict[str, str]) -> dict[str, str]:
 
 
 def check_tags(tags: dict[str, str]) -> dict[str, str]:
-    """Tags that every tagged service of the stack accepts (AWS tagging reference)."""
+    """Check that every tagged service of the stack accepts the tags (AWS tagging reference)."""
     if len(tags) > TAGS:
         refuse(f"{len(tags)} tags", f"at most {TAGS}", "take tags out")
     for key, value in tags.items():
@@ -143,7 +145,7 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
 
 
 def check_acknowledged(reasons: dict[str, str]) -> dict[str, str]:
-    """Warnings that the catalog accepts, each with a reason that a reviewer can read."""
+    """Check that each accepted warning exists and has a reason that a reviewer can read."""
     for name, reason in reasons.items():
         if name not in check_ids.WARNINGS:
             kind = "an error, which no reason makes work" if name in check_ids.ERRORS else "no check"
@@ -154,7 +156,7 @@ def check_acknowledged(reasons: dict[str, str]) -> dict[str, str]:
 
 
 def check_properties(properties: dict[str, str]) -> dict[str, str]:
-    """Keys and values of the escape hatch: nothing the catalog decides itself, nothing misspelt, nothing CDK loses."""
+    """Check `properties`: no key that the catalog decides itself, none misspelt, no text that CDK loses."""
     faults = [fault for key, value in properties.items() for fault in _property_faults(key, value)]
     if faults:
         raise ValueError(" | ".join(faults))
@@ -176,7 +178,7 @@ def _property_faults(key: str, value: str) -> Iterator[str]:
 
 
 def warnings_of(name: str, properties: Mapping[str, str]) -> list[str]:
-    """One line for each key of the escape hatch that nothing here knows."""
+    """Return one line for each key of `properties` that this version does not know."""
     return [
         f"models.{name}.properties.{key}: unknown to this version; written as it stands"
         for key in properties
@@ -185,7 +187,7 @@ def warnings_of(name: str, properties: Mapping[str, str]) -> list[str]:
 
 
 def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, batching: list[str]) -> None:
-    """No setting of an entry may be one that its handler does not read."""
+    """Check that an entry has no setting that its handler does not read."""
     if handler == "batched":
         if batching:
             refuse(
@@ -198,27 +200,6 @@ def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, ba
         refuse(f"`batched` with handler {handler}", "`batched` with handler batched only", "write handler: batched")
     if dtype == "auto":
         refuse(f"dtype 'auto' with handler {handler}", "fp32, fp16 or bf16", "choose one, or leave dtype out")
-
-
-def check_model_names(models: object) -> Iterator[tuple[str, str]]:
-    """Yield (name, fault) for names that S3, SageMaker or DJL would refuse, or that would be one to any of them.
-
-    What is left has a name of its own on the server too (`server_name`), because of all characters that the server
-    turns into `_` a hyphen alone is legal.
-    """
-    seen: dict[str, str] = {}
-    for name in models if isinstance(models, Mapping) else ():
-        if not _SAGEMAKER_NAME.fullmatch(name):
-            yield name, f"the model name {name!r} is not allowed; allowed: {SAGEMAKER_NAME}; fix: rename the model"
-            continue
-        cleaned = name.replace("-", "").casefold()
-        if cleaned in seen:
-            fault = (
-                f"the model names {seen[cleaned]!r} and {name!r} differ in case or hyphens only; allowed: names that "
-                "differ in letters or digits; fix: rename one"
-            )
-            yield name, fault
-        seen.setdefault(cleaned, name)
 
 
 def refuse(what: str, allowed: str, fix: str) -> NoReturn:

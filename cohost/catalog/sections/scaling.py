@@ -1,8 +1,8 @@
-"""What the catalog says about scaling: bounds, target tracking, idle time and schedule, for either topology.
+"""Scaling: bounds, target tracking, idle time and schedule, for either topology.
 
 Instances are scaled in topology multi-model, copies of the one inference component in topology scale-to-zero. The
 limits are those of Application Auto Scaling and CloudWatch (API references: RegisterScalableTarget, PutScalingPolicy,
-PutScheduledAction, PutMetricAlarm). What several values must agree on stands in `catalog_scaling_rules`.
+PutScheduledAction, PutMetricAlarm). Rules that span several values stand in `cohost.catalog.checks`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ScheduledScaling(Settings):
 
 
 class Scaling(Settings):
-    """How many instances (multi-model) or copies (scale-to-zero) there are, and what decides it."""
+    """The number of instances (multi-model) or copies (scale-to-zero), and the settings that decide it."""
 
     min: Minimum = Field(description=_MINIMUM)
     max: Maximum = Field(description=_MAXIMUM)
@@ -102,17 +102,17 @@ class Scaling(Settings):
 
     @property
     def lowest(self) -> int:
-        """The fewest instances or copies that any bound asks for, the schedule counted in."""
+        """Return the fewest instances or copies that any bound asks for, the schedule counted in."""
         return min([self.min, *(entry.min for entry in self.schedule if entry.min is not None)])
 
     @property
     def highest(self) -> int:
-        """The most instances or copies that any bound allows, the schedule counted in."""
+        """Return the most instances or copies that any bound allows, the schedule counted in."""
         return max([self.max, *(entry.max for entry in self.schedule if entry.max is not None)])
 
     @property
     def tracking_scales_in(self) -> bool:
-        """Whether target tracking also gives up capacity, beside what `idle_minutes` does.
+        """Return True if target tracking also gives up capacity, beside what `idle_minutes` does.
 
         With one copy at most it does not: its own tail would end the copy before a longer idle time is over.
         """
@@ -120,7 +120,7 @@ class Scaling(Settings):
 
 
 def with_default_bounds(data: Any) -> Any:  # noqa: ANN401 - what a file holds, not yet checked
-    """A catalog's data with the bounds of topology scale-to-zero that it leaves out: 0 and 1 copies."""
+    """Return a catalog's data with the bounds that topology scale-to-zero leaves out: 0 and 1 copies."""
     if not isinstance(data, Mapping):
         return data
     endpoint = data.get("endpoint")

@@ -1,4 +1,4 @@
-"""Where weights come from, and where archives lie.
+"""Sources of weights, and the bucket of archives.
 
 Each model names its own source of weights (`ModelSource`); the catalog names the one of all that name none
 (`WeightsSettings`) and the bucket that archives are published to (`Storage`).
@@ -24,10 +24,10 @@ _TOKEN_SOURCE = re.compile(r"(?:secretsmanager|ssm):[\w/+=.@:-]{1,2048}", re.ASC
 
 
 def check_bucket_name(name: str) -> str:
-    """A bucket's name as S3 takes it.
+    """Return a bucket's name that S3 takes.
 
     Raises:
-        ValueError: it is none.
+        ValueError: S3 does not take it.
     """
     if not _BUCKET_NAME.fullmatch(name):
         refuse(repr(name), BUCKET_NAME, "name a bucket, without s3:// and without a path")
@@ -35,10 +35,10 @@ def check_bucket_name(name: str) -> str:
 
 
 def check_token_source(source: str) -> str:
-    """The place of a token; the text is never shown, since it may be the token itself.
+    """Return the place of a token; the text is never shown, since it may be the token itself.
 
     Raises:
-        ValueError: it is no place.
+        ValueError: it names neither a secret nor a parameter.
     """
     if not _TOKEN_SOURCE.fullmatch(source):
         refuse(
@@ -56,7 +56,7 @@ _PUSHED = ("s3", "archive")
 
 
 class ModelSource(Settings):
-    """Where one model's weights come from."""
+    """The source of one model's weights."""
 
     model_id: Annotated[str, AfterValidator(check_model_id)] = Field(description=MODEL_ID)
     revision: str | None = Field(
@@ -70,12 +70,12 @@ class ModelSource(Settings):
 
     @property
     def from_hub(self) -> bool:
-        """Whether the container fetches the weights from the Hub."""
+        """Return True if the container fetches the weights from the Hub."""
         return not self.pushed and not self.model_id.startswith(_S3)
 
     @property
     def pushed(self) -> bool:
-        """Whether `cohost weights push` uploads the weights."""
+        """Return True if `cohost weights push` uploads the weights."""
         return self.weights in _PUSHED
 
     @model_validator(mode="after")
@@ -120,7 +120,7 @@ class ModelSource(Settings):
 
 
 class WeightsSettings(Settings):
-    """Where all models' weights come from that say nothing else."""
+    """The source of weights of all models that name none."""
 
     weights: Weights = Field(default="hub", description=_WEIGHTS)
     hub_token: TokenSource | None = Field(default=None, description=TOKEN_SOURCE)
@@ -139,14 +139,14 @@ class WeightsSettings(Settings):
 
 
 def _with_default(entry: object, weights: str) -> object:
-    """An entry with the catalog's weights, unless it says something else or has an address of its own."""
+    """Give an entry the catalog's weights, unless it names others or has an address of its own."""
     if not isinstance(entry, Mapping) or "weights" in entry or str(entry.get("model_id", "")).startswith(_S3):
         return entry
     return {**entry, "weights": weights}
 
 
 class Storage(Settings):
-    """Where the archives lie in the stack's bucket, how long, and what becomes of them when the stack goes."""
+    """The place of archives in the stack's bucket, how long they stay, and whether they outlive the stack."""
 
     prefix: Annotated[str, AfterValidator(check_prefix)] = Field(
         default="encoder-serving/lmi/04-lmi/", description="an S3 prefix that ends with / and does not start with it"

@@ -16,7 +16,7 @@ import pytest
 from test_endpoint_faults import Aws, all_called, callers
 
 from cohost.artifacts.archive import pack
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.render import archives_of
 from local_aws.lmi.models.hub import default_roots
 from local_aws.sagemaker.routes import SageMaker
@@ -54,7 +54,7 @@ def archives(folder: Path, *, memory_mb: int) -> dict[str, bytes]:
     """The archives of three batched models, as a deploy publishes them."""
     file = folder / "catalog.yaml"
     file.write_text(CATALOG + "".join(MODEL.format(name=name, memory_mb=memory_mb) for name in NAMES))
-    catalog = load_catalog(file)
+    catalog = load_catalog(file).catalog
     return {name: pack(files) for name, files in archives_of(catalog, catalog.models)}
 
 

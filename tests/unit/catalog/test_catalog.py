@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from cohost.artifacts.archive import server_name
-from cohost.catalog.models import Catalog, load_catalog
+from cohost.catalog.loader import load_catalog
+from cohost.catalog.models import Catalog
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def only_fault(write: Write, *, endpoint: str = "", model: str = "", rest: str =
 
 def test_smallest_catalog_has_the_documented_defaults(write: Write) -> None:
     """What is left out is one worker a model, one instance, and a bucket that goes with the stack."""
-    catalog = load_catalog(write(f"{ENDPOINT}models:\n{MODEL}"))
+    catalog = load_catalog(write(f"{ENDPOINT}models:\n{MODEL}")).catalog
 
     assert catalog.endpoint.topology == "multi-model"
     assert catalog.endpoint.initial_instance_count == 1
@@ -74,7 +75,7 @@ def test_catalog_knows_its_file(write: Write) -> None:
 
 def test_catalog_cannot_be_changed(write: Write) -> None:
     """Nobody edits a catalog behind another's back."""
-    catalog = load_catalog(write(f"{ENDPOINT}models:\n{MODEL}"))
+    catalog = load_catalog(write(f"{ENDPOINT}models:\n{MODEL}")).catalog
 
     with pytest.raises(ValidationError, match="frozen"):
         catalog.endpoint.name = "other"  # type: ignore[misc]
@@ -83,7 +84,7 @@ def test_catalog_cannot_be_changed(write: Write) -> None:
 @pytest.mark.parametrize("name", ["encoders", "offline"])
 def test_shipped_catalogs_are_right(name: str) -> None:
     """The catalogs that come with the project load, hold the three encoders, and warn of nothing."""
-    catalog = load_catalog(_shipped(name))
+    catalog = load_catalog(_shipped(name)).catalog
 
     assert sorted(catalog.models) == ["mdeberta", "minilm", "xlmr-large"]
     assert catalog.endpoint.name == "lmi-cohost"
@@ -93,7 +94,7 @@ def test_shipped_catalogs_are_right(name: str) -> None:
 
 def test_product_catalog_pins_every_revision() -> None:
     """A Hub branch that moves cannot change what is deployed."""
-    assert all(entry.revision for entry in load_catalog(_shipped("encoders")).models.values())
+    assert all(entry.revision for entry in load_catalog(_shipped("encoders")).catalog.models.values())
 
 
 def test_all_faults_come_together_in_the_order_of_the_file(write: Write) -> None:
@@ -117,6 +118,26 @@ models:
         ["3", "endpoint.instance_typ"],
         ["9", "models.nli.task"],
         ["10", "models.nli.revision"],
+    ]
+
+
+def test_faults_between_sections_come_with_those_of_the_yaml_and_of_names(write: Write) -> None:
+    """A rule between sections is one more line of the same error, with the line of the value to change."""
+    text = f"""\
+{ENDPOINT}scaling: {{min: 3, max: 2}}
+expires: 8h
+expires: 9h
+models:
+  nli: {{model_id: org/nli, task: text-classification}}
+  n-li: {{model_id: org/nli, task: text-classification, handler: batched, max_idle_time: 60}}
+"""
+    faults = faults_of(write(text))
+
+    assert [fault.split(": ")[0:2] for fault in faults] == [
+        ["5", "scaling.min"],
+        ["7", "expires"],
+        ["10", "models.n-li"],
+        ["10", "models.n-li.max_idle_time"],
     ]
 
 
@@ -174,7 +195,7 @@ def test_legal_name_reaches_the_server_as_a_name_of_its_own(write: Write, name: 
     """Capitals, digits and hyphens are legal; the server's name for the folder fits a header field."""
     file = write(f"{ENDPOINT}models:\n  {name!r}: {{model_id: org/nli, task: text-classification}}\n")
 
-    assert list(load_catalog(file).models) == [name]
+    assert list(load_catalog(file).catalog.models) == [name]
     assert re.fullmatch(r"\w+", server_name(name), re.ASCII)
 
 
@@ -232,7 +253,7 @@ def test_escape_hatch_refuses_what_would_not_do_as_meant(write: Write, propertie
 def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> None:
     """A key of a newer server can be set, and the user hears that nobody checked it."""
     entry = "  nli: {model_id: org/nli, task: text-classification, properties: {option.zz_future_switch: 'on'}}\n"
-    catalog = load_catalog(write(f"{ENDPOINT}models:\n{entry}"))
+    catalog = load_catalog(write(f"{ENDPOINT}models:\n{entry}")).catalog
 
     assert catalog.warnings == (
         "models.nli.properties.option.zz_future_switch: unknown to this version; written as it stands",
@@ -360,7 +381,7 @@ def test_three_hundred_models_are_read(write: Write) -> None:
     """A catalog has no limit of its own; what one deploy can carry is checked where it is deployed."""
     entries = "".join(f"  model-{n}x: {{model_id: org/m{n}, task: text-classification}}\n" for n in range(300))
 
-    catalog = load_catalog(write(f"{ENDPOINT}models:\n{entries}"))
+    catalog = load_catalog(write(f"{ENDPOINT}models:\n{entries}")).catalog
 
     assert isinstance(catalog, Catalog)
     assert len(catalog.models) == 300

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.catalog.sections.lifecycle import Guardrails, size_of
 from cohost.errors import CatalogError
 
@@ -23,7 +23,7 @@ def loaded(folder: Path, deployment: str, *, instances: int = 2, rest: str = "mo
         f"deployment: {deployment}\n{rest}"
         "models: {m: {model_id: org/m, task: text-classification}}\n"
     )
-    return load_catalog(path).deployment
+    return load_catalog(path).catalog.deployment
 
 
 def test_default_moves_all_calls_and_keeps_the_old_instances_for_five_minutes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ def test_a_design_that_is_not_named_is_not_there(tmp_path: Path) -> None:
     """Only what the catalog asks for is built; a design that is named with nothing has its defaults."""
     file = tmp_path / "catalog.yaml"
     file.write_text(BASE)
-    assert load_catalog(file).designs is None
+    assert load_catalog(file).catalog.designs is None
     file.write_text(BASE + "designs: {cpu-onnx: {}}\n")
-    designs = load_catalog(file).designs
+    designs = load_catalog(file).catalog.designs
     assert designs is not None
     assert designs.inference_components is None
     assert designs.cpu_onnx is not None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.catalog.sections.lifecycle import is_past, read_expiry
 from cohost.errors import CatalogError
 
@@ -26,7 +26,7 @@ def loaded(folder: Path, expires: str, *, endpoint: str = "", rest: str = "") ->
     """`expires` of a catalog file that states it so."""
     path = folder / "catalog.yaml"
     path.write_text(CATALOG.replace("EXPIRES", expires).replace("REST", endpoint) + rest)
-    return load_catalog(path).expires
+    return load_catalog(path).catalog.expires
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
-from cohost.catalog.models import Catalog, load_catalog
+from cohost.catalog.checks import check_catalog
+from cohost.catalog.loader import load_catalog
+from cohost.catalog.models import Catalog
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def test_multi_model_does_not_scale_unless_asked() -> None:
 
 def test_catalog_made_in_memory_is_held_to_the_same_rules() -> None:
     """No path around the file leads to settings that the service refuses."""
-    with pytest.raises(ValidationError, match=r"scaling\.min: min 0 with topology multi-model"):
-        Catalog.model_validate(content(scaling={"min": 0, "max": 1}))
+    with pytest.raises(CatalogError, match=r"scaling\.min: min 0 with topology multi-model"):
+        check_catalog(Catalog.model_validate(content(scaling={"min": 0, "max": 1})))
 
 
 def test_bounds_count_the_schedule_in() -> None:

@@ -19,7 +19,8 @@ from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.request import models_of
 from cohost.artifacts.wheels import wheel_reference
 from cohost.catalog.checks import package_faults
-from cohost.catalog.models import ModelEntry, load_catalog
+from cohost.catalog.loader import load_catalog
+from cohost.catalog.models import ModelEntry
 from cohost.catalog.packages import WHEEL_MIB, package_of, requirement_lines, wheels_of
 from cohost.errors import CatalogError
 from cohost.images import parse_image
@@ -109,7 +110,7 @@ def test_wheels_are_found_from_the_catalogs_folder(tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path / "wheels")
     path = tmp_path / "catalog.yaml"
     path.write_text(CATALOG.format(packages="wheels/tiny_kernel-1.2-py3-none-any.whl, Einops==0.8.1"))
-    packages = load_catalog(path).models["nli"].packages
+    packages = load_catalog(path).catalog.models["nli"].packages
     assert packages == [str(wheel), "einops==0.8.1"]
     assert wheels_of(packages) == {wheel.name: wheel.read_bytes()}
 
@@ -151,7 +152,7 @@ def test_one_archive_of_all_models_holds_a_copy_for_each(topology: str, allowed:
     path = tmp_path / "catalog.yaml"
     path.write_text(text + "".join(model.replace("nli", name) for name in ("b", "c", "d")))
     if allowed:
-        assert len(load_catalog(path).models) == 4
+        assert len(load_catalog(path).catalog.models) == 4
         return
     with pytest.raises(CatalogError, match=r"wheels of 64 MiB, with a copy for each model.*; allowed: 60 MiB"):
         load_catalog(path)

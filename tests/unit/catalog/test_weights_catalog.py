@@ -9,7 +9,8 @@ import yaml
 from pydantic import ValidationError
 
 from cohost.artifacts.errors import ArtifactError
-from cohost.catalog.models import Catalog, load_catalog
+from cohost.catalog.loader import load_catalog
+from cohost.catalog.models import Catalog
 from cohost.errors import CatalogError
 from cohost.images import parse_image
 from cohost.render import files_of, properties_of

@@ -11,7 +11,8 @@ import yaml
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.catalog.models import Catalog, load_catalog
+from cohost.catalog.loader import load_catalog
+from cohost.catalog.models import Catalog
 from cohost.engines.facts import BACKENDS
 from cohost.engines.verdicts import Verdict, judge
 from cohost.plan.profiles import Profile, load_profiles, profiles_path
@@ -52,7 +53,7 @@ def words(found: Mapping[str, Verdict]) -> dict[str, str]:
 
 def test_the_three_encoders_take_the_transformers_path_or_onnx() -> None:
     """What the product is built on: no vLLM for DeBERTa, no TensorRT-LLM for any of them."""
-    loaded = load_catalog(ENCODERS)
+    loaded = load_catalog(ENCODERS).catalog
     found = judge(loaded, load_profiles(profiles_path(ENCODERS)), loaded.models)
     for judged in found:
         by_backend = {verdict.backend: verdict for verdict in judged.verdicts}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.errors import LocalError
 from load_tests import compare_on_this_machine, machine
 
@@ -86,7 +86,7 @@ def test_a_run_that_the_generator_limited_is_shown_all_the_same(recorder: Record
 
 def test_what_it_deploys_has_all_three_designs() -> None:
     """Its catalog names both comparison designs beside its own endpoint, with models of this machine's hub."""
-    catalog = load_catalog(compare_on_this_machine.CATALOG)
+    catalog = load_catalog(compare_on_this_machine.CATALOG).catalog
     assert catalog.designs is not None
     assert catalog.designs.cpu_onnx is not None
     assert catalog.designs.inference_components is not None

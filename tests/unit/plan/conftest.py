@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.plan.profiles import load_profiles, profiles_path
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="session")
 def encoders() -> Catalog:
     """The catalog of the three multilingual encoders."""
-    return load_catalog(ROOT / "model_configs" / "encoders.yaml")
+    return load_catalog(ROOT / "model_configs" / "encoders.yaml").catalog
 
 
 @pytest.fixture(scope="session")

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.errors import CatalogError
 from cohost.plan.profiles import load_profiles, profiles_path, write_profiles
 from cohost.render import properties_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cohost.catalog.models import Catalog
     from cohost.plan.profiles import Profile
 
 MDEBERTA = "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"
+ENCODERS = Path(__file__).parents[3] / "model_configs" / "encoders.yaml"
 MEMORY_KEYS = ("required_memory_mb", "reserved_memory_mb", "gpu.required_memory_mb")
 
 
@@ -40,21 +40,21 @@ def test_keys_are_derived_from_the_profile(tmp_path: Path, encoder_profiles: dic
     """Required is what a loaded worker holds, reserved what its largest batch adds, both rounded up."""
     path = write_catalog(tmp_path)
     write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
-    catalog = load_catalog(path)
-    assert memory_of(catalog) == {
+    loaded = load_catalog(path)
+    assert memory_of(loaded.catalog) == {
         "required_memory_mb": "1280",
         "reserved_memory_mb": "128",
         "gpu.required_memory_mb": "1024",
     }
-    assert catalog.derived_memory == {"nli"}
-    assert catalog.source == path
+    assert loaded.derived_memory == {"nli"}
+    assert loaded.source == path
 
 
 def test_more_workers_require_more(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:
     """Each worker has its own context and weights."""
     path = write_catalog(tmp_path, gpu={"minWorkers": 1, "maxWorkers": 3})
     write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
-    assert memory_of(load_catalog(path))["gpu.required_memory_mb"] == "2944"
+    assert memory_of(load_catalog(path).catalog)["gpu.required_memory_mb"] == "2944"
 
 
 @pytest.mark.parametrize(
@@ -66,23 +66,24 @@ def test_stated_memory_is_left_as_it_is(
 ) -> None:
     """One stated key means that the user decides on all of them."""
     path = write_catalog(tmp_path, **stated)
-    before = memory_of(load_catalog(path))
+    before = memory_of(load_catalog(path).catalog)
     write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
-    catalog = load_catalog(path)
-    assert memory_of(catalog) == before
-    assert catalog.derived_memory == frozenset()
+    loaded = load_catalog(path)
+    assert memory_of(loaded.catalog) == before
+    assert loaded.derived_memory == frozenset()
 
 
-def test_product_is_not_touched(encoders: Catalog) -> None:
+def test_product_is_not_touched() -> None:
     """The product's catalog states its memory, so its archives are the ones they always were."""
-    assert encoders.derived_memory == frozenset()
-    assert encoders.models["mdeberta"].required_memory_mb == 2048
-    assert encoders.models["mdeberta"].gpu.required_memory_mb is None
+    loaded = load_catalog(ENCODERS)
+    assert loaded.derived_memory == frozenset()
+    assert loaded.catalog.models["mdeberta"].required_memory_mb == 2048
+    assert loaded.catalog.models["mdeberta"].gpu.required_memory_mb is None
 
 
 def test_nothing_is_derived_without_a_profile(tmp_path: Path) -> None:
     """No file beside the catalog, no keys."""
-    assert memory_of(load_catalog(write_catalog(tmp_path))) == {}
+    assert memory_of(load_catalog(write_catalog(tmp_path)).catalog) == {}
 
 
 def test_damaged_profiles_are_a_fault_of_the_catalog(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 from botocore.stub import Stubber
 
-from cohost.catalog.models import Budget, Catalog, load_catalog
+from cohost.catalog.loader import load_catalog
+from cohost.catalog.models import Budget, Catalog
 from cohost.preflight.run import run_checks
 from cohost.pricing import load_prices
 
@@ -114,13 +115,13 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 def findings(catalog: Catalog | None = None, **answers: list[tuple[str, Any]]) -> dict[str, Finding]:
     """All findings by check, with some services answering otherwise."""
     session: Any = Session({**GOOD, **{name.replace("_", "-"): value for name, value in answers.items()}})
-    found = run_checks(session, REGION, catalog or load_catalog(ENCODERS), load_prices())
+    found = run_checks(session, REGION, catalog or load_catalog(ENCODERS).catalog, load_prices())
     return {one.check: one for one in found}
 
 
 def changed(**changes: Any) -> Catalog:
     """The product's catalog with other parts."""
-    return load_catalog(ENCODERS).model_copy(update=changes)
+    return load_catalog(ENCODERS).catalog.model_copy(update=changes)
 
 
 @pytest.mark.usefixtures("hub")
@@ -171,7 +172,9 @@ def test_bootstrap(answer: Any, outcome: str, words: str) -> None:
 @pytest.mark.usefixtures("hub")
 def test_a_type_that_the_region_lacks_fails_and_names_its_family() -> None:
     """What else of the family is there is the quickest fix."""
-    catalog = changed(endpoint=load_catalog(ENCODERS).endpoint.model_copy(update={"instance_type": "ml.g5.48xlarge"}))
+    catalog = changed(
+        endpoint=load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"instance_type": "ml.g5.48xlarge"})
+    )
     found = findings(catalog)
     assert found["instance type"].outcome == "fail"
     assert "allowed: ml.g5.2xlarge, ml.g5.xlarge" in found["instance type"].why
@@ -262,7 +265,7 @@ def test_price_against_the_budget(limit: float, outcome: str) -> None:
 def test_a_price_that_nobody_knows_is_unknown() -> None:
     """Unknown is never free."""
     session: Any = Session(GOOD)
-    found = next(run_checks(session, "mx-central-1", load_catalog(ENCODERS), load_prices()))
+    found = next(run_checks(session, "mx-central-1", load_catalog(ENCODERS).catalog, load_prices()))
     assert (found.check, found.outcome) == ("price", "unknown")
     assert "cohost prices refresh --region mx-central-1" in found.why
 
@@ -307,7 +310,7 @@ def scalable_targets(count: int) -> list[tuple[str, Any]]:
 def test_endpoint_of_another_topology_fails_before_the_deploy_does(variant: dict[str, Any], now: str) -> None:
     """SageMaker refuses that update after minutes of other resources; the way out is named at once."""
     topology = "multi-model" if now == "scale-to-zero" else "scale-to-zero"
-    catalog = changed(endpoint=load_catalog(ENCODERS).endpoint.model_copy(update={"topology": topology}))
+    catalog = changed(endpoint=load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"topology": topology}))
 
     found = findings(catalog, sagemaker=endpoint_of(**variant))["endpoint"]
 
@@ -323,7 +326,9 @@ def test_endpoint_of_another_topology_fails_before_the_deploy_does(variant: dict
 )
 def test_type_of_a_variant_that_scales_cannot_be_changed(instance_type: str, targets: int, outcome: str) -> None:
     """Without a registered target it can; the same type is no change."""
-    catalog = changed(endpoint=load_catalog(ENCODERS).endpoint.model_copy(update={"instance_type": instance_type}))
+    catalog = changed(
+        endpoint=load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"instance_type": instance_type})
+    )
 
     found = findings(catalog, sagemaker=endpoint_of(ModelName="m"), application_autoscaling=scalable_targets(targets))[
         "endpoint"

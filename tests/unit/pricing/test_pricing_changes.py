@@ -10,7 +10,8 @@ import pytest
 import yaml
 from botocore.stub import Stubber
 
-from cohost.catalog.models import Catalog, load_catalog
+from cohost.catalog.loader import load_catalog
+from cohost.catalog.models import Catalog
 from cohost.errors import StackError
 from cohost.pricing import load_prices
 from cohost.pricing_changes import CostLine, cost_changes, deployed_costs, markdown_table, planned_costs
@@ -39,7 +40,7 @@ def stack(**outputs: str) -> dict[str, Any]:
 
 def test_cost_lines_of_the_product() -> None:
     """What goes into the stack's outputs, with where it is from."""
-    lines = planned_costs(load_catalog(ENCODERS), load_prices(), "us-east-1")
+    lines = planned_costs(load_catalog(ENCODERS).catalog, load_prices(), "us-east-1")
     assert {name: found.value for name, found in lines.items()} == {
         "CostPerHourUsd": "1.408",
         "CostPerMonthUsd": "1027.84",

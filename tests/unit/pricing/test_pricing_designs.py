@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.catalog.sections.scaling import Scaling
 from cohost.pricing import PriceError, load_prices
 from cohost.pricing_designs import (
@@ -92,18 +92,18 @@ def test_more_instances_leave_the_cost_of_a_million() -> None:
 
 def test_rate_is_claimed_for_what_was_measured_only() -> None:
     """The product has a rate; another type, or other models, have none."""
-    catalog = load_catalog(ENCODERS)
+    catalog = load_catalog(ENCODERS).catalog
     assert design_of(catalog).items_per_second == 104
     other_type = catalog.endpoint.model_copy(update={"instance_type": "ml.g6.12xlarge"})
     assert design_of(catalog.model_copy(update={"endpoint": other_type})).items_per_second is None
-    assert design_of(load_catalog(ROOT / "model_configs" / "offline.yaml")).items_per_second is None
+    assert design_of(load_catalog(ROOT / "model_configs" / "offline.yaml").catalog).items_per_second is None
 
 
 def test_reports_of_ones_own_are_compared(tmp_path: Path) -> None:
     """A measured rate of the user's own comes last in the comparison."""
     report = tmp_path / "mine.json"
     report.write_text(json.dumps({"items_per_second": 208, "instance_type": "ml.g5.xlarge", "measured": "2026-11-30"}))
-    costs = compare(load_catalog(ENCODERS), load_prices(), REGION, busy_hours=24, reports=[report])
+    costs = compare(load_catalog(ENCODERS).catalog, load_prices(), REGION, busy_hours=24, reports=[report])
     assert costs[0].design.name == "this catalog"
     assert costs[-1].design.source == "mine.json, 2026-11-30"
     assert costs[-1].per_million == pytest.approx(1.88, abs=0.01)
@@ -178,7 +178,7 @@ def test_invalid_run_is_not_priced(tmp_path: Path) -> None:
 
 def test_catalog_that_scales_to_zero_bills_busy_hours_and_its_idle_time() -> None:
     """Eight busy hours and the tail of the metric; an idle time of the catalog's own replaces target tracking's."""
-    catalog = load_catalog(ENCODERS)
+    catalog = load_catalog(ENCODERS).catalog
     endpoint = catalog.endpoint.model_copy(update={"topology": "scale-to-zero"})
 
     def per_month(**scaling: Any) -> float | None:
@@ -194,7 +194,7 @@ def test_catalog_that_scales_to_zero_bills_busy_hours_and_its_idle_time() -> Non
 
 def test_catalog_that_keeps_a_copy_bills_all_hours() -> None:
     """Scaling from one instance up never reaches zero; the fewest instances are what is compared."""
-    catalog = load_catalog(ENCODERS).model_copy(update={"scaling": Scaling(min=2, max=4)})
+    catalog = load_catalog(ENCODERS).catalog.model_copy(update={"scaling": Scaling(min=2, max=4)})
 
     design = design_of(catalog)
 

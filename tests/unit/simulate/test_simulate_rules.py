@@ -9,7 +9,7 @@ import pytest
 import yaml
 from simulation_cases import START, trace
 
-from cohost.catalog.models import load_catalog
+from cohost.catalog.loader import load_catalog
 from cohost.catalog.sections.scaling import ScheduledScaling
 from cohost.simulate.compare import Callers, replay_all
 from cohost.simulate.due import due_in
@@ -37,7 +37,7 @@ def _catalog(tmp_path: Path) -> Callable[..., Catalog]:
             data["scaling"] = scaling
         file = tmp_path / "catalog.yaml"
         file.write_text(yaml.safe_dump(data), encoding="utf-8")
-        return load_catalog(file)
+        return load_catalog(file).catalog
 
     return make
 

@@ -1,0 +1,51 @@
+"""No stack is built of a catalog whose settings do not go together, however the catalog was made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+import pytest
+from synthesis import FLAGS, make_catalog, make_stack
+
+from cohost.catalog.sections.scaling import Scaling
+from cohost.errors import CatalogError
+from stacks.cpu_onnx_stack import CpuOnnxStack
+from stacks.inference_components_stack import InferenceComponentsStack
+from stacks.lmi_cohost_stack import LmiCohostStack
+from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cohost.catalog.models import Catalog
+
+ENTRY = {"model_id": "org/name", "task": "text-classification"}
+
+
+def built_in_memory() -> Catalog:
+    """A catalog whose bounds cross, as no file could state them."""
+    return make_catalog(scaling={"min": 3, "max": 2})
+
+
+def changed_in_memory() -> Catalog:
+    """A right catalog that was given bounds of another topology."""
+    return make_catalog().model_copy(update={"scaling": Scaling(min=0, max=1)})
+
+
+@pytest.mark.parametrize("stack", [LmiCohostStack, LmiCohostWeightsStack, CpuOnnxStack, InferenceComponentsStack])
+@pytest.mark.parametrize("unchecked", [built_in_memory, changed_in_memory])
+def test_stack_of_an_unchecked_catalog_is_refused(stack: Callable[..., Any], unchecked: Callable[[], Catalog]) -> None:
+    """The field is named before anything of the stack is made."""
+    app = cdk.App(context=FLAGS, analytics_reporting=False)
+    with pytest.raises(CatalogError, match=r"^scaling\.min: min .*; allowed: .*; fix: "):
+        stack(app, "Unchecked", catalog=unchecked())
+    assert app.node.children == []
+
+
+def test_every_fault_is_a_line_of_its_own() -> None:
+    """Names and settings that do not go together are told at once."""
+    batched = {**ENTRY, "handler": "batched", "max_idle_time": 60}
+    with pytest.raises(CatalogError) as caught:
+        make_stack(make_catalog(models={"nli": ENTRY, "n-li": batched}))
+    assert [fault.split(": ")[0] for fault in caught.value.faults] == ["models.n-li", "models.n-li.max_idle_time"]
