@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,9 @@ def _environment_of_its_own() -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(before)
+    # boto3 makes its default session once: a fake in the place of boto3.Session would stay for the tests after it.
+    if "boto3" in sys.modules:
+        sys.modules["boto3"].DEFAULT_SESSION = None  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")
