@@ -81,10 +81,10 @@ bench: setup ## Time bundling and fleet planning; hold the estimate of activatio
 	python benchmarks/activations.py
 
 load: setup ## Deploy on this machine, run the short load test, write its report
-	python -m load_tests.on_this_machine
+	python -m load_tests.tools.on_this_machine
 
 compare: setup ## Deploy the three designs on this machine, measure each, end in one page
-	python -m load_tests.compare_on_this_machine
+	python -m load_tests.tools.compare_on_this_machine
 
 bench-handler: setup ## Time both handlers on one server in one run and hold the goals, memory too
 	@python benchmarks/handler.py; code=$$?; \

@@ -84,7 +84,7 @@ class Stub:
     """A stub process for the length of a `with` block."""
 
     def __init__(self, *arguments: str) -> None:
-        self._command = [sys.executable, "-m", "load_tests.stub", *arguments]
+        self._command = [sys.executable, "-m", "load_tests.tools.stub", *arguments]
 
     def __enter__(self) -> str:
         """Start it; its URL."""

@@ -14,7 +14,7 @@ from constructs_lib.acknowledgements import acknowledge
 
 if TYPE_CHECKING:
     from cohost.catalog.models import Network
-    from constructs_lib.hosted_endpoint import HostedEndpoint
+    from constructs_lib.endpoints.hosted_endpoint import HostedEndpoint
 
 # SageMaker makes the interfaces with the container's role (SageMaker guide: execution roles, CreateModel, private VPC);
 # aws-cdk-lib 2.275.0 grants the same nine in its SageMakerCreateModel.

@@ -15,11 +15,8 @@ from locust.runners import STATE_RUNNING, MasterRunner
 
 from cohost.report.run import ColdCall, Phase
 from cohost.report.samples import Outcome
-from load_tests.clock import now
-from load_tests.cold import first_calls
-from load_tests.plan import SPAWN_RATE
-from load_tests.stage import Cue, shares
-from load_tests.wake import wake_up
+from load_tests.phases import SPAWN_RATE, first_calls, wake_up
+from load_tests.stage import Cue, now, shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +24,9 @@ if TYPE_CHECKING:
     from locust.runners import Runner
 
     from cohost.report.run import PhaseKind
-    from load_tests.plan import Step
+    from load_tests.phases import Step
     from load_tests.session import Session
+
 
 _logger = logging.getLogger("load_tests")
 

@@ -12,20 +12,19 @@ import gevent
 from locust.runners import LocalRunner, MasterRunner, WorkerRunner
 
 from cohost.report.run import save_run
-from load_tests import plan
-from load_tests.clock import now
+from load_tests import phases as plan
 from load_tests.conductor import BEGIN, END, Conductor
-from load_tests.marks import marks_of
 from load_tests.payloads import Wanted, make_book
 from load_tests.recorder import Recorder
 from load_tests.result import exit_code, make_run, new_folder
 from load_tests.session import Session
-from load_tests.stage import Cue
+from load_tests.stage import Cue, now
 from load_tests.targets import resolve
-from load_tests.watch import watch
+from load_tests.validity import marks_of, watch
 
 if TYPE_CHECKING:
     from locust.env import Environment
+
 
 _logger = logging.getLogger("load_tests")
 

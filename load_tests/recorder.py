@@ -1,16 +1,117 @@
-"""Keeps the calls of one process until they are sent to the master or written to the run's folder."""
+"""Judges answers of calls and keeps them as samples.
+
+Sources: AWS API reference, InvokeEndpoint (errors and the x-amzn-ErrorType header); DJL Serving 0.36.0 (a body of
+`code` and `type` for its errors; the stock handler answers input that it cannot read with 200 and a sentence).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cohost.report.samples import SAMPLE, TICK, Samples, merge
+from cohost.exchange import is_worker_stopped
+from cohost.report.samples import SAMPLE, TICK, Outcome, Samples, merge
+from cohost.scaling.waking import is_no_capacity
+from cohost.translated import count_results
 
 if TYPE_CHECKING:
     Row = tuple[float, float, float, int, int, int, int, int, int]
     Tick = tuple[float, int, float, float, float]
+
+LARGE_ANSWER_BYTES = 65_536
+"""Embeddings of a long text are megabytes of digits; reading one takes longer than many a call."""
+
+DETAIL_LENGTH = 160
+
+_BY_ERROR_TYPE = {
+    "ThrottlingException": Outcome.THROTTLED,
+    "TooManyRequestsException": Outcome.THROTTLED,
+    "ModelNotReadyException": Outcome.NOT_READY,
+    "ModelError": Outcome.MODEL_ERROR,
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an answer was, the HTTP status that counts, and for a failure what it said."""
+
+    outcome: Outcome
+    status: int
+    detail: str = ""
+
+    @property
+    def failure(self) -> str:
+        """The failure's kind with its status, as it is counted; empty for an answer."""
+        if self.outcome is Outcome.OK:
+            return ""
+        if self.outcome in {Outcome.MODEL_ERROR, Outcome.REFUSED}:
+            return f"{self.outcome.label} ({self.status})"
+        return self.outcome.label
+
+
+def judge(status: int, error_type: str, body: bytes, *, items: int, container: bool) -> Verdict:
+    """Judge an answer to a call with so many items.
+
+    Args:
+        status: the HTTP status.
+        error_type: the header x-amzn-ErrorType; empty where there was none.
+        body: the answer's bytes.
+        items: how many results there must be.
+        container: whether a container answered, with no SageMaker in front of it.
+    """
+    if status == HTTPStatus.OK:
+        fault = _fault_of(body, items)
+        return Verdict(Outcome.OK if fault is None else Outcome.WRONG_ANSWER, status, fault or "")
+    content = _object(body)
+    detail = str(content.get("Message") or content.get("message") or body[:DETAIL_LENGTH].decode(errors="replace"))
+    outcome = _outcome(error_type, detail, container=container)
+    own = content.get("OriginalStatusCode")
+    counted = own if isinstance(own, int) and own > 0 else status
+    if outcome is Outcome.MODEL_ERROR:
+        said = body.decode(errors="replace") if container else str(content.get("OriginalMessage"))
+        outcome = Outcome.WORKER_STOPPED if is_worker_stopped(counted, said) else outcome
+    return Verdict(outcome, counted, detail[:DETAIL_LENGTH])
+
+
+def _outcome(error_type: str, detail: str, *, container: bool) -> Outcome:
+    # The type may be followed by a URI (AWS restJson1 protocol).
+    kind = error_type.partition(":")[0]
+    if is_no_capacity(kind, detail):
+        return Outcome.NO_CAPACITY
+    return _BY_ERROR_TYPE.get(kind, Outcome.MODEL_ERROR if container else Outcome.REFUSED)
+
+
+def _fault_of(body: bytes, items: int) -> str | None:
+    """What is wrong with a 200; None when it holds a result for each item."""
+    if len(body) > LARGE_ANSWER_BYTES and body.startswith(b"[[[["):
+        # One item of an embedding ends with three brackets, its inner lists with two or one.
+        found = body.count(b"]]]") if body.endswith(b"]]]]") else 0
+        return None if found == items else f"{found} embeddings for {items} texts"
+    try:
+        content = json.loads(body, parse_constant=_refuse)
+    except ValueError:
+        return f"no JSON: {body[:DETAIL_LENGTH].decode(errors='replace')}"
+    if not isinstance(content, list):
+        return f"no list of results: {json.dumps(content)[:DETAIL_LENGTH]}"
+    # DJL's translators answer one text without a list around its result.
+    found = count_results(content)
+    return None if found == items else f"{found} results for {items} texts"
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 class Recorder:

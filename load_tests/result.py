@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from load_tests.recorder import Recorder
     from load_tests.session import Session
 
+
 DEFAULT_OUT = Path(".cohost") / "load"
 EXIT_FAULT, EXIT_INVALID = 1, 3
 _PACKAGES = ("locust", "gevent", "geventhttpclient", "botocore", "numpy")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from cohost.report.samples import Outcome
-from load_tests.answers import Verdict, judge
-from load_tests.clock import now
-from load_tests.stage import Stage, deck
+from load_tests.recorder import Verdict, judge
+from load_tests.stage import Stage, deck, now
 from load_tests.transport import Exchange, Transport
 
 if TYPE_CHECKING:

@@ -1,18 +1,32 @@
-"""The phase that goes on now in one process, and who takes part in it."""
+"""One clock for all times of a run.
+
+The phase that goes on now in one process, and who takes part in it.
+"""
 
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import gevent
 from gevent.event import Event
 
-from load_tests.clock import now
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+
+_ANCHOR = time.time() - time.perf_counter()
+
+
+def now() -> float:
+    """Seconds since the epoch, with the steady progress of the performance counter.
+
+    The wall clock is read once a process: a correction of it during a run must not bend a latency.
+    """
+    return _ANCHOR + time.perf_counter()
+
 
 WAIT_S = 1.0
 IDLE_POLL_S = 0.005

@@ -22,7 +22,7 @@ from cohost.client import CohostClient
 from cohost.local import is_local
 from cohost.report.run import Model, Target
 from cohost.routing import ARCHIVE_SUFFIX, Route, target_model
-from load_tests.errors import LoadError
+from load_tests import LoadError
 from load_tests.options import TASKS
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from geventhttpclient.connectionpool import ConnectionPool, SSLConnectionPool
 from geventhttpclient.response import HTTPConnectionClosed, HTTPParseError
 
 from cohost.report.samples import Outcome
-from load_tests.clock import now
+from load_tests.stage import now
 
 if TYPE_CHECKING:
     from load_tests.targets import Destination, Resolved

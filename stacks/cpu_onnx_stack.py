@@ -14,9 +14,9 @@ from cohost.onnx.recipe import cpu_design, recipe_for
 from cohost.pricing import load_prices
 from cohost.routing import CPU_ONNX
 from cohost.serving_image import image_of
-from constructs_lib.multi_model_endpoint import MultiModelEndpoint
+from constructs_lib.endpoints.multi_model import MultiModelEndpoint
 from constructs_lib.network import ContainerNetwork
-from constructs_lib.onnx_archives import GENERATION, PREFIX, OnnxArchives
+from constructs_lib.storage.weights import GENERATION, PREFIX, OnnxArchives
 from stacks.designs import add_outputs, annotate, as_own
 from stacks.parts import add_tags
 

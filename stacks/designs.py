@@ -12,7 +12,7 @@ from cohost.instances import has_own_disks
 from cohost.pricing import price_note, today
 from cohost.pricing_changes import planned_costs
 from cohost.routing import MULTI_MODEL
-from constructs_lib.fit import Misfit, misfits
+from constructs_lib.checks.findings import Misfit, misfits
 from stacks.parts import add_findings, example_call
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from cohost.instances import INSTANCES
 from cohost.pricing import load_prices
 from cohost.routing import INFERENCE_COMPONENTS, own_component_name
 from cohost.serving_image import image_of, inference_ami_version
-from constructs_lib.component_endpoint import ComponentEndpoint
-from constructs_lib.model_bucket import ModelBucket
+from constructs_lib.endpoints.inference_components import ComponentEndpoint
 from constructs_lib.network import ContainerNetwork
-from constructs_lib.weights import weights_of
+from constructs_lib.storage.buckets import ModelBucket
+from constructs_lib.storage.weights import weights_of
 from stacks.designs import add_outputs, annotate, as_own
 from stacks.parts import add_store, add_tags
 

@@ -14,12 +14,12 @@ from cohost.pricing import load_prices
 from cohost.pricing_changes import planned_costs
 from cohost.routing import SCALE_TO_ZERO, addresses, component_name
 from cohost.serving_image import image_of
-from constructs_lib.fit import misfits
-from constructs_lib.fit_catalog import catalog_misfits
-from constructs_lib.model_bucket import ModelBucket
+from constructs_lib.checks.catalog import catalog_misfits
+from constructs_lib.checks.findings import misfits
+from constructs_lib.monitoring.spend_guard import SpendGuard
 from constructs_lib.network import ContainerNetwork
-from constructs_lib.spend_guard import SpendGuard
-from constructs_lib.weights import weights_of
+from constructs_lib.storage.buckets import ModelBucket
+from constructs_lib.storage.weights import weights_of
 from stacks.endpoints import add_endpoint
 from stacks.parts import add_findings, add_store, add_tags, example_call
 from stacks.watching import add_data_capture, add_expiry, add_guardrails, add_monitoring
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cohost.catalog.models import Catalog
     from cohost.images import Image, ImageUri
     from cohost.plan.profiles import Profile
-    from constructs_lib.model_store import ModelStore
+    from constructs_lib.storage.model_store import ModelStore
 
 STACK_ID: Final = "LmiCohostStack"
 

@@ -8,7 +8,7 @@ import aws_cdk as cdk
 
 from cohost.catalog.checks import check_catalog
 from cohost.weights.place import bucket_name
-from constructs_lib.weights_bucket import WeightsBucket
+from constructs_lib.storage.buckets import WeightsBucket
 from stacks.parts import add_tags
 
 if TYPE_CHECKING:

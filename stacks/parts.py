@@ -10,16 +10,16 @@ from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.catalog.packages import wheels_of
 from cohost.example_call import call_of
 from cohost.render import properties_of, requirements_for
-from constructs_lib.model_store import ModelStore
+from constructs_lib.storage.model_store import ModelStore
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
     from cohost.catalog.models import Catalog
     from cohost.images import Image
-    from constructs_lib.fit import Misfit
-    from constructs_lib.model_bucket import ModelBucket
-    from constructs_lib.weights import ModelWeights
+    from constructs_lib.checks.findings import Misfit
+    from constructs_lib.storage.buckets import ModelBucket
+    from constructs_lib.storage.weights import ModelWeights
 
 
 def add_tags(stack: cdk.Stack, tags: Mapping[str, str]) -> None:

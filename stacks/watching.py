@@ -10,18 +10,18 @@ from cohost.catalog.sections.lifecycle import is_past, read_expiry
 from cohost.clock import now
 from cohost.instances import INSTANCES
 from cohost.pricing_changes import PER_HOUR, planned_costs
-from constructs_lib.data_capture import DataCapture
-from constructs_lib.expiry import EndpointExpiry
-from constructs_lib.guardrails import deployment_config
-from constructs_lib.monitoring import Monitoring
-from constructs_lib.monitoring_dashboard import Dashboard
+from constructs_lib.endpoints.data_capture import DataCapture
+from constructs_lib.endpoints.guardrails import deployment_config
+from constructs_lib.lifecycle.expiry import EndpointExpiry
+from constructs_lib.monitoring.dashboard import Dashboard
+from constructs_lib.monitoring.monitoring import Monitoring
 
 if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
 
     from cohost.catalog.models import Catalog
     from cohost.pricing import PriceList
-    from constructs_lib.hosted_endpoint import HostedEndpoint
+    from constructs_lib.endpoints.hosted_endpoint import HostedEndpoint
 
 # Of a type that no table has; GPU types are the rule.
 _UNKNOWN_GPUS: Final = 1

@@ -42,7 +42,7 @@ def environment() -> dict[str, str]:
 @pytest.fixture
 def stub() -> Iterator[str]:
     """A target that answers any call in 12 ms, every 97th with 503; its URL."""
-    command = [sys.executable, "-m", "load_tests.stub", "--delay-ms", "12", "--fail-every", "97"]
+    command = [sys.executable, "-m", "load_tests.tools.stub", "--delay-ms", "12", "--fail-every", "97"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     yield f"http://127.0.0.1:{int(process.stdout.readline())}"
@@ -113,7 +113,7 @@ def test_bench_reports_what_the_target_did(stub: str, tmp_path: Path, browser: B
 
 def test_make_load_measures_the_embedded_aws(tmp_path: Path, browser: Browser) -> None:
     """Deploy with the real cdk, load through SageMaker's API, and SageMaker's own metrics beside the caller's."""
-    command = [sys.executable, "-m", "load_tests.on_this_machine", "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "load_tests.tools.on_this_machine", "--out", str(tmp_path / "run")]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment())
 

@@ -14,7 +14,7 @@ from cfnlint.api import ManualArgs, lint_file
 from synthesis import FLAGS, ROOT, add_stacks
 
 from cohost.catalog.loader import load_catalog
-from constructs_lib import model_bucket
+from constructs_lib.storage import buckets as model_bucket
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,13 +16,13 @@ from cohost.catalog.models import Catalog
 from cohost.images import parse_image
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
-from constructs_lib import fit_catalog
-from constructs_lib.fit_catalog import catalog_misfits
+from constructs_lib.checks import catalog as fit_catalog
+from constructs_lib.checks.catalog import catalog_misfits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from constructs_lib.fit import Misfit
+    from constructs_lib.checks.findings import Misfit
 
 ENCODERS = ROOT / "model_configs" / "encoders.yaml"
 REVISION = "0" * 40
@@ -205,7 +205,7 @@ def test_every_check_has_a_known_id_and_is_documented() -> None:
 
 def test_every_check_in_the_sources_is_listed() -> None:
     """A new check cannot be forgotten: its id is read from the code."""
-    sources = "".join(path.read_text() for path in (ROOT / "constructs_lib").glob("fit*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "constructs_lib" / "checks").glob("*.py"))
     # What follows from the day of the synth is told by the stack itself.
     stacks = "".join(path.read_text() for path in (ROOT / "stacks").glob("*.py"))
     errors = set(re.findall(r'\berror\(\s*"([\w-]+)"', sources)) | set(re.findall(r"\[lmi-cohost:([\w-]+)\]", stacks))

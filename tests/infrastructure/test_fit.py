@@ -8,7 +8,7 @@ import pytest
 from synthesis import make_catalog
 
 from cohost.images import locate_image, parse_image, parse_image_uri
-from constructs_lib.fit import Misfit, misfits
+from constructs_lib.checks.findings import Misfit, misfits
 
 VLLM = "vllm:0.26.0-gpu-py312-cu130-ubuntu22.04-sagemaker"
 HUGGING_FACE = "huggingface-pytorch-inference:2.6.0-transformers4.49.0-gpu-py312-cu124-ubuntu22.04"

@@ -12,11 +12,11 @@ from cohost.catalog.loader import load_catalog
 from cohost.images import parse_image, parse_image_uri
 from cohost.plan.profiles import load_profiles, profiles_path
 from cohost.pricing import load_prices
-from constructs_lib.fit import misfits
-from constructs_lib.fit_catalog import catalog_misfits
+from constructs_lib.checks.catalog import catalog_misfits
+from constructs_lib.checks.findings import misfits
 
 if TYPE_CHECKING:
-    from constructs_lib.fit import Misfit
+    from constructs_lib.checks.findings import Misfit
 
 ZERO = {"topology": "scale-to-zero"}
 XLMR: dict[str, Any] = {

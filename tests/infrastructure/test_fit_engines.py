@@ -8,7 +8,7 @@ import pytest
 from synthesis import make_catalog
 
 from cohost.plan.profiles import Profile
-from constructs_lib.fit_engines import engine_misfits
+from constructs_lib.checks.catalog import engine_misfits
 
 NLI = {"model_type": "deberta-v2", "architectures": ["DebertaV2ForSequenceClassification"], "num_labels": 3}
 RERANKER = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "num_labels": 1}

@@ -12,7 +12,7 @@ from synthesis import FLAGS, make_catalog, make_stack, only, resources, statemen
 from cohost.catalog.models import Catalog
 from cohost.images import locate_image, parse_image
 from cohost.instances import has_own_disks
-from constructs_lib.fit import misfits
+from constructs_lib.checks.findings import misfits
 from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack
 
 if TYPE_CHECKING:

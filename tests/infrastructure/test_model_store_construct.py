@@ -14,9 +14,9 @@ from synthesis import FLAGS, ROOT, make_catalog, make_stack, only, resources, st
 from cohost.artifacts.handlers import handler_version
 from cohost.artifacts.wheels import wheel_reference
 from cohost.render import properties_of
-from constructs_lib import publisher_code
-from constructs_lib.model_bucket import ModelBucket
-from constructs_lib.model_store import ModelStore
+from constructs_lib.storage import model_store as publisher_code
+from constructs_lib.storage.buckets import ModelBucket
+from constructs_lib.storage.model_store import ModelStore
 
 if TYPE_CHECKING:
     from pathlib import Path

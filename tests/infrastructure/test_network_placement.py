@@ -8,7 +8,7 @@ import pytest
 from synthesis import make_catalog, make_stack, only, resources, template_of, waits_for
 
 from cohost.catalog.models import Catalog
-from constructs_lib.fit_network import network_misfits
+from constructs_lib.checks.catalog import network_misfits
 
 REVISION = "a" * 40
 PUSHED = {"model_id": "org/nli", "revision": REVISION, "task": "text-classification", "weights": "s3"}

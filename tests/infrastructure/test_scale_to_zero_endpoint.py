@@ -11,7 +11,7 @@ import pytest
 from aws_cdk import aws_iam as iam
 from synthesis import make_catalog, make_stack, only, resources, statements, template_of, waits_for
 
-from constructs_lib.scale_to_zero_endpoint import ScaleToZeroEndpoint
+from constructs_lib.endpoints.scale_to_zero import ScaleToZeroEndpoint
 
 if TYPE_CHECKING:
     from aws_cdk import aws_cloudwatch as cloudwatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from constructs_lib.store_event import EVENT_LIMIT_BYTES, event_bytes, event_fault
+from constructs_lib.storage.model_store import EVENT_LIMIT_BYTES, event_bytes, event_fault
 
 
 def sent(models: dict[str, dict[str, str]]) -> int:

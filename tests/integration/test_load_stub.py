@@ -85,7 +85,7 @@ def stub() -> Iterator[Callable[..., Target]]:
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str) -> Target:
-        command = [sys.executable, "-m", "load_tests.stub", *arguments]
+        command = [sys.executable, "-m", "load_tests.tools.stub", *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         started.append(process)
         assert process.stdout is not None

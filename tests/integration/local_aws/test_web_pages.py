@@ -226,7 +226,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _stub_process() -> Iterator[int]:
-    command = [sys.executable, "-m", "load_tests.stub"]
+    command = [sys.executable, "-m", "load_tests.tools.stub"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         try:

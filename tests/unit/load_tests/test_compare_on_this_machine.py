@@ -9,7 +9,7 @@ import pytest
 
 from cohost.catalog.loader import load_catalog
 from cohost.errors import LocalError
-from load_tests import compare_on_this_machine, machine
+from load_tests.tools import compare_on_this_machine, machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

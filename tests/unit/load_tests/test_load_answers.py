@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cohost.report.samples import Outcome
-from load_tests.answers import LARGE_ANSWER_BYTES, judge
+from load_tests.recorder import LARGE_ANSWER_BYTES, judge
 
 STOPPED = '{\n  "code": 400,\n  "type": "TranslateException",\n  "message": "Backend Python process is stopped."\n}\n'
 

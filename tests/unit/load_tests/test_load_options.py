@@ -6,8 +6,9 @@ import argparse
 
 import pytest
 
-from load_tests import option_values, plan
-from load_tests.errors import LoadError
+from load_tests import LoadError
+from load_tests import options as option_values
+from load_tests import phases as plan
 
 
 def given(**changes: object) -> argparse.Namespace:

@@ -10,10 +10,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from cohost.exchange import MAX_BODY_BYTES
-from load_tests import payloads
-from load_tests.errors import LoadError
-from load_tests.payloads import Book, Wanted, make_book
-from load_tests.tokens import HYPOTHESIS, counter, find_tokenizer, limit_of
+from load_tests import LoadError, payloads
+from load_tests.payloads import HYPOTHESIS, Book, Wanted, counter, find_tokenizer, limit_of, make_book
 
 HUB = Path(__file__).parents[3] / "local_aws" / "data" / "hub"
 TINY = ("lmi-cohost/tiny-mdeberta-nli", "lmi-cohost/tiny-xlmr-nli", "lmi-cohost/tiny-minilm-nli")

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from load_tests import stage
-from load_tests.clock import now
 from load_tests.recorder import Recorder
-from load_tests.stage import Cue, Stage, deck, poisson, shares
+from load_tests.stage import Cue, Stage, deck, now, poisson, shares
 
 
 def cue(callers: int = 2, rate: float | None = None) -> Cue:

@@ -13,12 +13,11 @@ from fakes.scaling_session import Session as Stack
 from cohost.report.run import Model, Target
 from cohost.report.samples import Outcome
 from cohost.scaling.waiting import Backoff
-from load_tests.answers import Verdict
-from load_tests.cold import first_calls
+from load_tests.phases import first_calls, wake_up
+from load_tests.recorder import Verdict
 from load_tests.result import price_of
 from load_tests.targets import Resolved
 from load_tests.transport import Exchange
-from load_tests.wake import wake_up
 
 ZERO = Verdict(Outcome.NO_CAPACITY, 400, "Inference Component has no capacity")
 OK = Verdict(Outcome.OK, 200)

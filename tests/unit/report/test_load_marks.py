@@ -11,8 +11,8 @@ from report_runs import calls, phase, record, target, ticks
 
 from cohost.report.run import ColdCall, Price, Run
 from cohost.report.samples import Outcome
-from load_tests.marks import marks_of
 from load_tests.result import exit_code, price_of
+from load_tests.validity import marks_of
 
 if TYPE_CHECKING:
     from cohost.report.run import Mark

@@ -1,0 +1,1 @@
+"""Checks of a catalog against image, instance type, network and server, made at synth."""

@@ -1,0 +1,1 @@
+"""Endpoints of each design, and what scales them and shifts calls to their new instances."""

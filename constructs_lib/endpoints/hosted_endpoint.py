@@ -1,0 +1,137 @@
+"""What an endpoint needs of the archives that it serves, wherever they are published.
+
+What endpoints of every topology have in common: role, log group, configuration, the endpoint itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sagemaker as sagemaker
+from constructs import Construct
+
+from constructs_lib.endpoints.metrics import EndpointMetrics
+from constructs_lib.iam import ExecutionRole
+
+if TYPE_CHECKING:
+    from constructs import IDependable
+
+    from cohost.images import ImageUri
+
+
+class Archives(Protocol):
+    """Archives below one address."""
+
+    @property
+    def model_data_url(self) -> str:
+        """The address that SageMaker loads archives from."""
+
+    def grant_read(self, grantee: iam.IRole) -> None:
+        """Allow reading the archives and listing their keys."""
+
+
+VARIANT_NAME: Final = "AllTraffic"
+
+
+def add_log_group(scope: Construct, construct_id: str, name: str) -> logs.LogGroup:
+    """A group that SageMaker would make itself, without retention, and leave behind."""
+    return logs.LogGroup(
+        scope,
+        construct_id,
+        log_group_name=name,
+        retention=logs.RetentionDays.ONE_MONTH,
+        removal_policy=cdk.RemovalPolicy.DESTROY,
+    )
+
+
+class HostedEndpoint(EndpointMetrics, Construct):
+    """A SageMaker endpoint under construction: a topology adds its model and its variant.
+
+    The endpoint has the given name; Model and EndpointConfig have none, because both are replaced on a change and a
+    fixed name would stand in the way of its successor. Parts have the same ids in every topology. So another topology
+    under the same name is an update of the endpoint: SageMaker refuses it, the stack rolls back, and the endpoint
+    serves on as it is. With other ids it would be deleted and made anew, without a word of warning.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        endpoint_name: the name that callers use.
+        store: the archives to serve.
+        image: the server image.
+    """
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, endpoint_name: str, store: Archives, image: ImageUri
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.endpoint_name = endpoint_name
+        self.variant_name = VARIANT_NAME
+        self.log_group = add_log_group(self, "Logs", f"/aws/sagemaker/Endpoints/{endpoint_name}")
+        self.execution_role = ExecutionRole(self, "ExecutionRole", image=image, log_group=self.log_group)
+        store.grant_read(self.execution_role.role)
+        self.endpoint_config_name: str
+        self._config: sagemaker.CfnEndpointConfig
+        self._endpoint: sagemaker.CfnEndpoint
+
+    @property
+    def endpoint_arn(self) -> str:
+        """The ARN of the endpoint."""
+        return self._endpoint.ref
+
+    def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Allow calling the models of this endpoint."""
+        return iam.Grant.add_to_principal(
+            grantee=grantee, actions=["sagemaker:InvokeEndpoint"], resource_arns=self._invoked_arns()
+        )
+
+    def capture_data(self, config: sagemaker.CfnEndpointConfig.DataCaptureConfigProperty) -> None:
+        """Keep calls and answers as this configuration says; the execution role needs the right to write them."""
+        self._config.data_capture_config = config
+
+    def encrypt_volumes(self, kms_key: str | None) -> None:
+        """Encrypt the volumes of the instances with this key; disks of their own, where they have some, it leaves.
+
+        None leaves the key to SageMaker.
+        """
+        self._config.kms_key_id = kms_key
+
+    def guard_updates(self, config: sagemaker.CfnEndpoint.DeploymentConfigProperty) -> None:
+        """Let later updates of the endpoint go by this configuration."""
+        self._endpoint.deployment_config = config
+
+    def _invoked_arns(self) -> list[str]:
+        """What a caller needs the right to invoke."""
+        return [self.endpoint_arn]
+
+    def _add_model(self, container: sagemaker.CfnModel.ContainerDefinitionProperty) -> sagemaker.CfnModel:
+        model = sagemaker.CfnModel(
+            self, "Model", execution_role_arn=self.execution_role.role_arn, primary_container=container
+        )
+        # The policy is a resource of its own; without this, SageMaker may use the role before it has its rights.
+        model.node.add_dependency(self.execution_role.policy)
+        return model
+
+    def _add_endpoint(
+        self,
+        variant: sagemaker.CfnEndpointConfig.ProductionVariantProperty,
+        *,
+        config_waits_for: tuple[IDependable, ...] = (),
+        execution_role_arn: str | None = None,
+        retain_all_variant_properties: bool | None = None,
+    ) -> None:
+        config = self._config = sagemaker.CfnEndpointConfig(
+            self, "Config", production_variants=[variant], execution_role_arn=execution_role_arn
+        )
+        config.node.add_dependency(*config_waits_for)
+        self.endpoint_config_name = config.attr_endpoint_config_name
+        self._endpoint = sagemaker.CfnEndpoint(
+            self,
+            "Endpoint",
+            endpoint_name=self.endpoint_name,
+            endpoint_config_name=config.attr_endpoint_config_name,
+            retain_all_variant_properties=retain_all_variant_properties,
+        )
+        self._endpoint.node.add_dependency(self.execution_role.policy, self.log_group)

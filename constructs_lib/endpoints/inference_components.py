@@ -1,0 +1,158 @@
+"""A SageMaker endpoint with one inference component a model, each on a GPU of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import aws_sagemaker as sagemaker
+from constructs import Construct
+
+from cohost.routing import ARCHIVE_SUFFIX, own_component_name
+from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cohost.images import ImageUri
+    from constructs_lib.endpoints.hosted_endpoint import Archives
+    from constructs_lib.iam import ExecutionRole
+
+
+class ComponentEndpoint(HostedEndpoint):
+    """An endpoint whose components hold one model each; SageMaker adds and removes instances as their copies need.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        endpoint_name: the name that callers use; each component's is this, a hyphen and the model's.
+        models: the models, each with an archive of its name in the store.
+        store: the archives to serve.
+        image: the server image.
+        instance_type: a type with GPUs; a copy takes one of them whole.
+        min_instance_count: instances that stay, 1 or more.
+        max_instance_count: instances that managed scaling may go up to.
+        copy_count: copies of each component, 1 or more.
+        min_memory_required_in_mb: what a copy reserves of an instance's memory.
+        inference_ami_version: the host image, by which the GPU driver is chosen. None leaves it to SageMaker.
+        model_data_download_timeout_in_seconds: how long fetching an archive may take, 60 to 3600.
+        container_startup_health_check_timeout_in_seconds: how long a model may take to load, 60 to 3600.
+        environment: variables of the containers; no secrets, since describe-inference-component shows them.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        endpoint_name: str,
+        models: Iterable[str],
+        store: Archives,
+        image: ImageUri,
+        instance_type: str,
+        min_instance_count: int,
+        max_instance_count: int,
+        copy_count: int,
+        min_memory_required_in_mb: int,
+        inference_ami_version: str | None,
+        model_data_download_timeout_in_seconds: int,
+        container_startup_health_check_timeout_in_seconds: int,
+        environment: Mapping[str, str],
+    ) -> None:
+        super().__init__(scope, construct_id, endpoint_name=endpoint_name, store=store, image=image)
+        variant = sagemaker.CfnEndpointConfig.ProductionVariantProperty(
+            variant_name=VARIANT_NAME,
+            instance_type=instance_type,
+            initial_instance_count=min_instance_count,
+            inference_ami_version=inference_ami_version,
+            managed_instance_scaling=sagemaker.CfnEndpointConfig.ManagedInstanceScalingProperty(
+                status="ENABLED", min_instance_count=min_instance_count, max_instance_count=max_instance_count
+            ),
+        )
+        self._add_endpoint(
+            variant,
+            execution_role_arn=self.execution_role.role_arn,
+            config_waits_for=(self.execution_role.policy,),
+        )
+        startup = sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty(
+            model_data_download_timeout_in_seconds=model_data_download_timeout_in_seconds,
+            container_startup_health_check_timeout_in_seconds=container_startup_health_check_timeout_in_seconds,
+        )
+        needs = sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty(
+            number_of_accelerator_devices_required=1, min_memory_required_in_mb=min_memory_required_in_mb
+        )
+        parts = Construct(self, "Components")
+        self.components = {
+            model: ModelComponent(
+                parts,
+                model,
+                component_name=own_component_name(endpoint_name, model),
+                endpoint_name=self._endpoint.attr_endpoint_name,
+                role=self.execution_role,
+                copy_count=copy_count,
+                specification=sagemaker.CfnInferenceComponent.InferenceComponentSpecificationProperty(
+                    container=sagemaker.CfnInferenceComponent.InferenceComponentContainerSpecificationProperty(
+                        image=str(image),
+                        artifact_url=f"{store.model_data_url}{model}{ARCHIVE_SUFFIX}",
+                        environment=dict(environment) if environment else None,
+                    ),
+                    compute_resource_requirements=needs,
+                    startup_parameters=startup,
+                ),
+            )
+            for model in models
+        }
+
+    @property
+    def component_names(self) -> dict[str, str]:
+        """The name of each model's component."""
+        return {model: component.component_name for model, component in self.components.items()}
+
+    def _invoked_arns(self) -> list[str]:
+        return [self.endpoint_arn, *(component.component_arn for component in self.components.values())]
+
+
+class ModelComponent(Construct):
+    """The component of one model, and the log group of its containers.
+
+    Args:
+        scope: the endpoint's components.
+        construct_id: the model's name.
+        component_name: the name that callers use.
+        endpoint_name: the endpoint, as a reference to its resource.
+        role: the role that the containers run with; it may write the log from here on.
+        copy_count: copies at creation and after an update.
+        specification: what it runs and needs.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        component_name: str,
+        endpoint_name: str,
+        role: ExecutionRole,
+        copy_count: int,
+        specification: sagemaker.CfnInferenceComponent.InferenceComponentSpecificationProperty,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.component_name = component_name
+        log_group = add_log_group(self, "Logs", f"/aws/sagemaker/InferenceComponents/{component_name}")
+        role.allow_logs(log_group)
+        self._component = sagemaker.CfnInferenceComponent(
+            self,
+            "Component",
+            inference_component_name=component_name,
+            endpoint_name=endpoint_name,
+            variant_name=VARIANT_NAME,
+            specification=specification,
+            runtime_config=sagemaker.CfnInferenceComponent.InferenceComponentRuntimeConfigProperty(
+                copy_count=copy_count
+            ),
+        )
+        self._component.node.add_dependency(role.policy, log_group)
+
+    @property
+    def component_arn(self) -> str:
+        """The ARN of the component."""
+        return self._component.ref

@@ -1,0 +1,121 @@
+"""A SageMaker endpoint that serves every archive below one S3 prefix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_sagemaker as sagemaker
+
+from constructs_lib.endpoints.autoscaling import Autoscaling
+from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint
+from constructs_lib.endpoints.metrics import INSTANCE_NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import aws_cdk as cdk
+    from constructs import Construct
+
+    from cohost.catalog.sections.scaling import Metric, Scaling
+    from cohost.images import ImageUri
+    from constructs_lib.endpoints.hosted_endpoint import Archives
+
+
+# AWS API reference: PredefinedMetricSpecification of Application Auto Scaling.
+TRACKED: Final[Mapping[Metric, str]] = {
+    "invocations": "SageMakerVariantInvocationsPerInstance",
+    "concurrency": "SageMakerVariantConcurrentRequestsPerModelHighResolution",
+}
+
+
+class MultiModelEndpoint(HostedEndpoint):
+    """An endpoint in multi-model mode: SageMaker loads an archive when it is first called by its key.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        endpoint_name: the name that callers use.
+        store: the archives to serve.
+        image: the server image.
+        instance_type: "ml.g5.xlarge" and the like.
+        initial_instance_count: instances behind the endpoint, 1 or more.
+        inference_ami_version: the host image, by which the GPU driver is chosen. None leaves it to SageMaker.
+        model_data_download_timeout_in_seconds: how long fetching one archive may take, 60 to 3600.
+        container_startup_health_check_timeout_in_seconds: how long the container may take to answer, 60 to 3600.
+        model_cache_setting: "Enabled" keeps loaded models in memory, "Disabled" suits many that are called once.
+        environment: variables of the container; no secrets, since describe-model shows them.
+        scaling: bounds and target of the number of instances. None leaves it at `initial_instance_count`. With it, an
+            update of the endpoint keeps the number that scaling has brought it to.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        endpoint_name: str,
+        store: Archives,
+        image: ImageUri,
+        instance_type: str,
+        initial_instance_count: int,
+        inference_ami_version: str | None,
+        model_data_download_timeout_in_seconds: int,
+        container_startup_health_check_timeout_in_seconds: int,
+        model_cache_setting: str,
+        environment: Mapping[str, str],
+        scaling: Scaling | None = None,
+    ) -> None:
+        super().__init__(scope, construct_id, endpoint_name=endpoint_name, store=store, image=image)
+        container = sagemaker.CfnModel.ContainerDefinitionProperty(
+            image=str(image),
+            mode="MultiModel",
+            model_data_url=store.model_data_url,
+            multi_model_config=sagemaker.CfnModel.MultiModelConfigProperty(model_cache_setting=model_cache_setting),
+            environment=dict(environment) if environment else None,
+        )
+        variant = sagemaker.CfnEndpointConfig.ProductionVariantProperty(
+            variant_name=VARIANT_NAME,
+            model_name=self._add_model(container).attr_model_name,
+            instance_type=instance_type,
+            initial_instance_count=initial_instance_count,
+            initial_variant_weight=1,
+            inference_ami_version=inference_ami_version,
+            model_data_download_timeout_in_seconds=model_data_download_timeout_in_seconds,
+            container_startup_health_check_timeout_in_seconds=container_startup_health_check_timeout_in_seconds,
+        )
+        self._add_endpoint(variant, retain_all_variant_properties=None if scaling is None else True)
+        if scaling is not None:
+            Autoscaling(
+                self,
+                "Scaling",
+                resource_id=f"endpoint/{endpoint_name}/variant/{VARIANT_NAME}",
+                scalable_dimension="sagemaker:variant:DesiredInstanceCount",
+                predefined_metric_type=TRACKED[scaling.metric],
+                scaling=scaling,
+                scaled=self._endpoint,
+            )
+
+    def metric_model_loading_wait_time(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
+        """How long calls waited for their model to be fetched and loaded, in microseconds."""
+        return self.metric("ModelLoadingWaitTime", statistic="Maximum", period=period)
+
+    def metric_model_cache_hit(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
+        """The share of calls whose model was loaded already, 0 to 1."""
+        return self.metric("ModelCacheHit", period=period)
+
+    def metric_loaded_model_count(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
+        """How many models the containers hold."""
+        return self.metric("LoadedModelCount", namespace=INSTANCE_NAMESPACE, period=period)
+
+    def metric_model_loading_time(
+        self, *, statistic: str = "Average", period: cdk.Duration | None = None
+    ) -> cloudwatch.Metric:
+        """How long the container took to load a model that it had been given, in microseconds."""
+        return self.metric("ModelLoadingTime", statistic=statistic, period=period)
+
+    def metric_model_downloading_time(
+        self, *, statistic: str = "Average", period: cdk.Duration | None = None
+    ) -> cloudwatch.Metric:
+        """How long fetching an archive from S3 took, in microseconds."""
+        return self.metric("ModelDownloadingTime", statistic=statistic, period=period)

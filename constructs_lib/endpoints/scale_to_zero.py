@@ -1,0 +1,233 @@
+"""A SageMaker endpoint whose one inference component serves all models, and that goes down to no instance at all."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sagemaker as sagemaker
+
+from cohost.instances import INSTANCES
+from cohost.scaling.copies import DIMENSION
+from cohost.scaling.instance_bounds import instances_for
+from constructs_lib.endpoints.autoscaling import Autoscaling, IdlePolicy, WakePolicy
+from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group
+from constructs_lib.endpoints.metrics import INVOCATION_NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from constructs import Construct
+
+    from cohost.catalog.sections.scaling import Metric, Scaling
+    from cohost.images import ImageUri
+    from constructs_lib.storage.model_store import ModelStore
+
+
+# AWS API reference: PredefinedMetricSpecification of Application Auto Scaling.
+TRACKED: Final[Mapping[Metric, str]] = {
+    "invocations": "SageMakerInferenceComponentInvocationsPerCopy",
+    "concurrency": "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution",
+}
+
+STARTUP_ENVIRONMENT: Final[Mapping[str, str]] = {"SERVING_LOAD_MODELS": "ALL", "SERVING_WAIT_MODEL_LOADING": "true"}
+"""All models of the store, and no answer to a ping before they are loaded: docs/decisions/0004-scale-to-zero.md."""
+
+MIN_MEMORY_REQUIRED_IN_MB: Final = 1024
+"""Reserved, not a limit; ml.g5.xlarge takes 1024 and refuses 4096 (measured by others)."""
+
+SPARE_INSTANCES: Final = 1
+"""Room for a new copy beside the old ones while a component is updated."""
+
+
+class ScaleToZeroEndpoint(HostedEndpoint):
+    """An endpoint of one inference component, whose container loads every model of a bundle when it starts.
+
+    Only endpoints that are made of components go down to no instance (AWS: Scale an endpoint to zero instances). At
+    zero a call is refused at once, and wakes the component up. A component cannot be created without a copy, so a
+    deployment always starts an instance; so does an update of the component.
+
+    What scales goes before what is scaled, when the stack goes: policies, target, component, endpoint, configuration,
+    model. In any other order SageMaker refuses a deletion, or something is left behind.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        endpoint_name: the name that callers use.
+        component_name: the component's name, which callers use too.
+        store: the bundle to serve.
+        image: the server image.
+        instance_type: "ml.g5.xlarge" and the like. A copy takes one GPU, and without GPUs most of an instance's cores.
+        inference_ami_version: the host image, by which the GPU driver is chosen. None leaves it to SageMaker.
+        model_data_download_timeout_in_seconds: how long fetching the bundle may take, 60 to 3600.
+        container_startup_health_check_timeout_in_seconds: how long all models together may take to load, 60 to 3600.
+        environment: variables of the container; no secrets, since describe-model shows them.
+        copy_count: copies at creation and after an update, 1 or more.
+        scaling: bounds, target, idle time and schedule of the number of copies.
+        min_memory_required_in_mb: what a copy reserves of an instance's memory.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        endpoint_name: str,
+        component_name: str,
+        store: ModelStore,
+        image: ImageUri,
+        instance_type: str,
+        inference_ami_version: str | None,
+        model_data_download_timeout_in_seconds: int,
+        container_startup_health_check_timeout_in_seconds: int,
+        environment: Mapping[str, str],
+        copy_count: int,
+        scaling: Scaling,
+        min_memory_required_in_mb: int = MIN_MEMORY_REQUIRED_IN_MB,
+    ) -> None:
+        super().__init__(scope, construct_id, endpoint_name=endpoint_name, store=store, image=image)
+        self.component_name = component_name
+        self.component_log_group = add_log_group(
+            self, "ComponentLogs", f"/aws/sagemaker/InferenceComponents/{component_name}"
+        )
+        self.execution_role.allow_logs(self.component_log_group)
+        model = self._add_model(
+            sagemaker.CfnModel.ContainerDefinitionProperty(
+                image=str(image),
+                model_data_url=store.model_data_url,
+                environment={**STARTUP_ENVIRONMENT, **environment},
+            )
+        )
+        self._add_endpoint(
+            _variant(instance_type, inference_ami_version, scaling),
+            execution_role_arn=self.execution_role.role_arn,
+            # Nothing in the configuration refers to the two, but SageMaker deletes the model last.
+            config_waits_for=(self.execution_role.policy, model),
+        )
+        self._component = sagemaker.CfnInferenceComponent(
+            self,
+            "Component",
+            inference_component_name=component_name,
+            endpoint_name=self._endpoint.attr_endpoint_name,
+            variant_name=VARIANT_NAME,
+            specification=sagemaker.CfnInferenceComponent.InferenceComponentSpecificationProperty(
+                model_name=model.attr_model_name,
+                compute_resource_requirements=_requirements(instance_type, min_memory_required_in_mb),
+                startup_parameters=sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty(
+                    model_data_download_timeout_in_seconds=model_data_download_timeout_in_seconds,
+                    container_startup_health_check_timeout_in_seconds=container_startup_health_check_timeout_in_seconds,
+                ),
+            ),
+            runtime_config=sagemaker.CfnInferenceComponent.InferenceComponentRuntimeConfigProperty(
+                copy_count=copy_count
+            ),
+            deployment_config=_one_copy_at_a_time() if scaling.highest > 1 else None,
+        )
+        self._component.node.add_dependency(self.execution_role.policy, self.component_log_group)
+        _make_name_part_of_id(self._component, component_name)
+        self._add_scaling(scaling)
+
+    @property
+    def component_arn(self) -> str:
+        """The ARN of the inference component."""
+        return self._component.ref
+
+    def metric_concurrent_requests_per_copy(
+        self, *, statistic: str = "Maximum", period: cdk.Duration | None = None
+    ) -> cloudwatch.Metric:
+        """How many calls a copy has in hand; without a copy it has no values."""
+        return self.metric("ConcurrentRequestsPerCopy", statistic=statistic, period=period)
+
+    def metric_no_capacity_invocation_failures(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
+        """How many calls were refused because there is no copy."""
+        return self.metric("NoCapacityInvocationFailures", statistic="Sum", period=period)
+
+    def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Allow calling the models, and seeing whether there is a copy, which is how a caller waits at zero."""
+        return (
+            super()
+            .grant_invoke(grantee)
+            .combine(
+                iam.Grant.add_to_principal(
+                    grantee=grantee,
+                    actions=["sagemaker:DescribeInferenceComponent"],
+                    resource_arns=[self.component_arn],
+                )
+            )
+        )
+
+    def _dimensions(self, namespace: str) -> dict[str, str]:
+        """Metrics of calls are the component's, those of instances the endpoint's."""
+        if namespace == INVOCATION_NAMESPACE:
+            return {"InferenceComponentName": self.component_name}
+        return super()._dimensions(namespace)
+
+    def _invoked_arns(self) -> list[str]:
+        return [self.endpoint_arn, self.component_arn]
+
+    def _add_scaling(self, scaling: Scaling) -> None:
+        autoscaling = Autoscaling(
+            self,
+            "Scaling",
+            resource_id=f"inference-component/{self.component_name}",
+            scalable_dimension=DIMENSION,
+            predefined_metric_type=TRACKED[scaling.metric],
+            scaling=scaling,
+            scaled=self._component,
+        )
+        of_component = {"component_name": self.component_name, "scaling_target_id": autoscaling.scaling_target_id}
+        WakePolicy(self, "Wake", **of_component)
+        if scaling.idle_minutes is not None:
+            IdlePolicy(self, "Idle", **of_component, scaling=scaling, minutes=scaling.idle_minutes)
+
+
+def _make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str) -> None:
+    """Make a component of another name another resource.
+
+    CloudFormation never replaces a component, and SageMaker neither renames one nor moves it to another endpoint; so
+    with one id for all names, another name of the endpoint could not be deployed.
+    """
+    logical_id = cdk.Stack.of(component).get_logical_id(component)
+    component.override_logical_id(f"{logical_id}{hashlib.sha256(name.encode()).hexdigest()[:8]}")
+
+
+def _variant(
+    instance_type: str, inference_ami_version: str | None, scaling: Scaling
+) -> sagemaker.CfnEndpointConfig.ProductionVariantProperty:
+    """A variant without a model, whose instances follow the copies."""
+    least, most = instances_for(scaling.lowest, instance_type), instances_for(scaling.highest, instance_type)
+    return sagemaker.CfnEndpointConfig.ProductionVariantProperty(
+        variant_name=VARIANT_NAME,
+        instance_type=instance_type,
+        initial_instance_count=max(least, 1),
+        inference_ami_version=inference_ami_version,
+        managed_instance_scaling=sagemaker.CfnEndpointConfig.ManagedInstanceScalingProperty(
+            status="ENABLED", min_instance_count=least, max_instance_count=most + SPARE_INSTANCES
+        ),
+    )
+
+
+def _requirements(
+    instance_type: str, memory_mb: int
+) -> sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty:
+    """One GPU; on a type without GPUs more than half of the cores, so that each copy has an instance."""
+    instance = INSTANCES.get(instance_type)
+    on_cpu = instance is not None and not instance.gpus
+    return sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty(
+        min_memory_required_in_mb=memory_mb,
+        number_of_accelerator_devices_required=None if on_cpu else 1,
+        number_of_cpu_cores_required=instance.vcpus // 2 + 1 if instance is not None and on_cpu else None,
+    )
+
+
+def _one_copy_at_a_time() -> sagemaker.CfnInferenceComponent.InferenceComponentDeploymentConfigProperty:
+    """What the spare instance has room for; without it SageMaker starts as many new copies as there are old ones."""
+    one = sagemaker.CfnInferenceComponent.InferenceComponentCapacitySizeProperty(type="COPY_COUNT", value=1)
+    return sagemaker.CfnInferenceComponent.InferenceComponentDeploymentConfigProperty(
+        rolling_update_policy=sagemaker.CfnInferenceComponent.InferenceComponentRollingUpdatePolicyProperty(
+            maximum_batch_size=one, rollback_maximum_batch_size=one, wait_interval_in_seconds=0
+        )
+    )

@@ -1,0 +1,297 @@
+"""The moment at which a length of time ends that begins with the deploy.
+
+The end of an endpoint's life, which comes by itself at the moment that the catalog states.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_scheduler as scheduler
+from constructs import Construct
+
+import cohost.artifacts
+from cohost.expiry import COPIES_TO_ZERO, DELETE_ENDPOINT
+from cohost.scaling.copies import DIMENSION
+from constructs_lib.acknowledgements import accept_function, acknowledge
+from constructs_lib.endpoints.scale_to_zero import ScaleToZeroEndpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aws_cdk import aws_sns as sns
+
+    from cohost.catalog.sections.lifecycle import Expiry
+    from cohost.catalog.sections.scaling import Scaling
+    from constructs_lib.endpoints.hosted_endpoint import HostedEndpoint
+
+
+RESOURCE_TYPE: Final = "Custom::LmiEndOfLife"
+
+_TIMEOUT: Final = cdk.Duration.minutes(1)
+_SERVICE_TIMEOUT: Final = cdk.Duration.minutes(2)
+
+# No more of the folder than the handler imports, so that no other change touches the function.
+_ASSET_ROOT: Final = Path(cohost.artifacts.__file__).parent.parent
+_MODULES: Final = ("__init__", "end_of_life", "errors", "reply")
+_ASSET_EXCLUDES: Final = ("*", "!artifacts", *(f"!artifacts/{module}.py" for module in _MODULES))
+
+
+class EndOfLife(Construct):
+    """A custom resource, because nothing in a template can read a clock, and a synth's own would change every time.
+
+    The moment is set when the resource is made and when `minutes` changes; every other deploy leaves it.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        minutes: the length of time.
+        stated: the same as the catalog has it, so that `cdk diff` shows it.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, minutes: int, stated: str) -> None:
+        super().__init__(scope, construct_id)
+        self._resource = cdk.CustomResource(
+            self,
+            "Moment",
+            resource_type=RESOURCE_TYPE,
+            service_token=self._function().function_arn,
+            service_timeout=_SERVICE_TIMEOUT,
+            properties={"Expires": stated, "Minutes": minutes},
+        )
+
+    @property
+    def at(self) -> str:
+        """The moment as `yyyy-mm-ddThh:mm:ss` in UTC."""
+        return self._resource.get_att_string("At")
+
+    @property
+    def then_at(self) -> str:
+        """A minute later."""
+        return self._resource.get_att_string("ThenAt")
+
+    def _function(self) -> lambda_.Function:
+        log_group = logs.LogGroup(
+            self, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY
+        )
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        log_group.grant_write(role)
+        function = lambda_.Function(
+            self,
+            "Function",
+            description="Says at which moment the endpoint's time is over",
+            code=lambda_.Code.from_asset(
+                str(_ASSET_ROOT), exclude=list(_ASSET_EXCLUDES), ignore_mode=cdk.IgnoreMode.GIT
+            ),
+            handler="artifacts.end_of_life.on_event",
+            runtime=lambda_.Runtime.PYTHON_3_13,
+            architecture=lambda_.Architecture.ARM_64,
+            timeout=_TIMEOUT,
+            log_group=log_group,
+            role=role,
+        )
+        accept_function(function)
+        return function
+
+
+_THEN_SECONDS: Final = 60
+_RETRY_SECONDS: Final = 24 * 3600
+_RETRIES: Final = 185
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """One call at the end; `then` says that it comes a minute after the others."""
+
+    construct_id: str
+    arn: str
+    parameters: str
+    then: bool = False
+
+
+class EndpointExpiry(Construct):
+    """Schedules that end an endpoint and say so on a topic.
+
+    Of topology multi-model the endpoint alone is deleted; model, configuration, archives and bucket stay, so that
+    `cohost expire` can make it anew under its name. Of topology scale-to-zero the copies go, and with them the
+    instances: the bounds are set to zero and scaling is suspended, so that neither a call nor a scheduled action brings
+    a copy back, and a minute later so is the number of copies.
+
+    The schedules are in a group of their own. `cohost expire` moves them; CloudFormation then leaves them as they are
+    until something of theirs changes in the template.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        endpoint: what ends.
+        expiry: when.
+        stated: `expires` as the catalog has it, for texts.
+        topic: whom to tell.
+        scaling: the bounds that `cohost expire` gives back; None where the number of instances is fixed.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        endpoint: HostedEndpoint,
+        expiry: Expiry,
+        stated: str,
+        topic: sns.ITopic,
+        scaling: Scaling | None,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._endpoint = endpoint
+        self._scaling = scaling
+        self._group = scheduler.CfnScheduleGroup(self, "Group")
+        self._role = self._make_role()
+        self._grant(topic)
+        at, then_at = self._moments(expiry, stated)
+        self._offsets: list[list[str | int]] = []
+        for call in self._calls(topic, stated):
+            schedule = self._schedule(call, then_at if call.then else at)
+            self._offsets.append([schedule.ref, _THEN_SECONDS if call.then else 0])
+
+    @property
+    def facts(self) -> str:
+        """What `cohost expire` needs to know, as JSON for an output of the stack.
+
+        `schedules` has each schedule's name and the seconds by which it comes after the end, `bounds` the scaling's
+        least and most.
+        """
+        facts: dict[str, Any] = {
+            "action": DELETE_ENDPOINT,
+            "group": self._group.ref,
+            "schedules": self._offsets,
+            "config": self._endpoint.endpoint_config_name,
+        }
+        if isinstance(self._endpoint, ScaleToZeroEndpoint):
+            facts |= {"action": COPIES_TO_ZERO, "component": self._endpoint.component_name}
+        if self._scaling is not None:
+            facts["bounds"] = [self._scaling.min, self._scaling.max]
+        return cdk.Stack.of(self).to_json_string(facts)
+
+    def _moments(self, expiry: Expiry, stated: str) -> tuple[str, str]:
+        """The end, and a minute later, as Scheduler writes moments; of a length they are known when it is deployed."""
+        if expiry.at is not None:
+            return _text(expiry.at), _text(expiry.at, seconds=_THEN_SECONDS)
+        if expiry.after is None:
+            raise ValueError("an expiry has either a length or a moment")
+        end = EndOfLife(self, "EndOfLife", minutes=round(expiry.after.total_seconds() / 60), stated=stated)
+        return end.at, end.then_at
+
+    def _calls(self, topic: sns.ITopic, stated: str) -> Iterator[_Call]:
+        sdk = f"arn:{cdk.Stack.of(self).partition}:scheduler:::aws-sdk"
+        name, stack = self._endpoint.endpoint_name, cdk.Stack.of(self).stack_name
+        if isinstance(self._endpoint, ScaleToZeroEndpoint):
+            component = self._endpoint.component_name
+            bounds = {
+                "ServiceNamespace": "sagemaker",
+                "ResourceId": f"inference-component/{component}",
+                "ScalableDimension": DIMENSION,
+                "MinCapacity": 0,
+                "MaxCapacity": 0,
+                "SuspendedState": {"DynamicScalingOutSuspended": True, "ScheduledScalingSuspended": True},
+            }
+            copies = {"InferenceComponentName": component, "DesiredRuntimeConfig": {"CopyCount": 0}}
+            register, update = "registerScalableTarget", "updateInferenceComponentRuntimeConfig"
+            yield _Call(
+                construct_id="Bounds", arn=f"{sdk}:applicationautoscaling:{register}", parameters=json.dumps(bounds)
+            )
+            yield _Call(
+                construct_id="Copies", arn=f"{sdk}:sagemaker:{update}", parameters=json.dumps(copies), then=True
+            )
+            what = "goes down to no instance"
+        else:
+            parameters = json.dumps({"EndpointName": name})
+            yield _Call(construct_id="End", arn=f"{sdk}:sagemaker:deleteEndpoint", parameters=parameters)
+            what = "is deleted; its archives, model and configuration stay"
+        text = (
+            f"Endpoint {name} of stack {stack} has reached its end (expires: {stated}) and {what}. "
+            f"To have it back for eight hours: cohost expire 8h --stack {stack}"
+        )
+        yield _Call(construct_id="Notice", arn=topic.topic_arn, parameters=text)
+
+    def _schedule(self, call: _Call, at: str) -> scheduler.CfnSchedule:
+        schedule = scheduler.CfnSchedule(
+            self,
+            call.construct_id,
+            group_name=self._group.ref,
+            description=f"End of endpoint {self._endpoint.endpoint_name}; moved by `cohost expire`",
+            schedule_expression=f"at({at})",
+            schedule_expression_timezone="UTC",
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn=call.arn,
+                role_arn=self._role.role_arn,
+                input=call.parameters,
+                # An endpoint that is being updated refuses its deletion until that is over.
+                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                    maximum_event_age_in_seconds=_RETRY_SECONDS, maximum_retry_attempts=_RETRIES
+                ),
+            ),
+        )
+        schedule.node.add_dependency(self._role.node.find_child("DefaultPolicy"))
+        return schedule
+
+    def _make_role(self) -> iam.Role:
+        """A role for the schedules of this group alone (AWS: EventBridge Scheduler, confused deputy prevention)."""
+        conditions = {
+            "StringEquals": {
+                "aws:SourceAccount": cdk.Stack.of(self).account,
+                "aws:SourceArn": self._group.attr_arn,
+            }
+        }
+        principal = iam.ServicePrincipal("scheduler.amazonaws.com", conditions=conditions)
+        return iam.Role(self, "Role", assumed_by=principal)
+
+    def _grant(self, topic: sns.ITopic) -> None:
+        self._allow("sns:Publish", topic.topic_arn)
+        if (key := topic.master_key) is not None:
+            # By name; the CDK's own grant takes kms:GenerateDataKey* with it.
+            for action in ("kms:Decrypt", "kms:GenerateDataKey"):
+                self._allow(action, key.key_arn)
+        if not isinstance(self._endpoint, ScaleToZeroEndpoint):
+            self._allow("sagemaker:DeleteEndpoint", self._endpoint.endpoint_arn)
+            return
+        actions = ("sagemaker:UpdateInferenceComponentRuntimeConfig", "sagemaker:DescribeInferenceComponent")
+        for action in actions:
+            self._allow(action, self._endpoint.component_arn)
+        stack = cdk.Stack.of(self)
+        target = stack.format_arn(service="application-autoscaling", resource="scalable-target", resource_name="*")
+        of_components = {
+            "application-autoscaling:service-namespace": "sagemaker",
+            "application-autoscaling:scalable-dimension": DIMENSION,
+        }
+        self._role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["application-autoscaling:RegisterScalableTarget"],
+                resources=[target],
+                conditions={"StringEquals": of_components},
+            )
+        )
+        account = "<AWS::AccountId>" if cdk.Token.is_unresolved(stack.account) else stack.account
+        acknowledge(
+            self._role,
+            "AwsSolutions-IAM5",
+            finding=(
+                f"Resource::arn:{stack.partition}:application-autoscaling:{stack.region}:{account}:scalable-target/*"
+            ),
+            reason="The service makes up a target's id; conditions leave inference components of SageMaker alone.",
+        )
+
+    def _allow(self, action: str, resource_arn: str) -> None:
+        self._role.add_to_policy(iam.PolicyStatement(actions=[action], resources=[resource_arn]))
+
+
+def _text(moment: dt.datetime, *, seconds: int = 0) -> str:
+    return f"{moment + dt.timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"

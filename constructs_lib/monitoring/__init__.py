@@ -1,0 +1,1 @@
+"""Alarms, dashboard and budget of an endpoint."""

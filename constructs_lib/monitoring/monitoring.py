@@ -1,0 +1,92 @@
+"""Whom to tell when something is wrong with an endpoint, and what that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from cohost.catalog.sections.lifecycle import ROLLBACK_ALARMS
+from constructs_lib.monitoring.alarms import make_alarms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cohost.catalog.sections.monitoring import Alarms
+    from constructs_lib.endpoints.metrics import EndpointMetrics
+
+
+class Monitoring(Construct):
+    """A topic, and an alarm on it for each threshold that is stated.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        endpoint: what is watched.
+        alarms: the thresholds by the catalog's keys; False for an alarm that is not wanted.
+        gpus: GPUs of one instance, over which CloudWatch sums their use; 0 leaves the GPU's alarm out.
+        email: who is subscribed, after confirming a mail of SNS. None subscribes nobody.
+        kms_key: the ARN of the key that the topic is encrypted with; its policy has to let CloudWatch use it. None
+            leaves messages in SNS unencrypted at rest; they hold names and figures of the alarms.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        endpoint: EndpointMetrics,
+        alarms: Alarms,
+        gpus: int,
+        email: str | None,
+        kms_key: str | None,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.topic = sns.Topic(
+            self,
+            "Topic",
+            display_name=f"lmi-cohost {endpoint.endpoint_name}",
+            enforce_ssl=True,
+            master_key=None if kms_key is None else kms.Key.from_key_arn(self, "Key", kms_key),
+        )
+        self._let_alarms_publish()
+        if email is not None:
+            self.topic.add_subscription(subscriptions.EmailSubscription(email))
+        self.alarms: Mapping[str, cloudwatch.Alarm] = make_alarms(self, endpoint, alarms, gpus=gpus)
+        for alarm in self.alarms.values():
+            alarm.add_alarm_action(actions.SnsAction(self.topic))
+
+    @property
+    def rollback_alarm_names(self) -> list[str]:
+        """The alarms by which an update is worth taking back; none of those that are switched off."""
+        return [self.alarms[key].alarm_name for key in ROLLBACK_ALARMS if key in self.alarms]
+
+    def _let_alarms_publish(self) -> None:
+        """Say so in the topic's policy: it has one for TLS, so the one that SNS gives by itself no longer holds."""
+        stack = cdk.Stack.of(self)
+        self.topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AllowAlarms",
+                actions=["sns:Publish"],
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                resources=[self.topic.topic_arn],
+                conditions={
+                    "StringEquals": {"aws:SourceAccount": stack.account},
+                    "ArnLike": {
+                        "aws:SourceArn": stack.format_arn(
+                            service="cloudwatch",
+                            resource="alarm",
+                            resource_name="*",
+                            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+                        )
+                    },
+                },
+            )
+        )

@@ -1,0 +1,56 @@
+"""A budget over what the stack costs, which mails when the month's spend nears it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aws_cdk import aws_budgets as budgets
+from constructs import Construct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# Actual spend comes up to a day late, the forecast needs some weeks of history; so both are told.
+_THRESHOLDS: Final = (("ACTUAL", 80), ("ACTUAL", 100), ("FORECASTED", 100))
+
+
+class SpendGuard(Construct):
+    """An AWS::Budgets::Budget for everything that carries the stack's tags.
+
+    It counts only tags that are activated as cost allocation tags in the billing console (AWS: Using cost allocation
+    tags). Without tags it counts the whole account's SageMaker spend.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        monthly_usd: the limit for a calendar month.
+        email: whom to tell at 80 and 100 percent, and when the forecast passes the limit.
+        tags: the tags whose spend is counted.
+    """
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, monthly_usd: float, email: str, tags: Mapping[str, str]
+    ) -> None:
+        super().__init__(scope, construct_id)
+        filters = {"TagKeyValue": [f"user:{key}${value}" for key, value in tags.items()]} if tags else {}
+        self._budget = budgets.CfnBudget(
+            self,
+            "Budget",
+            budget=budgets.CfnBudget.BudgetDataProperty(
+                budget_type="COST",
+                time_unit="MONTHLY",
+                budget_limit=budgets.CfnBudget.SpendProperty(amount=monthly_usd, unit="USD"),
+                cost_filters=filters or {"Service": ["Amazon SageMaker"]},
+            ),
+            notifications_with_subscribers=[_notification(kind, percent, email) for kind, percent in _THRESHOLDS],
+        )
+
+
+def _notification(kind: str, percent: int, email: str) -> budgets.CfnBudget.NotificationWithSubscribersProperty:
+    return budgets.CfnBudget.NotificationWithSubscribersProperty(
+        notification=budgets.CfnBudget.NotificationProperty(
+            notification_type=kind, comparison_operator="GREATER_THAN", threshold=percent, threshold_type="PERCENTAGE"
+        ),
+        subscribers=[budgets.CfnBudget.SubscriberProperty(subscription_type="EMAIL", address=email)],
+    )

@@ -1,0 +1,1 @@
+"""Buckets, archives and weights of models in S3."""

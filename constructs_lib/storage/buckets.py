@@ -1,0 +1,159 @@
+"""Buckets for archives and for weights, and the key that encrypts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from constructs_lib.acknowledgements import acknowledge
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketKey:
+    """The key, and the rights on it, which hold for S3 alone.
+
+    The key's own policy has to leave rights to the account's IAM policies, as the default one does.
+    """
+
+    key: kms.IKey
+
+    @classmethod
+    def of(cls, scope: Construct, arn: str | None) -> BucketKey | None:
+        """The key of an ARN; None for none."""
+        return None if arn is None else cls(key=kms.Key.from_key_arn(scope, "Key", arn))
+
+    def grant_read(self, grantee: iam.IGrantable) -> None:
+        """Allow S3 to decrypt what the grantee reads."""
+        self._grant(grantee, "kms:Decrypt")
+
+    def grant_write(self, grantee: iam.IGrantable) -> None:
+        """Allow S3 to encrypt and decrypt what the grantee writes and reads.
+
+        An upload in parts needs both (S3 user guide: multipart upload and permissions).
+        """
+        self._grant(grantee, "kms:Decrypt", "kms:GenerateDataKey")
+
+    def _grant(self, grantee: iam.IGrantable, *actions: str) -> None:
+        stack = cdk.Stack.of(self.key)
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=[*actions],
+            resource_arns=[self.key.key_arn],
+            conditions={"StringEquals": {"kms:ViaService": f"s3.{stack.region}.{stack.url_suffix}"}},
+        )
+
+
+def encryption_of(key: BucketKey | None) -> dict[str, Any]:
+    """How a bucket encrypts: with that key, asked for once in a while and not for each object, or with S3's own."""
+    if key is None:
+        return {"encryption": s3.BucketEncryption.S3_MANAGED}
+    return {"encryption": s3.BucketEncryption.KMS, "encryption_key": key.key, "bucket_key_enabled": True}
+
+
+class ModelBucket(Construct):
+    """A private, encrypted bucket that answers over TLS only.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        keep_on_destroy: True leaves the bucket in the account when the stack goes, False deletes it. There is no
+            helper that empties it: the model store removes what it wrote, and a bucket that holds anything else is
+            left for its owner to decide on.
+        kms_key: the ARN of the key that objects are encrypted with. None: with S3's own keys.
+    """
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, keep_on_destroy: bool, kms_key: str | None = None
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.key = BucketKey.of(self, kms_key)
+        self.bucket: s3.IBucket = s3.Bucket(
+            self,
+            "Bucket",
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            **encryption_of(self.key),
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            removal_policy=cdk.RemovalPolicy.RETAIN if keep_on_destroy else cdk.RemovalPolicy.DESTROY,
+        )
+        self._refuse_plain_http()
+        acknowledge(
+            self.bucket,
+            "AwsSolutions-S1",
+            reason=(
+                "The archives hold settings generated from the catalog and no user data, only the stack's own roles "
+                "can read them, and a log bucket would be left behind by cdk destroy."
+            ),
+        )
+
+    @property
+    def bucket_name(self) -> str:
+        """The generated name of the bucket."""
+        return self.bucket.bucket_name
+
+    @property
+    def bucket_arn(self) -> str:
+        """The ARN of the bucket itself, without its objects."""
+        return self.bucket.bucket_arn
+
+    def _refuse_plain_http(self) -> None:
+        """Deny every action without TLS, to everybody."""
+        self.bucket.add_to_resource_policy(
+            iam.PolicyStatement(
+                effect=iam.Effect.DENY,
+                actions=["*"],
+                principals=[iam.AnyPrincipal()],
+                resources=[self.bucket.bucket_arn, self.bucket.arn_for_objects("*")],
+                conditions={"Bool": {"aws:SecureTransport": "false"}},
+            )
+        )
+
+
+class WeightsBucket(Construct):
+    """A private, encrypted bucket of a given name that answers over TLS only and forgets uploads that never ended.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        bucket_name: its name, by which the command and the endpoint's stack find it.
+        keep_on_destroy: True leaves the bucket in the account when the stack goes. False deletes it, which S3 refuses
+            while weights lie in it: `cohost weights prune --all` removes those that no deployed stack uses.
+        kms_key: the ARN of the key that weights are encrypted with. None: with S3's own keys.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        bucket_name: str,
+        keep_on_destroy: bool,
+        kms_key: str | None = None,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        bucket = s3.Bucket(
+            self,
+            "Bucket",
+            bucket_name=bucket_name,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            **encryption_of(BucketKey.of(self, kms_key)),
+            enforce_ssl=True,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            removal_policy=cdk.RemovalPolicy.RETAIN if keep_on_destroy else cdk.RemovalPolicy.DESTROY,
+        )
+        # Parts of an upload that was given up bill like objects and are shown by no listing of them.
+        bucket.add_lifecycle_rule(abort_incomplete_multipart_upload_after=cdk.Duration.days(7))
+        acknowledge(
+            bucket,
+            "AwsSolutions-S1",
+            reason=(
+                "The bucket holds published weights and no user data, only the user and the endpoint's role can read "
+                "it, and a log bucket would be left behind by cdk destroy."
+            ),
+        )
+        self.bucket_name = bucket.bucket_name

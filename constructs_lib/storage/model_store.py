@@ -1,0 +1,256 @@
+"""The code of the function that publishes archives: the folders `artifacts` and `handler`, and wheels of models.
+
+The size of what CloudFormation sends to the model store's function, checked before it is too late.
+
+An update's event carries the properties twice, as they are and as they were. CloudFormation invokes asynchronously,
+which takes 1 MB since late 2025 and took 256 KB before (AWS Lambda quotas); CloudFormation states neither for itself,
+so the smaller one is kept to. An event over the limit would not arrive, and the stack would hang until its time-out.
+
+The model archives of an endpoint, published by the custom resource `Custom::LmiModelStore`.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import contextmanager
+from itertools import starmap
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+import cohost.artifacts
+from cohost.artifacts.request import BUNDLE
+from cohost.artifacts.wheels import FOLDER, wheel_reference
+from constructs_lib.acknowledgements import accept_function, acknowledge, arn_finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from constructs_lib.storage.buckets import ModelBucket
+    from constructs_lib.storage.weights import ModelWeights
+
+
+# The sources alone, so that compiled files never change the asset.
+_ROOT: Final = Path(cohost.artifacts.__file__).parent.parent
+_FOLDERS: Final = ("artifacts", "handler")
+_EXCLUDES: Final = ("*", *(line for name in _FOLDERS for line in (f"!{name}", f"!{name}/*.py")))
+
+
+@contextmanager
+def publisher_code(wheels: Mapping[str, bytes]) -> Iterator[lambda_.Code]:
+    """The function's code, for a function made inside the context; `wheels` are contents by file name."""
+    if not wheels:
+        yield lambda_.Code.from_asset(str(_ROOT), exclude=list(_EXCLUDES), ignore_mode=cdk.IgnoreMode.GIT)
+        return
+    # CDK takes one folder, and copies it when the function is made.
+    with tempfile.TemporaryDirectory() as folder:
+        _write(Path(folder), {f"{FOLDER.name}/{name}": content for name, content in wheels.items()})
+        sources = (file for name in _FOLDERS for file in sorted((_ROOT / name).glob("*.py")))
+        _write(Path(folder), {str(file.relative_to(_ROOT)): file.read_bytes() for file in sources})
+        yield lambda_.Code.from_asset(folder)
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+
+
+EVENT_LIMIT_BYTES: Final = 262_144
+
+# The rest of the event: a signed response URL, ARNs, ids, names and the bucket.
+ENVELOPE_BYTES: Final = 8_192
+
+
+def event_bytes(properties: Mapping[str, object]) -> int:
+    """The size of an update's event in bytes, at most: properties twice, with all but ASCII escaped, and envelope."""
+    return 2 * len(json.dumps(properties, ensure_ascii=True)) + ENVELOPE_BYTES
+
+
+def event_fault(models: Mapping[str, Mapping[str, str]], requirements: Mapping[str, str]) -> str | None:
+    """What to tell the user where the models of one catalog do not fit into an event; None where they do."""
+    size = event_bytes({"Models": models, "Requirements": requirements})
+    if size <= EVENT_LIMIT_BYTES:
+        return None
+    return (
+        f"models: {len(models)} entries make an update event of up to {size} bytes; "
+        f"allowed: {EVENT_LIMIT_BYTES} bytes, the limit of Lambda's asynchronous calls; "
+        "fix: put fewer models into one catalog, or leave some out of it and add them with `cohost push`"
+    )
+
+
+RESOURCE_TYPE: Final = "Custom::LmiModelStore"
+
+FUNCTION_TIMEOUT: Final = cdk.Duration.minutes(15)
+# A function that dies cannot answer; without this, CloudFormation would wait for an hour.
+SERVICE_TIMEOUT: Final = cdk.Duration.minutes(16)
+
+
+class ModelStore(Construct):
+    """Publishes one archive a model under a prefix of a bucket, and says under which address.
+
+    A model added or removed leaves the address as it is; a changed one gives a new address, and with it a new
+    SageMaker Model and endpoint configuration.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        bucket: where the archives go.
+        prefix: the part of every key before the generation; ends with "/".
+        models: the properties of each model's serving.properties, by model name.
+        requirements: the lines of a requirements.txt beside them, by model name. A model left out has none.
+        handlers: the handler whose code goes into the archive, as "name@version", by model name.
+        wheels: the wheels that travel in the archive, contents by file name, by model name. A model left out has none.
+        weights: the weights that the archives name and that lie in S3. None where all come from the Hub.
+        keep_on_destroy: True leaves the published archives in the bucket when the stack goes, False removes them.
+        keep_generations: how many earlier generations stay after an update that succeeded, for `cohost rollback`.
+        bundle: True publishes all models as one archive with a folder for each, for a container that loads them all
+            when it starts. Then any change of the models gives a new address.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        bucket: ModelBucket,
+        prefix: str,
+        models: Mapping[str, Mapping[str, str]],
+        requirements: Mapping[str, tuple[str, ...]],
+        handlers: Mapping[str, str],
+        wheels: Mapping[str, Mapping[str, bytes]] = MappingProxyType({}),
+        weights: ModelWeights | None = None,
+        keep_on_destroy: bool,
+        keep_generations: int = 0,
+        bundle: bool = False,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._bucket = bucket
+        self._prefix = prefix
+        self._weights = weights
+        required = {name: "\n".join(lines) for name, lines in requirements.items() if lines}
+        if fault := event_fault(models, required):
+            cdk.Annotations.of(self).add_error(fault)
+        with publisher_code({name: file for files in wheels.values() for name, file in files.items()}) as code:
+            function = self._function(code)
+        packed = {
+            name: " ".join(starmap(wheel_reference, sorted(files.items()))) for name, files in wheels.items() if files
+        }
+        self._resource = cdk.CustomResource(
+            self,
+            "Archives",
+            resource_type=RESOURCE_TYPE,
+            service_token=function.function_arn,
+            service_timeout=SERVICE_TIMEOUT,
+            properties={
+                "Bucket": bucket.bucket_name,
+                "Prefix": prefix,
+                "Models": {name: dict(properties) for name, properties in models.items()},
+                **({"Requirements": required} if required else {}),
+                **({"Handlers": dict(handlers)} if handlers else {}),
+                **({"Wheels": packed} if packed else {}),
+                **({"Layout": BUNDLE} if bundle else {}),
+                **({"KeepGenerations": str(keep_generations)} if keep_generations else {}),
+                **({"PackedWeights": dict(weights.packed)} if weights and weights.packed else {}),
+                **({"WeightsBucket": weights.bucket_name} if weights and weights.bucket_name else {}),
+            },
+        )
+        if keep_on_destroy:
+            self._keep_archives()
+
+    @property
+    def model_data_url(self) -> str:
+        """What SageMaker loads: "s3://<bucket>/<prefix><generation>/", or the archive of a bundle there."""
+        return self._resource.get_att_string("ModelDataUrl")
+
+    @property
+    def generation(self) -> str:
+        """The id of the published generation."""
+        return self._resource.get_att_string("Generation")
+
+    def grant_read(self, grantee: iam.IRole) -> None:
+        """Allow reading archives and listing their keys, below the store's prefix only, and the weights they name."""
+        iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[self._objects_arn()])
+        self._grant_list(grantee)
+        if self._bucket.key is not None:
+            self._bucket.key.grant_read(grantee)
+        acknowledge(
+            grantee,
+            "AwsSolutions-IAM5",
+            finding=arn_finding(self._bucket.bucket, f"{self._prefix}*"),
+            reason="Archives of models to come are read too; the wildcard stays below the store's own prefix.",
+        )
+        if self._weights is not None:
+            self._weights.grant_read(grantee)
+
+    def _grant_list(self, grantee: iam.IGrantable) -> None:
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["s3:ListBucket"],
+            resource_arns=[self._bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": f"{self._prefix}*"}},
+        )
+
+    def _objects_arn(self) -> str:
+        return f"{self._bucket.bucket_arn}/{self._prefix}*"
+
+    def _function(self, code: lambda_.Code) -> lambda_.Function:
+        log_group = logs.LogGroup(
+            self, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY
+        )
+        function = lambda_.Function(
+            self,
+            "Function",
+            description="Publishes model archives below a prefix and removes those that it published",
+            code=code,
+            handler="artifacts.index.on_event",
+            runtime=lambda_.Runtime.PYTHON_3_13,
+            architecture=lambda_.Architecture.ARM_64,
+            timeout=FUNCTION_TIMEOUT,
+            memory_size=512,
+            log_group=log_group,
+            role=self._role(log_group),
+        )
+        accept_function(function)
+        return function
+
+    def _role(self, log_group: logs.LogGroup) -> iam.Role:
+        """A role that may write its own log and handle objects below the prefix; no managed policy."""
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        log_group.grant_write(role)
+        iam.Grant.add_to_principal(
+            grantee=role,
+            actions=["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
+            resource_arns=[self._objects_arn()],
+        )
+        self._grant_list(role)
+        if self._bucket.key is not None:
+            self._bucket.key.grant_write(role)
+        if self._weights is not None:
+            self._weights.grant_publish(role)
+            if self._weights.packed:
+                # An archive with weights is put together from parts; one that fails half-way must not go on billing.
+                iam.Grant.add_to_principal(
+                    grantee=role, actions=["s3:AbortMultipartUpload"], resource_arns=[self._objects_arn()]
+                )
+        acknowledge(
+            role,
+            "AwsSolutions-IAM5",
+            finding=arn_finding(self._bucket.bucket, f"{self._prefix}*"),
+            reason="Keys carry generation and model names; the wildcard stays below the store's own prefix.",
+        )
+        return role
+
+    def _keep_archives(self) -> None:
+        """Leave the archives when the stack goes, while a generation that is replaced still goes."""
+        resource = self._resource.node.default_child
+        if isinstance(resource, cdk.CfnResource):
+            resource.apply_removal_policy(cdk.RemovalPolicy.RETAIN, apply_to_update_replace_policy=False)

@@ -1,0 +1,170 @@
+"""Weights of models in S3: where the execution role reads them, and the archives of the ONNX design."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from cohost.artifacts.weights import MANIFESTS, PACKED, WEIGHTS
+from cohost.render import packed_revision
+from cohost.weights.place import bucket_name
+from constructs_lib.acknowledgements import acknowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cohost.catalog.models import Catalog
+    from cohost.onnx.archive import Archive
+
+
+_S3 = "s3://"
+
+
+class ModelWeights:
+    """The weights of a catalog's models that lie in S3: pushed ones, and those under addresses of the user's own.
+
+    Args:
+        scope: a construct of the stack.
+        bucket: the bucket that `cohost weights push` uploads to. None where no model has its weights there.
+        packed: "model id@revision" of the weights that go into archives, by model name.
+        addresses: "s3://bucket/prefix/" of models whose weights lie elsewhere.
+    """
+
+    def __init__(
+        self, scope: Construct, *, bucket: str | None, packed: Mapping[str, str], addresses: Iterable[str]
+    ) -> None:
+        self._stack = cdk.Stack.of(scope)
+        self.bucket_name = bucket
+        self.packed = packed
+        places = [address.removeprefix(_S3).partition("/") for address in addresses]
+        read = {(name, prefix) for name, _, prefix in places} | ({(bucket, WEIGHTS)} if bucket else set())
+        self._read = sorted(read)
+
+    def grant_read(self, grantee: iam.IRole) -> None:
+        """Allow reading the weights and listing their keys: below their prefixes only.
+
+        All that was pushed may be read, so that `cohost push` can add a model to a running endpoint.
+        """
+        for bucket, prefix in self._read:
+            self._grant_objects(grantee, bucket, prefix)
+            _grant_list(grantee, self._arn(bucket), prefix)
+
+    def grant_publish(self, grantee: iam.IRole) -> None:
+        """Allow seeing which uploads are whole; where weights go into archives, also letting S3 copy them there."""
+        if self.bucket_name is None:
+            return
+        arn = self._arn(self.bucket_name)
+        _grant_list(grantee, arn, MANIFESTS)
+        if self.packed:
+            _grant_list(grantee, arn, PACKED)
+            self._grant_objects(grantee, self.bucket_name, PACKED)
+
+    def _grant_objects(self, grantee: iam.IRole, bucket: str, prefix: str) -> None:
+        iam.Grant.add_to_principal(
+            grantee=grantee, actions=["s3:GetObject"], resource_arns=[f"{self._arn(bucket)}/{prefix}*"]
+        )
+        acknowledge(
+            grantee,
+            "AwsSolutions-IAM5",
+            finding=f"Resource::{self._shown(bucket)}/{prefix}*",
+            reason="A model's weights are several files whose names its repository decides; the wildcard stays "
+            "below the prefix of weights.",
+        )
+
+    def _arn(self, bucket: str) -> str:
+        return f"arn:{self._stack.partition}:s3:::{bucket}"
+
+    def _shown(self, bucket: str) -> str:
+        """The bucket's ARN as cdk-nag writes it in a finding."""
+        account, partition = self._stack.account, self._stack.partition
+        shown = "<AWS::Partition>" if cdk.Token.is_unresolved(partition) else partition
+        return f"arn:{shown}:s3:::{bucket.replace(account, '<AWS::AccountId>')}"
+
+
+def weights_of(scope: Construct, catalog: Catalog) -> ModelWeights | None:
+    """The weights of a catalog that lie in S3; None where all come from the Hub."""
+    entries = catalog.models.values()
+    addresses = {entry.model_id for entry in entries if entry.model_id.startswith(_S3)}
+    pushed = any(entry.pushed for entry in entries)
+    if not pushed and not addresses:
+        return None
+    stack = cdk.Stack.of(scope)
+    own = catalog.storage.weights_bucket or bucket_name(stack.account, stack.region)
+    revisions = {name: packed_revision(entry) for name, entry in catalog.models.items()}
+    packed = {name: str(revision) for name, revision in revisions.items() if revision is not None}
+    return ModelWeights(scope, bucket=own if pushed else None, packed=packed, addresses=addresses)
+
+
+def _grant_list(grantee: iam.IGrantable, bucket_arn: str, prefix: str) -> None:
+    iam.Grant.add_to_principal(
+        grantee=grantee,
+        actions=["s3:ListBucket"],
+        resource_arns=[bucket_arn],
+        conditions={"StringLike": {"s3:prefix": f"{prefix}*"}},
+    )
+
+
+PREFIX: Final = "cohost/"
+GENERATION: Final = "cpu-onnx"
+
+
+class OnnxArchives(Construct):
+    """The archives of design 02 in the bootstrap bucket, below a prefix of their own.
+
+    An archive's key is its checksum, so it never changes under a name, and a changed model leaves the address of all as
+    it is: SageMaker loads the new archive when it is first called for.
+
+    Args:
+        scope: the stack or construct it belongs to.
+        construct_id: its id there.
+        archives: the exported models.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, archives: Iterable[Archive]) -> None:
+        super().__init__(scope, construct_id)
+        stack = cdk.Stack.of(self)
+        locations = {archive.name: self._locate(stack, archive) for archive in archives}
+        self._keys = {name: location.object_key for name, location in locations.items()}
+        self.bucket_name = next(iter(locations.values())).bucket_name
+        self._bucket = s3.Bucket.from_bucket_name(self, "Bucket", self.bucket_name)
+
+    @property
+    def model_data_url(self) -> str:
+        """The address that SageMaker loads archives from: "s3://<bootstrap bucket>/cohost/cpu-onnx/"."""
+        return f"s3://{self.bucket_name}/{PREFIX}{GENERATION}/"
+
+    @property
+    def target_models(self) -> dict[str, str]:
+        """The TargetModel of each model: "<checksum>.tar.gz"."""
+        start = f"{PREFIX}{GENERATION}/"
+        return {name: key.removeprefix(start) for name, key in self._keys.items()}
+
+    def grant_read(self, grantee: iam.IRole) -> None:
+        """Allow reading these archives, each by its key, and listing what lies below the prefix."""
+        keys = [self._bucket.arn_for_objects(key) for key in self._keys.values()]
+        iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=keys)
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["s3:ListBucket"],
+            resource_arns=[self._bucket.bucket_arn],
+            conditions={"StringLike": {"s3:prefix": f"{PREFIX}{GENERATION}/*"}},
+        )
+
+    def _locate(self, stack: cdk.Stack, archive: Archive) -> cdk.FileAssetLocation:
+        """Add an archive to the stack's assets under a key of ours.
+
+        aws_s3_assets would name it .gz, by a hash of the checksum, among all other assets of the account. SageMaker's
+        documents know the archives of multi-model endpoints as .tar.gz; a key that is the content's SHA-256 can be
+        checked by anybody; and a role can be given a prefix. The synthesizer puts the file's last extension behind the
+        hash that it is told.
+        """
+        staged = cdk.AssetStaging(self, archive.name, source_path=str(archive.file), asset_hash=archive.sha256)
+        return stack.synthesizer.add_file_asset(
+            packaging=cdk.FileAssetPackaging.FILE,
+            source_hash=f"{PREFIX}{GENERATION}/{archive.sha256}.tar",
+            file_name=staged.relative_staged_path(stack),
+        )

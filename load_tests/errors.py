@@ -1,9 +1,0 @@
-"""Faults of a load test's settings."""
-
-from __future__ import annotations
-
-from cohost.errors import CohostError
-
-
-class LoadError(CohostError):
-    """An option of the load test, or a combination of them, cannot be used."""

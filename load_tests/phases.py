@@ -1,0 +1,173 @@
+"""The phases of a run: its plan of stages and rates, cold calls, and the wake-up from zero."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import boto3
+import gevent
+
+from cohost.client import READY_TIMEOUT_S
+from cohost.errors import NoCapacityError
+from cohost.report.run import ColdCall
+from cohost.report.samples import Outcome
+from cohost.scaling.waiting import Clock, LimitPassedError
+from cohost.scaling.waking import Waker
+from load_tests import LoadError
+from load_tests.stage import now
+from load_tests.targets import instances_of
+
+if TYPE_CHECKING:
+    import argparse
+
+    from cohost.scaling.waiting import Waiting
+    from load_tests.session import Session
+
+
+SWEEP_SECONDS = 20.0
+SETTLE_SECONDS = 2.0
+SPAWN_RATE = 100
+"""Users started in a second; Locust warns of more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One measured step: texts a call, callers (in an open load: most calls under way), calls a second (None: closed).
+
+    `seconds` is None for a step that goes on until somebody stops it; `settle` are the seconds of calls dropped before.
+    """
+
+    batch: int
+    concurrency: int
+    rate: float | None
+    seconds: float | None
+    settle: float
+
+    @property
+    def name(self) -> str:
+        """The step in a few characters."""
+        load = f"c{self.concurrency}" if self.rate is None else f"{self.rate:g}/s"
+        return f"b{self.batch} {load}"
+
+
+def check(options: argparse.Namespace) -> None:
+    """Check the options that exclude each other.
+
+    Raises:
+        LoadError: two of them cannot go together.
+    """
+    if options.rate is not None and (options.sweep_batch or options.sweep_concurrency):
+        msg = "--rate and a sweep; allowed: one of them; fix: run once for each rate, and compare with `cohost report`"
+        raise LoadError(msg)
+    if options.models and options.target_model:
+        raise LoadError("--models and --target-model; allowed: one of them; fix: leave one out")
+    if options.inference_component and not options.endpoint:
+        raise LoadError(
+            "--inference-component without --endpoint; allowed: both; fix: leave it out, a stack's outputs name the "
+            "component, and a container has none"
+        )
+    if options.max_length is not None and not options.pad_to_max:
+        raise LoadError("--max-length without --pad-to-max; allowed: both; fix: add --pad-to-max")
+    if options.texts and options.pad_to_max:
+        msg = (
+            "--texts and --pad-to-max; allowed: one of them; fix: leave --pad-to-max out to send your texts as they are"
+        )
+        raise LoadError(msg)
+
+
+def default_users(rate: float | None) -> int:
+    """Users when -u is left out: one, or in an open load enough for calls of up to four seconds."""
+    return 1 if rate is None else max(10, min(1000, round(4 * rate)))
+
+
+def steps(options: argparse.Namespace, users: int) -> tuple[Step, ...]:
+    """The steps in order: the batch sweep at `users` callers, then the concurrency sweep at --batch-size."""
+    pairs = [(batch, users) for batch in options.sweep_batch or ()]
+    pairs += [(options.batch_size, callers) for callers in options.sweep_concurrency or ()]
+    seconds = options.measure or (SWEEP_SECONDS if pairs else None)
+    found = dict.fromkeys(pairs or [(options.batch_size, users)])
+    return tuple(
+        Step(
+            batch=batch,
+            concurrency=concurrency,
+            rate=options.rate,
+            seconds=seconds,
+            settle=options.warmup if index == 0 else min(options.warmup, SETTLE_SECONDS),
+        )
+        for index, (batch, concurrency) in enumerate(found)
+    )
+
+
+def batches(options: argparse.Namespace) -> tuple[int, ...]:
+    """Every number of texts a call that the steps need."""
+    sizes = list(options.sweep_batch or ())
+    if options.sweep_concurrency or not sizes:
+        sizes.append(options.batch_size)
+    return tuple(dict.fromkeys(sizes))
+
+
+_AGAIN = {Outcome.NOT_READY, Outcome.THROTTLED}
+"""What passes by itself. An endpoint at zero is waited for with --wake: calls that are repeated there cost copies."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+
+
+def first_calls(session: Session, phase: int, batch: int) -> tuple[ColdCall, ...]:
+    """Call each model, one after the other, until it answers, and once more to see what of that was loading."""
+    return tuple(_first_call(session, phase, index, batch) for index in range(len(session.resolved.models)))
+
+
+def _first_call(session: Session, phase: int, model: int, batch: int) -> ColdCall:
+    payload = session.books[model].payloads[batch][0]
+    name = session.resolved.models[model].name
+    started, refused, pause_s = now(), 0, FIRST_PAUSE_S
+    while True:
+        exchange, verdict = session.call(phase, model, payload)
+        if verdict.outcome not in _AGAIN or now() + pause_s > started + READY_TIMEOUT_S:
+            break
+        refused += 1
+        gevent.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+    if verdict.outcome is not Outcome.OK:
+        failure = f"{verdict.failure}: {verdict.detail}" if verdict.detail else verdict.failure
+        return ColdCall(model=name, first_s=None, second_s=None, refused=refused, failure=failure)
+    first_s = exchange.done - started
+    exchange, verdict = session.call(phase, model, payload)
+    second_s = exchange.done - exchange.sent if verdict.outcome is Outcome.OK else None
+    return ColdCall(model=name, first_s=first_s, second_s=second_s, refused=refused)
+
+
+_logger = logging.getLogger("load_tests")
+
+
+def wake_up(session: Session, phase: int, batch: int, limit_s: float) -> bool:
+    """Call the first model until there is a copy to answer; False when there was none until the limit, in seconds.
+
+    A target without inference component is never at zero, and not called. Instances are counted anew afterwards.
+    """
+    target = session.resolved.target
+    component = target.inference_component_name
+    if component is None:
+        return True
+    payload = session.books[0].payloads[batch][0]
+    sagemaker = boto3.client("sagemaker", region_name=target.region)
+
+    def call() -> None:
+        _, verdict = session.call(phase, 0, payload)
+        if verdict.outcome is Outcome.NO_CAPACITY:
+            raise NoCapacityError(verdict.detail)
+
+    try:
+        Waker(component, sagemaker, Clock(now=now, sleep=gevent.sleep)).run(call, limit_s=limit_s, notice=_tell)
+    except (LimitPassedError, NoCapacityError) as error:
+        _logger.error("%s did not wake up: %s", component, error)  # noqa: TRY400 - its message is all there is to know
+        return False
+    count = instances_of(sagemaker, target.endpoint_name or "")
+    session.resolved = replace(session.resolved, target=target.model_copy(update={"instance_count": count}))
+    return True
+
+
+def _tell(waiting: Waiting) -> None:
+    _logger.info("waking up: %.0f s of at most %.0f s", waiting.waited_s, waiting.limit_s)

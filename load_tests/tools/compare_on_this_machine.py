@@ -1,0 +1,71 @@
+"""The three designs measured one after another on the AWS on this machine: `make compare`.
+
+Exports the small models to ONNX, deploys all three stacks of one catalog with the real cdk command, runs the short
+standard protocol against each, and writes the comparison. It proves the way from a catalog to the page; its numbers
+are this machine's, and the page says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cohost.catalog.loader import load_catalog
+from cohost.onnx.recipe import cpu_design
+from load_tests.tools.machine import ROOT, TOKENIZERS, exit_code, first_failure, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from load_tests.tools.machine import Machine
+
+
+CATALOG = ROOT / "model_configs" / "examples" / "offline-cpu-onnx.yaml"
+OUT = Path(".cohost/compare")
+DESIGNS = {
+    "LmiCohostStack": "04 co-hosted on one GPU",
+    "CpuOnnxStack": "02 CPU and ONNX",
+    "InferenceComponentsStack": "03 one component a model",
+}
+"""Each stack, and what the comparison calls it."""
+
+EXIT_INVALID = 3
+"""A run that the generator limited still counts here: on one machine it shares its cores with what it measures."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; the exit code of the first step that failed."""
+    parser = argparse.ArgumentParser(prog="make compare", description=__doc__)
+    parser.add_argument("--out", type=Path, default=OUT, help="the folder for results and page (default: %(default)s)")
+    parser.add_argument("--catalog", type=Path, default=CATALOG, help="a catalog with both designs")
+    given = parser.parse_args(arguments)
+    return exit_code(lambda: _measure(given.catalog, given.out))
+
+
+def _measure(catalog: Path, out: Path) -> int:
+    with running(catalog) as machine:
+        return first_failure(_steps(machine, catalog, out))
+
+
+def _steps(machine: Machine, catalog: Path, out: Path) -> Iterator[int]:
+    # The synth reads a relative folder from where it runs, which is the project's own.
+    archives = ROOT / cpu_design(load_catalog(catalog).catalog).archives
+    yield machine.cohost("export-onnx", "--catalog", str(catalog), "--hub", str(TOKENIZERS), "--out", str(archives))
+    yield machine.cdk("bootstrap")
+    yield machine.cdk("deploy", *DESIGNS, "--require-approval", "never", "--concurrency", str(len(DESIGNS)))
+    results = {stack: out / stack for stack in DESIGNS}
+    for stack, label in DESIGNS.items():
+        yield _bench(machine, stack, label, catalog, results[stack])
+    yield machine.cohost("compare", *map(str, results.values()), "--out", str(out))
+
+
+def _bench(machine: Machine, stack: str, label: str, catalog: Path, folder: Path) -> int:
+    what = ("--stack", stack, "--label", label, "--catalog", str(catalog), "--out", str(folder))
+    code = machine.cohost("bench", "--short", "--mixed-lengths", "--hub", str(TOKENIZERS), *what)
+    return 0 if code == EXIT_INVALID else code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The AWS on this machine for measurements: started on a free port, deployed to with the real cdk, and always ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cohost import local
+from cohost.errors import CohostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+ROOT = Path(__file__).parents[2]
+TOKENIZERS = ROOT / "local_aws" / "data" / "hub"
+EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
+
+
+class Machine:
+    """A running emulation: `folder` is gone when it ends, `environment` leads every child process to it."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._folder = folder
+        self._environment = environment
+
+    def cdk(self, *arguments: str) -> int:
+        """Run a cdk command; 0, or the exit code of one that failed, whose output is shown then."""
+        sys.stderr.write(f"cdk {' '.join(arguments)}\n")
+        command = [str(ROOT / "node_modules" / ".bin" / "cdk"), *arguments, "--output", str(self._folder / "cdk.out")]
+        done = subprocess.run(  # noqa: S603 - the project's own cdk
+            command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            sys.stderr.write(done.stdout + done.stderr)
+        return done.returncode
+
+    def cohost(self, *arguments: str) -> int:
+        """Run a cohost command in the caller's folder; its exit code."""
+        command = [sys.executable, "-m", "cohost", *arguments]
+        return subprocess.run(command, env=self._environment, check=False).returncode  # noqa: S603 - our own command
+
+
+@contextlib.contextmanager
+def running(catalog: Path) -> Iterator[Machine]:
+    """Start the emulation for a catalog, and end it whatever happens.
+
+    Raises:
+        LocalError: it does not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="cohost-load-") as name:
+        folder = Path(name)
+        state = folder / "state"
+        try:
+            server = local.start(port=0, state=state, catalog=catalog)
+            environment = {**os.environ, **server.environment(catalog)}
+            environment.pop("AWS_PROFILE", None)
+            # cdk starts `python3 app.py`, which must be this environment's.
+            environment["PATH"] = os.pathsep.join(
+                [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
+            )
+            yield Machine(folder, environment)
+        finally:
+            local.stop(state)
+
+
+def first_failure(steps: Iterator[int]) -> int:
+    """Take steps until one fails; its exit code, or 0."""
+    return next((code for code in steps if code), 0)
+
+
+def exit_code(work: Callable[[], int]) -> int:
+    """Do the work of a program; its exit code, 1 for a known fault that is told in one line, 130 for Ctrl-C."""
+    try:
+        return work()
+    except CohostError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_FAULT
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED

@@ -1,0 +1,41 @@
+"""The short standard load test against the AWS on this machine: `make load`.
+
+Starts the emulation on a free port, deploys the offline encoders with the real cdk command, runs
+`cohost bench --short`, and ends the emulation, whatever happened.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from load_tests.tools.machine import ROOT, TOKENIZERS, exit_code, first_failure, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from load_tests.tools.machine import Machine
+
+
+CATALOG = ROOT / "model_configs" / "offline.yaml"
+
+
+def main() -> int:
+    """Run it; the exit code of the load test, or of the cdk command that failed."""
+    return exit_code(_measure)
+
+
+def _measure() -> int:
+    with running(CATALOG) as machine:
+        return first_failure(_steps(machine))
+
+
+def _steps(machine: Machine) -> Iterator[int]:
+    yield machine.cdk("bootstrap")
+    yield machine.cdk("deploy", "LmiCohostStack", "--require-approval", "never")
+    bench = ("bench", "--short", "--mixed-lengths", "--hub", str(TOKENIZERS))
+    yield machine.cohost(*bench, "--label", "offline encoders, this machine", *sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

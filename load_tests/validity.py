@@ -1,0 +1,130 @@
+"""What a reader must know before believing a run: what the generator limited, and what was not reached.
+
+Watches the generator itself: its share of a core, and how late its timers fire.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import gevent
+import numpy as np
+
+from cohost.report.run import Mark
+from cohost.report.samples import Outcome, answered, failed, latency_s
+from cohost.report.statistics import percentile
+from load_tests.stage import now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cohost.report.run import Phase, Run
+    from cohost.report.samples import Samples
+
+
+CPU_LIMIT = 0.9
+"""Share of its core above which a generator process no longer keeps up with what comes back."""
+
+LAG_FLOOR_S, LAG_SHARE = 0.002, 0.1
+"""The generator's own delay may be this long, or this share of the median latency, whichever is more."""
+
+REACHED = 0.95
+"""Share of the planned calls that an open load must have answered."""
+
+
+def marks_of(run: Run, *, complete: bool, max_error_rate: float | None, p99_below: float | None) -> list[Mark]:
+    """All marks of a run; `complete` says whether all planned phases came to their end."""
+    found: list[Mark] = []
+    if not complete:
+        found.append(Mark(code="cut-short", message="the run was ended before its last step", invalid=False))
+    measured = [(index, phase) for index, phase in enumerate(run.record.phases) if phase.kind == "measured"]
+    for index, phase in measured:
+        samples = run.of_phase(index)
+        found += [*_generator(run, phase, samples), *_reached(phase, samples)]
+    found += _nothing(run, measured)
+    found += _thresholds(run, measured, max_error_rate, p99_below)
+    return found
+
+
+def _generator(run: Run, phase: Phase, samples: Samples) -> Iterator[Mark]:
+    ticks = run.ticks_of(phase)
+    good = answered(samples)
+    if not len(ticks) or not len(good):
+        return
+    # An emulation shares the generator's cores, and its speed is no result: there a limit is told, and no more.
+    alone = not run.record.target.emulated
+    cpu = max(float(ticks["cpu"][ticks["worker"] == worker].mean()) for worker in np.unique(ticks["worker"]))
+    if cpu > CPU_LIMIT:
+        message = (
+            f"step {phase.name}: the generator used {cpu:.0%} of its core, so the target could have answered more; "
+            "fix: add --processes, or call from a faster machine"
+        )
+        yield Mark(code="generator-cpu", message=message, invalid=alone)
+    lag, median = float(ticks["lag_mean"].mean()), percentile(latency_s(good), 50)
+    if lag > max(LAG_FLOOR_S, LAG_SHARE * median):
+        message = (
+            f"step {phase.name}: the generator read answers {lag * 1000:.1f} ms late on average, with a median latency "
+            f"of {median * 1000:.1f} ms; fix: add --processes, or call from a machine with nothing else to do"
+        )
+        yield Mark(code="generator-lag", message=message, invalid=alone)
+
+
+def _reached(phase: Phase, samples: Samples) -> Iterator[Mark]:
+    if phase.rate is None or not len(samples):
+        return
+    in_time = int((answered(samples)["done"] <= phase.ended).sum())
+    # What was due in the last moments cannot be answered before the end by any target.
+    slack = float(np.median(latency_s(answered(samples)))) if in_time else 0.0
+    due = int((samples["planned"] <= phase.ended - min(slack, phase.seconds / 10)).sum())
+    if in_time < REACHED * due:
+        message = (
+            f"step {phase.name}: {len(samples) / phase.seconds:.1f} calls/s were planned and "
+            f"{in_time / phase.seconds:.1f} answered, so latencies grow with the length of the run; fix: lower --rate, "
+            f"or raise -u ({phase.concurrency}) if the target had capacity left"
+        )
+        yield Mark(code="rate-not-reached", message=message, invalid=True)
+
+
+def _nothing(run: Run, measured: Sequence[tuple[int, Phase]]) -> Iterator[Mark]:
+    if not any(len(answered(run.of_phase(index))) for index, _ in measured):
+        reason = next((f": {call.model}: {call.failure}" for call in run.record.cold if call.failure), "")
+        yield Mark(code="no-answer", message=f"no measured call was answered{reason}", invalid=True)
+
+
+def _thresholds(
+    run: Run, measured: Sequence[tuple[int, Phase]], max_error_rate: float | None, p99_below: float | None
+) -> Iterator[Mark]:
+    for index, phase in measured:
+        samples = run.of_phase(index)
+        sent = samples[samples["outcome"] != Outcome.UNSENT]
+        rate = len(failed(samples)) / len(sent) if len(sent) else 0.0
+        if max_error_rate is not None and rate > max_error_rate:
+            message = f"step {phase.name}: {rate:.2%} of the calls failed; allowed: {max_error_rate:.2%}"
+            yield Mark(code="error-rate", message=message, invalid=False)
+        for number, model in enumerate(run.record.models):
+            good = answered(run.of_phase(index, number))
+            p99_ms = percentile(latency_s(good), 99) * 1000 if len(good) else 0.0
+            if p99_below is not None and p99_ms >= p99_below:
+                message = f"step {phase.name}: p99 of {model.name} is {p99_ms:.1f} ms; allowed: below {p99_below:g} ms"
+                yield Mark(code="p99", message=message, invalid=False)
+
+
+INTERVAL_S = 0.02
+TICK_S = 1.0
+
+
+def watch(record: Callable[[tuple[float, int, float, float, float]], None], rank: Callable[[], int]) -> None:
+    """Look at this process once a second, for ever: a row of TICK each time.
+
+    A timer that fires late says how long an answer waits until its greenlet gets to read the clock, so the mean of
+    these delays is what the generator itself adds to a latency.
+    """
+    while True:
+        started, cpu, late = time.perf_counter(), time.process_time(), []
+        while time.perf_counter() - started < TICK_S:
+            asleep = time.perf_counter()
+            gevent.sleep(INTERVAL_S)
+            late.append(max(0.0, time.perf_counter() - asleep - INTERVAL_S))
+        share = (time.process_time() - cpu) / (time.perf_counter() - started)
+        record((now(), rank(), share, sum(late) / len(late), max(late)))
