@@ -188,6 +188,7 @@ def test_env_prints_the_same_lines_for_a_server_that_runs(monkeypatch: pytest.Mo
         run("local", "env", "--state", str(tmp_path / "other"))
 
 
+@pytest.mark.process
 def test_fault_is_one_line_and_exit_code_1() -> None:
     """A user sees what is wrong, not where in our code it was found."""
     done = subprocess.run(

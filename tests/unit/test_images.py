@@ -158,6 +158,7 @@ def test_host_driver_follows_the_cuda_of_the_image(reference: str, version: str 
     assert default_inference_ami_version(parse_image(reference)) == version
 
 
+@pytest.mark.process
 def test_accounts_equal_region_info() -> None:
     """The written-down accounts and suffixes are those of the CDK's region_info, wherever it knows the region."""
     region_info = pytest.importorskip("aws_cdk.region_info")

@@ -26,6 +26,7 @@ def taken_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
+@pytest.mark.process
 def test_port_in_use_is_named_with_the_way_out(taken_port: int, tmp_path: Path) -> None:
     """A second server on one port is refused before anything starts."""
     with pytest.raises(LocalError, match=rf"--port: {taken_port} .* fix: choose another"):
@@ -61,6 +62,7 @@ def test_stale_record_is_no_server(record: str, tmp_path: Path) -> None:
     assert local.find(tmp_path) is None
 
 
+@pytest.mark.process
 def test_another_process_on_the_port_is_never_killed(taken_port: int, tmp_path: Path) -> None:
     """Only a server that answers as ours, with the recorded process id, is stopped."""
     record = {"url": f"http://127.0.0.1:{taken_port}", "pid": os.getpid()}

@@ -41,6 +41,7 @@ def add(folder: Path, name: str, text: str) -> None:
     subprocess.run(["git", "add", name], cwd=folder, check=True)  # noqa: S607 - whichever git the user has
 
 
+@pytest.mark.process
 def test_secret_in_a_tracked_file_is_found(
     checkout: tuple[ModuleType, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,6 +55,7 @@ def test_secret_in_a_tracked_file_is_found(
     assert key not in told
 
 
+@pytest.mark.process
 def test_revisions_of_models_are_no_secrets(checkout: tuple[ModuleType, Path]) -> None:
     """A catalog with a new model needs no baseline of its own."""
     scan, folder = checkout
@@ -61,6 +63,7 @@ def test_revisions_of_models_are_no_secrets(checkout: tuple[ModuleType, Path]) -
     assert scan.main([]) == 0
 
 
+@pytest.mark.process
 def test_without_git_it_is_said_that_nothing_was_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ sys.stdout.write(pack(files).hex() + " " + content_digest(files))
 """
 
 
+@pytest.mark.process
 def test_packing_gives_equal_bytes_in_any_environment() -> None:
     """Time zone, hash seed and umask of a process leave no trace in an archive or in its digest."""
     outputs = {

@@ -99,6 +99,7 @@ def test_file_cannot_move_from_one_model_to_another_unnoticed() -> None:
     assert len(digests) == 4
 
 
+@pytest.mark.process
 def test_create_publishes_one_archive_and_tells_its_address(
     send: Send, cloudformation: CloudFormation, keys: Keys, s3: S3Client
 ) -> None:
@@ -114,6 +115,7 @@ def test_create_publishes_one_archive_and_tells_its_address(
         assert tar.getnames() == ["a/serving.properties", "b/serving.properties"]
 
 
+@pytest.mark.process
 def test_repeated_create_finds_its_own_work(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
     """After a lost answer the same request gives the same answer."""
     first = send(event(cloudformation, "Create", AB))
@@ -123,6 +125,7 @@ def test_repeated_create_finds_its_own_work(send: Send, cloudformation: CloudFor
     assert keys() == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("models", [CHANGED, AB, {"c": A["a"]}], ids=["changed", "added", "renamed"])
 def test_any_other_set_of_models_is_another_generation(
     send: Send, cloudformation: CloudFormation, keys: Keys, models: dict[str, Any]
@@ -136,6 +139,7 @@ def test_any_other_set_of_models_is_another_generation(
     assert keys() == {f"{uri.removeprefix('s3://models/')}models.tar.gz" for uri in (first, second)}
 
 
+@pytest.mark.process
 def test_removed_model_is_another_generation(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
     """The bundle with it stays untouched until CloudFormation asks for its deletion; then nothing of it is left."""
     first = send(event(cloudformation, "Create", AB))["PhysicalResourceId"]
@@ -147,6 +151,7 @@ def test_removed_model_is_another_generation(send: Send, cloudformation: CloudFo
     assert keys() == {f"{second.removeprefix('s3://models/')}models.tar.gz"}
 
 
+@pytest.mark.process
 def test_rolled_back_update_comes_back_to_the_bundle_it_left(
     send: Send, cloudformation: CloudFormation, keys: Keys
 ) -> None:
@@ -161,6 +166,7 @@ def test_rolled_back_update_comes_back_to_the_bundle_it_left(
     assert keys() == before
 
 
+@pytest.mark.process
 def test_failed_update_leaves_no_trace(send: Send, cloudformation: CloudFormation, spy: Spy, keys: Keys) -> None:
     """What a refused write began is taken back, and the old id stays the resource's."""
     old = send(event(cloudformation, "Create", A))["PhysicalResourceId"]
@@ -173,6 +179,7 @@ def test_failed_update_leaves_no_trace(send: Send, cloudformation: CloudFormatio
     assert keys() == before
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("before", "after"), [("archives", "bundle"), ("bundle", "archives")])
 def test_other_layout_is_another_generation_and_leaves_the_old_one_whole(
     send: Send, cloudformation: CloudFormation, keys: Keys, before: str, after: str
@@ -191,6 +198,7 @@ def test_other_layout_is_another_generation_and_leaves_the_old_one_whole(
     assert back["PhysicalResourceId"] == first
 
 
+@pytest.mark.process
 def test_archives_with_a_model_named_models_are_no_bundle(
     send: Send, cloudformation: CloudFormation, keys: Keys
 ) -> None:
@@ -212,6 +220,7 @@ def test_generation_that_once_held_a_bundle_takes_no_archives() -> None:
     assert not emptied.agrees({"a": "1"})
 
 
+@pytest.mark.process
 def test_model_that_could_not_start_is_not_published(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
     """It would end the server at its start, and take all other models with it."""
     faulty = {**A, "b": {"engine": "Pyton", "option.model_id": "org/b"}, "c": {"engine": "Python"}}
@@ -225,6 +234,7 @@ def test_model_that_could_not_start_is_not_published(send: Send, cloudformation:
     assert keys() == set()
 
 
+@pytest.mark.process
 def test_single_archive_of_the_same_model_is_still_published(
     send: Send, cloudformation: CloudFormation, keys: Keys
 ) -> None:
@@ -233,6 +243,7 @@ def test_single_archive_of_the_same_model_is_still_published(
     assert len(keys()) == 1
 
 
+@pytest.mark.process
 def test_unknown_layout_is_refused(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
     """A template of another version does not quietly publish something else than it asks for."""
     answer = send(event(cloudformation, "Create", A, Layout="zip"))
@@ -325,6 +336,7 @@ def test_archive_with_weights_of_its_own_is_no_bundle() -> None:
     assert not content_digest(files).startswith("bundle-")
 
 
+@pytest.mark.process
 def test_weights_do_not_go_into_a_bundle(send: Send, cloudformation: CloudFormation, keys: Keys) -> None:
     """S3 puts together archives of one model; for several, the container fetches the weights."""
     created = event(cloudformation, "Create", AB)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     Send = Callable[..., dict[str, Any]]
 
+pytestmark = pytest.mark.process
+
 EIGHT_HOURS = {"Expires": "8h", "Minutes": "480"}
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     Keys = Callable[[], set[str]]
     Send = Callable[[dict[str, Any]], dict[str, Any]]
 
+pytestmark = pytest.mark.process
+
 
 class Stack:
     """A stack with one model store, as CloudFormation handles it: what it sends, and what it remembers."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Send = Callable[..., dict[str, Any]]
     Keys = Callable[[], set[str]]
 
+pytestmark = pytest.mark.process
+
 A = {"a": {"engine": "Python", "option.model_id": "org/a"}}
 AB = {**A, "b": {"engine": "Python", "option.model_id": "org/b"}}
 CHANGED = {"a": {"engine": "Python", "option.model_id": "org/a", "batch_size": "8"}}

@@ -13,6 +13,8 @@ from cohost.artifacts.reply import Reply
 if TYPE_CHECKING:
     from tests.unit.artifacts.conftest import CloudFormation
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:

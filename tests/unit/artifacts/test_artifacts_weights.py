@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Send = Callable[..., dict[str, Any]]
     Keys = Callable[[], set[str]]
 
+pytestmark = pytest.mark.process
+
 BUCKET = "weights-of-ours"
 OLD, NEW = Revision("org/nli", "a" * 40), Revision("org/nli", "b" * 40)
 

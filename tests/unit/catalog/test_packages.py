@@ -168,6 +168,7 @@ def test_same_wheel_same_archive(tmp_path: Path) -> None:
     assert content_digest(files_of(entry(str(wheel)), LMI)) != content_digest(first)
 
 
+@pytest.mark.process
 def test_pip_installs_from_the_unpacked_archive_without_a_network(tmp_path: Path) -> None:
     """As the server calls it: `pip install -r` with the file's whole path, from another folder."""
     archive = tmp_path / "model.tar.gz"

@@ -43,6 +43,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.process
 def test_the_files_alone_serve_a_model(tmp_path: Path) -> None:
     """In a fresh interpreter, with nothing of this project on the path but the copied files."""
     folder = tmp_path / "model"

@@ -22,6 +22,8 @@ from cohost.handler.cohost_restart import UncertainError, begin, management_addr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(cohost.handler.__file__).parents[2]
 SOURCE = Path(cohost.handler.__file__).parent
 

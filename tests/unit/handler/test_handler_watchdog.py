@@ -246,6 +246,7 @@ def test_the_limit_is_never_under_three_times_the_largest_pass(caplog: pytest.Lo
     assert "pass_timeout_s: 20 is raised to 30.0" in caplog.text
 
 
+@pytest.mark.process
 def test_native_code_that_keeps_pythons_lock_ends_the_process() -> None:
     """No thread of Python gets a turn then; the interpreter's own timer says where it hangs, and ends it."""
     with contextlib.suppress(subprocess.TimeoutExpired):

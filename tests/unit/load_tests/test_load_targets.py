@@ -96,6 +96,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
 
 
+@pytest.mark.process
 def test_a_container_lists_its_models(server: tuple[str, type[Answering]]) -> None:
     """Without --models all models of the container are called, with the catalog's tasks."""
     found = resolve(given(host=server[0] + "/"))
@@ -106,6 +107,7 @@ def test_a_container_lists_its_models(server: tuple[str, type[Answering]]) -> No
     assert found.credentials is None
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("models", [None, {"xlmr-large": 1.0}])
 def test_a_container_s_own_names_are_the_catalog_s(
     server: tuple[str, type[Answering]], models: dict[str, float] | None
@@ -119,6 +121,7 @@ def test_a_container_s_own_names_are_the_catalog_s(
     assert found.destinations[0].path == "/invocations?model_name=xlmr_large"
 
 
+@pytest.mark.process
 def test_a_container_that_was_told_a_name_keeps_it(server: tuple[str, type[Answering]]) -> None:
     """`cohost local run` loads each model under the catalog's own name."""
     server[1].models = ("xlmr-large",)
@@ -140,6 +143,7 @@ def test_a_component_s_model_is_called_by_the_server_s_name(stack: Session) -> N
     assert found.destinations[0].headers["X-Amzn-SageMaker-Custom-Attributes"] == "model_name=xlmr_large"
 
 
+@pytest.mark.process
 def test_a_containers_token_goes_with_every_request(
     server: tuple[str, type[Answering]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +265,7 @@ def resolved(url: str, signed: Credentials | None) -> Resolved:
     )
 
 
+@pytest.mark.process
 def test_a_call_is_the_one_that_boto3_makes(server: tuple[str, type[Answering]]) -> None:
     """Same path, header fields and body, and a signature that botocore's own signer gives for what arrived."""
     url, handler = server
@@ -302,6 +307,7 @@ def _signature(url: str, headers: dict[str, str], body: bytes, credentials: Cred
     return headers["authorization"].partition("Signature=")[0] + f"Signature={signature}"
 
 
+@pytest.mark.process
 def test_connections_are_kept_and_counted(server: tuple[str, type[Answering]]) -> None:
     """Ten calls one after the other need one connection, which sends without delay."""
     own = resolved(server[0], None)

@@ -54,11 +54,13 @@ def asked(web_host: str, **environ: str) -> tuple[str, int]:
     return answered[0], len(reached)
 
 
+@pytest.mark.process
 def test_both_ports_are_this_machines_by_default() -> None:
     """Locust's defaults are all interfaces."""
     assert addresses() == ["127.0.0.1", "127.0.0.1"]
 
 
+@pytest.mark.process
 def test_whoever_names_another_address_gets_it() -> None:
     """By option or by variable; '*' stays Locust's word for all interfaces."""
     assert addresses("--web-host", "*", "--master-bind-host", "192.168.1.1") == ["*", "192.168.1.1"]

@@ -165,6 +165,7 @@ def hub(tmp_path: Path) -> Iterator[tuple[str, type[_Hub]]]:
         thread.join()
 
 
+@pytest.mark.process
 def test_hub_is_asked_for_headers_only(model: Path, hub: tuple[str, type[_Hub]]) -> None:
     """The same profile as from the folder, for a few hundred bytes of a file of a megabyte."""
     address, handler = hub
@@ -173,6 +174,7 @@ def test_hub_is_asked_for_headers_only(model: Path, hub: tuple[str, type[_Hub]])
     assert handler.sent < 2_000
 
 
+@pytest.mark.process
 def test_server_without_ranges_gives_the_same(model: Path, hub: tuple[str, type[_Hub]]) -> None:
     """A proxy that knows no ranges sends the whole file, of which the part is taken."""
     address, handler = hub
@@ -180,6 +182,7 @@ def test_server_without_ranges_gives_the_same(model: Path, hub: tuple[str, type[
     assert count_elements(HubFiles("org/name", None, hub=address)) == count_elements(Folder(model))
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize(("status", "told"), [(401, "gated"), (403, "gated"), (503, "try again later")])
 def test_refusals_of_the_hub_are_told(hub: tuple[str, type[_Hub]], status: int, told: str) -> None:

@@ -16,6 +16,8 @@ from cohost.load_failures import LogWatch
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.process
+
 SOON = timedelta(minutes=1)
 
 

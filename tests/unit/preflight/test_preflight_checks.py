@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from cohost.preflight.finding import Finding
 
+pytestmark = pytest.mark.process
+
 ENCODERS = Path(__file__).parents[3] / "model_configs" / "encoders.yaml"
 REGION = "us-east-1"
 NAMES = ("price", "credentials", "bootstrap", "instance type", "quota", "image", "endpoint")

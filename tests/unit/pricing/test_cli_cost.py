@@ -103,6 +103,7 @@ def fake_cdk(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> Path:
     return seen
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("deployed")
 def test_diff_runs_cdk_and_shows_the_bill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`cohost diff` is `cdk diff` of the same catalog, and the change of the bill behind it."""
@@ -114,6 +115,7 @@ def test_diff_runs_cdk_and_shows_the_bill(tmp_path: Path, monkeypatch: pytest.Mo
     assert "| CostPerHourUsd | 1.408 | 5.752 | +4.34 |" in result.stdout
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("deployed")
 def test_failing_cdk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bill is shown all the same, and the command fails."""

@@ -66,6 +66,7 @@ def test_properties_say_nothing_of_where_weights_are() -> None:
     assert {"option.model_id", "option.revision"} & properties_of(packed()).keys() == set()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("shrink", [False, True])
 def test_archive_is_whole(shrink: bool, pusher: MakePusher, model: Path, s3: S3Client, tmp_path: Path) -> None:  # noqa: FBT001
     """One gzip stream with right checksums, which Python, gzip and tar read; `cohost verify` finds no fault."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3 import S3Client
 
+pytestmark = pytest.mark.process
+
 TOKEN = "hf_canaryCanaryCanary"
 
 

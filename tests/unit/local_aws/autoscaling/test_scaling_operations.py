@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from local_aws.kit.clients import Clients
 
+pytestmark = pytest.mark.process
+
 STEP = {
     "AdjustmentType": "ChangeInCapacity",
     "StepAdjustments": [{"MetricIntervalLowerBound": 0.0, "ScalingAdjustment": 1}],

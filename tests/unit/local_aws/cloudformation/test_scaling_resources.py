@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from local_aws.kit.clients import Clients
 
+pytestmark = pytest.mark.process
+
 TARGET_ID = "inference-component/c|sagemaker:inference-component:DesiredCopyCount|sagemaker"
 NIGHT = {
     "ScheduledActionName": "night",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from local_aws.kit.clients import Clients
     from local_aws.server import LocalAws
 
+pytestmark = pytest.mark.process
+
 # An hour of the front door's clock is half a minute: a value is not too old for the next look on a busy machine either.
 FOREVER = {"Period": 3600, "EvaluationPeriods": 1, "TreatMissingData": "ignore"}
 ABOVE = {"Threshold": 1.0, "ComparisonOperator": "GreaterThanThreshold", **FOREVER}

@@ -44,6 +44,7 @@ def test_no_cdk_is_told(project: Path) -> None:
         Cdk(environment={}, out=project / "out").bootstrap()
 
 
+@pytest.mark.process
 def test_failed_command_shows_the_end_of_its_output(project: Path) -> None:
     """The reason of a failed deploy is in the message, the whole log in a file."""
     fake_cdk(project, "echo first; echo the reason >&2; exit 3")
@@ -54,6 +55,7 @@ def test_failed_command_shows_the_end_of_its_output(project: Path) -> None:
     assert "$ cdk deploy LmiCohostStack" in (project / "out" / "cdk.log").read_text()
 
 
+@pytest.mark.process
 def test_real_account_is_out_of_reach(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A profile in the user's shell never leads a demo to a real account."""
     monkeypatch.setenv("AWS_PROFILE", "production")
@@ -71,6 +73,7 @@ def test_real_account_is_out_of_reach(project: Path, monkeypatch: pytest.MonkeyP
     assert "CDK_VALIDATION=false" in text
 
 
+@pytest.mark.process
 def test_catalog_and_output_folder_reach_the_app(project: Path) -> None:
     """The catalog that is asked for is the one that is deployed, and nothing is written into the checkout."""
     fake_cdk(project, 'echo "$@"')

@@ -112,6 +112,7 @@ def test_a_home_has_the_program_under_either_name(make_setup: Callable[..., Setu
     engine.stop()
 
 
+@pytest.mark.process
 def test_all_is_checked_before_anything_starts(
     programs: Programs, make_setup: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +130,7 @@ def test_all_is_checked_before_anything_starts(
     engine.stop()
 
 
+@pytest.mark.process
 def test_the_batched_handler_needs_no_peft(programs: Programs, make_setup: Callable[..., Setup]) -> None:
     """A catalog without the stock handler is not asked for what that alone imports."""
     programs.install("djl-serving", {})
@@ -154,6 +156,7 @@ def test_the_list_of_modules_holds_every_import_of_our_handler() -> None:
     assert {name for name in elsewhere if not name.startswith("cohost_")} == set(MODULES["batched"])
 
 
+@pytest.mark.process
 def test_a_python_is_asked_by_importing(tmp_path: Path) -> None:
     """The very question, put to a real Python: each module that cannot be imported is named, and nothing else."""
     (tmp_path / "broken.py").write_text("raise RuntimeError('half\\ninstalled')\n")
@@ -162,6 +165,7 @@ def test_a_python_is_asked_by_importing(tmp_path: Path) -> None:
     assert result.stdout == "broken (half installed)\nno_such_module (No module named 'no_such_module')\n"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("present", "home", "message"),
     [

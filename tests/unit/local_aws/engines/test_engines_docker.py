@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from local_aws.engines.engine import Setup
 
+pytestmark = pytest.mark.process
+
 INSPECT = ["image", "inspect", "--format", "{{json .Config.Labels}}", IMAGE]
 
 

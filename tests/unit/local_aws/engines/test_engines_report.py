@@ -40,6 +40,7 @@ TOP = """PID    RSS   COMMAND
 """
 
 
+@pytest.mark.process
 def test_gpus_and_their_processes(programs: Programs) -> None:
     """Two GPUs; a process that holds memory on both counts once, and one that nvidia-smi cannot tell not at all."""
     answers = {
@@ -55,6 +56,7 @@ def test_gpus_and_their_processes(programs: Programs) -> None:
     ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("answers", [None, {"--query": {"code": 9, "err": "NVIDIA-SMI has failed\n"}}])
 def test_without_a_gpu_nothing_is_claimed(programs: Programs, answers: dict[str, Any] | None) -> None:
     """No program, or one without a driver: unknown is not zero."""
@@ -64,6 +66,7 @@ def test_without_a_gpu_nothing_is_claimed(programs: Programs, answers: dict[str,
     assert memory_by_process() is None
 
 
+@pytest.mark.process
 def test_processes_of_a_container(programs: Programs) -> None:
     """By `docker top`, with the host's process ids; a worker's model is the folder it was started with."""
     programs.install("docker", {"top encoder-lmi-local": {"out": TOP}})
@@ -75,6 +78,7 @@ def test_processes_of_a_container(programs: Programs) -> None:
     assert programs.arguments("docker") == [["top", "encoder-lmi-local", "-eo", "pid,rss,args"]]
 
 
+@pytest.mark.process
 def test_processes_of_this_machine() -> None:
     """A process with its children; what has ended is no process."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -145,6 +149,7 @@ def _model(status: str) -> tuple[int, str]:
     return 200, f'[{{"models":[{{"status":"{status}","requestInQueue":3,"workerGroups":[{group}]}}]}}]'
 
 
+@pytest.mark.process
 def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str]) -> None:
     """Workers that run, requests that wait, and what is not ready makes the report one that does not fit."""
     assert programs.calls == []
@@ -164,6 +169,7 @@ def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[
     assert content["resident_mb"] == sum(process["resident_mb"] for process in content["processes"])
 
 
+@pytest.mark.process
 def test_models_have_the_catalogs_names_and_those_not_loaded_their_reasons(
     programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str], tmp_path: Path
 ) -> None:
@@ -220,6 +226,7 @@ def test_a_refused_load_that_says_nothing_is_told_with_the_logs_reason(tmp_path:
 STOPPED = '{"code": 400, "type": "TranslateException", "message": "Backend Python process is stopped."}'
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("answer", "faults"),
     [
@@ -246,6 +253,7 @@ def test_model_whose_process_has_ended_is_named(
     assert all("a b is READY, but its process has ended" in fault for fault in report.faults)
 
 
+@pytest.mark.process
 def test_model_that_is_not_ready_is_not_called(serve: Callable[[dict[str, tuple[int, str]]], str]) -> None:
     """It has a fault of its own already."""
     answers = {
@@ -257,6 +265,7 @@ def test_model_that_is_not_ready_is_not_called(serve: Callable[[dict[str, tuple[
     assert report_on(Server(name="x", url=serve(answers), token="t", pid=os.getpid())).faults == ["a is FAILED"]
 
 
+@pytest.mark.process
 def test_more_than_the_instance_has_is_a_fault(
     programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str]
 ) -> None:

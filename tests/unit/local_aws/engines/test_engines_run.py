@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from fake_programs import Programs
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[4]
 OFFLINE = ROOT / "model_configs" / "offline.yaml"
 NAMES = ["minilm", "mdeberta", "xlmr-large"]

@@ -16,6 +16,8 @@ import pytest
 from local_aws.kit.access_keys import AccessKey
 from local_aws.lambda_functions.invocation import BOOTSTRAP, FunctionSpec, InvocationResult, Invoker
 
+pytestmark = pytest.mark.process
+
 KEY = AccessKey(key_id="ASIA1", secret="s", principal="arn:role", token="t")
 
 

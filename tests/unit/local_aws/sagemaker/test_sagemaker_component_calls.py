@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from local_aws.testing.sagemaker_cloud import Cloud
 
+pytestmark = pytest.mark.process
+
 
 def test_one_container_serves_the_models_of_one_archive(cloud: Cloud) -> None:
     """The archive's folders are the model store of one container; `model_name` in the custom attributes chooses."""

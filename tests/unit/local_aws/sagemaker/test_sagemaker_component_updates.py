@@ -11,6 +11,8 @@ from botocore.exceptions import ClientError
 if TYPE_CHECKING:
     from local_aws.testing.sagemaker_cloud import Cloud
 
+pytestmark = pytest.mark.process
+
 NO_ROOM = (
     "There is not enough hardware resources on the instances for this endpoint to create a copy of the inference "
     "component."

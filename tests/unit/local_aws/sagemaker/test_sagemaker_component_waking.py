@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from local_aws.testing.sagemaker_cloud import Cloud
 
+pytestmark = pytest.mark.process
+
 DEPLOYMENT = Deployment(
     stack_name="S",
     endpoint_name="e",

@@ -15,6 +15,8 @@ from local_aws.sagemaker.hosting.container_transport import ContainerTransport
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
+pytestmark = pytest.mark.process
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\nhi"
 
 

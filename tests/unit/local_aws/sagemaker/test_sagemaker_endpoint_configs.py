@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from local_aws.testing.sagemaker_cloud import Cloud
 
+pytestmark = pytest.mark.process
+
 ARN = "arn:aws:sagemaker:us-east-1:123456789012"
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from local_aws.testing.fake_container import FakeContainer
     from local_aws.testing.sagemaker_cloud import Cloud
 
+pytestmark = pytest.mark.process
+
 INSTANCE_METRICS = "/aws/sagemaker/Endpoints"
 FAILED = '{\n  "mini": {\n    "status": "FAILED"\n  }\n}\n'
 LONG_S = 3600

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from local_aws.testing.sagemaker_cloud import Cloud
 
+pytestmark = pytest.mark.process
+
 
 def in_threads(*calls: Callable[[], Any]) -> list[Any]:
     """The outcomes of calls made at the same time: what they return or raise."""

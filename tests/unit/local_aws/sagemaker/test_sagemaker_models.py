@@ -11,6 +11,8 @@ from botocore.exceptions import ClientError
 if TYPE_CHECKING:
     from local_aws.testing.sagemaker_cloud import Cloud
 
+pytestmark = pytest.mark.process
+
 REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 ARN = "arn:aws:sagemaker:us-east-1:123456789012"
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from local_aws.testing.sagemaker_cloud import Cloud
 
+pytestmark = pytest.mark.process
+
 GROUP = "/aws/sagemaker/Endpoints/e"
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from local_aws.testing.sagemaker_cloud import Cloud
 
+pytestmark = pytest.mark.process
+
 
 def test_a_call_reaches_the_container_with_its_fields(cloud: Cloud) -> None:
     """Body, content type, accept, custom attributes and target reach the container; its own fields come back."""

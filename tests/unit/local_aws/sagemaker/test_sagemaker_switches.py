@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from local_aws.testing.sagemaker_cloud import Cloud
 
+pytestmark = pytest.mark.process
+
 OFF = {
     "throttled_calls": 0,
     "unavailable_calls": 0,
