@@ -7,6 +7,10 @@ UV_VERSION := 0.13.9
 COMPAT_PYTHONS ?= python3.11 python3.12
 UV ?= $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 CDK := node_modules/.bin/cdk
+PYTEST := python -m pytest
+# No test of `make fuzz` begins after so many seconds; FUZZ_SEED=N tries the examples of one of its rounds again.
+FUZZ_SECONDS ?= 300
+FUZZ_SEED ?=
 BIN := $(CURDIR)/.venv/bin
 
 # The interpreter is the machine's own: a download of another would surprise on a machine without a network.
@@ -21,7 +25,7 @@ export CDK_DISABLE_CLI_TELEMETRY := 1
 # Its advertisement for a successor would be the only line that `make docs` prints.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help setup demo test test-failed test-fast check audit synth lock format bench bench-local load compare bench-load bench-handler bench-onnx conformance docs clean compat
+.PHONY: help setup demo test test-failed test-fast check examples conformance fuzz audit synth lock format bench bench-local load compare bench-load bench-handler bench-onnx docs clean compat
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,25 +36,31 @@ demo: setup ## Deploy, call, change and remove the encoders on this machine, no 
 	cohost demo
 
 # Four processes on two cores: half of what the end-to-end tests take is waiting.
-test: setup .browser-there ## Run every test; no network, account or GPU
-	python -m pytest --numprocesses 4 --dist loadfile
+test: setup .browser-there ## Run the tests of every kind, of many alike a few; no network, account or GPU
+	$(PYTEST) --numprocesses 4 --dist loadfile
+
+test-fast: setup ## Run the tests that start no process and no server
+	$(PYTEST) --numprocesses 2 --dist loadfile -m "not process and not exhaustive" tests/unit
 
 test-failed: setup ## Run the files that had a failed test again, whole and one after another
-	python -m pytest $$(python -c "import json; failed = json.load(open('.pytest_cache/v/cache/lastfailed')); print(*sorted({name.split('::')[0] for name in failed}))")
+	python tools/failed_tests.py
 
-test-fast: setup ## Run the tests that start no server and no cdk
-	python -m pytest tests/unit
-
-check: setup ## Lint, type-check, lint the synthesised templates; changes no file
+check: setup ## Lint, type-check, look for secrets and known faults; changes no file
 	ruff check .
 	ruff format --check .
 	mypy
 	mypy app.py tools
-	for catalog in encoders offline examples/scale-to-zero examples/weights-s3 examples/private-network; do \
-	  $(CDK) synth LmiCohostStack --quiet --output "cdk.out/$$catalog" --context "catalog=model_configs/$$catalog.yaml" && \
-	  cfn-lint --regions us-east-1 --template cdk.out/$$catalog/*.template.json || exit 1; \
-	done
 	python tools/audit_packages.py & python tools/scan_secrets.py && wait $$!
+
+# One process for the catalogs, one for the pages, which share an emulation: they take about as long.
+examples: setup ## Synthesise, lint and price every catalog; type in what README and docs tell a reader to
+	$(PYTEST) --numprocesses 2 --dist loadfile -m "" tests/infrastructure/test_examples.py tests/e2e/test_documents.py
+
+conformance: setup ## Replay the recordings of the real server and say how many answers are equal
+	python tests/integration/local_aws/lmi/conformance.py
+
+fuzz: setup ## Try random examples in the tests that take Hypothesis' ones, for FUZZ_SECONDS
+	python tools/fuzz.py --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
 audit: setup ## Look for secrets in the files, and for known faults of the pinned packages
 	python tools/scan_secrets.py
@@ -68,9 +78,6 @@ lock: .uv-there ## Refresh uv.lock, requirements*.txt and package-lock.json afte
 format: setup ## Rewrite the code in the project's format
 	ruff check --fix .
 	ruff format .
-
-conformance: setup ## Replay the recordings of the real server and say how many answers are equal
-	python tests/integration/local_aws/lmi/conformance.py
 
 bench-local: setup ## Time a call through the AWS on this machine, layer by layer
 	python benchmarks/local_call.py

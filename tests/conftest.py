@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TRIED_AGAIN = pytest.StashKey[list[str]]()
 _OUTPUT = "tried_again"
+
+# For tools/fuzz.py: random examples, and no failure of a test that is slow, or whose examples are often thrown away.
+settings.register_profile(
+    "fuzz",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -49,7 +59,11 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was tried again; the goal is nothing."""
+    """Say what was tried again, in the file that `.ci/run` prints at its end too; the goal is nothing."""
     again = config.stash.get(TRIED_AGAIN, None)
-    if again is not None:
-        terminalreporter.write_line(f"tried again before it passed: {len(again)} ({', '.join(again) or 'nothing'})")
+    if again is None:
+        return
+    terminalreporter.write_line(f"tried again before it passed: {len(again)} ({', '.join(again) or 'nothing'})")
+    if told := os.environ.get("TRIED_AGAIN"):
+        with Path(told).open("a", encoding="utf-8") as file:
+            file.writelines(f"replay of {name}\n" for name in again)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# CloudFormation's default rules take 3 s of CPU at each synth (aws-cdk-lib: synthesis-validation.js). `make check` and
-# tests/infrastructure/test_app.py have them applied to the catalogs' templates.
+# CloudFormation's default rules take 3 s of CPU at each synth (aws-cdk-lib: synthesis-validation.js).
+# tests/infrastructure/test_examples.py has them applied to the templates of all catalogs.
 QUICK: Final = {"CDK_VALIDATION": "false"}
 
 

@@ -2,6 +2,7 @@
 
 A block marked `run` is run, `file` is written into the working folder, `catalog` is put into the catalog. Beside the
 page's own words there is only an environment that points at the embedded AWS, and that answers yes where `cdk` asks.
+`make examples` types in all pages, `make test` README and one more.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 README = PROJECT / "README.md"
 # The translations of README have the same blocks, which a test of theirs holds.
 RUN = [page for page in pages() if not page.name.startswith("README") and any(b.kind == "run" for b in blocks(page))]
+FEW = ("cost",)
 ANSWERS = {"CI": "true", "CDK_REQUIRE_APPROVAL": "never", "CDK_FORCE": "true", **QUICK}
 SHOWN_CHARACTERS = 6000
 BASH = shutil.which("bash") or "/bin/bash"
@@ -112,12 +114,20 @@ def test_readme_starts_deploys_calls_and_stops(workplace: Path) -> None:
         local.stop(state)
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.stem, marks=() if page.stem in FEW else pytest.mark.exhaustive) for page in RUN],
+)
 def test_page_works_as_written(page: Path, workplace: Path, aws: Mapping[str, str]) -> None:
     """Each command of a page does what the page says, in its order."""
     catalog = workplace / "model_configs" / "offline.yaml"
 
     type_in(page, workplace, {**aws, "COHOST_CATALOG": str(catalog)})
+
+
+def test_the_few_pages_are_there() -> None:
+    """`make test` would otherwise type in none, and say nothing."""
+    assert {page.stem for page in RUN} >= set(FEW)
 
 
 def test_a_page_that_is_wrong_fails(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The product's catalog and all of model_configs/examples, as a user would deploy them: linted, checked and priced."""
+"""All catalogs of model_configs, as a user would deploy them: linted, checked and priced.
+
+`make examples` synthesises each of them, `make test` the product's own.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,7 @@ GOES_WITH_ANOTHER = {
 }
 EXAMPLES = sorted(path for path in FOLDER.glob("*.yaml") if not path.name.endswith(SUFFIX))
 PRODUCT = ROOT / "model_configs/encoders.yaml"
+OTHERS = [ROOT / "model_configs" / f"{name}.yaml" for name in ("offline", "offline-scale-to-zero")]
 OFFLINE = [path for path in EXAMPLES if path.stem.startswith("offline")]
 REGION = "us-east-1"
 
@@ -58,7 +62,13 @@ def ready_to_deploy(catalog: Catalog, folder: Path) -> Catalog:
     return ready
 
 
-@pytest.fixture(scope="module", params=[PRODUCT, *EXAMPLES], ids=lambda path: path.stem)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(path, id=path.stem, marks=() if path == PRODUCT else pytest.mark.exhaustive)
+        for path in (PRODUCT, *OTHERS, *EXAMPLES)
+    ],
+)
 def example(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Catalog, Path, list[str]]:

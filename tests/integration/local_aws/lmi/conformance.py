@@ -48,5 +48,5 @@ def _say(line: str) -> None:
 if __name__ == "__main__":
     summary = Summary()
     files = [str(HERE / name) for name in ("test_lmi_recordings.py", "test_lmi_lifecycle.py")]
-    code = pytest.main([*files, "-q", "-p", "no:cacheprovider"], plugins=[summary])
+    code = pytest.main([*files, "-q", "-m", "", "-p", "no:cacheprovider"], plugins=[summary])
     raise SystemExit(int(code) or int(bool(summary.breaches)))

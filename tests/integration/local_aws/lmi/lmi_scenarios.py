@@ -149,6 +149,14 @@ SCENARIOS = {
     ),
 }
 
+# What `make test` replays of these: calls of the stock handlers, codes of own ones, the queue, a start with a model.
+FEW = (
+    "03_invocations_routing.json",
+    "11_startup_single_model_dir.json",
+    "19_custom_codes_and_http_edges.json",
+    "20_queue_order.json",
+)
+
 # Of the sequences in tests/data/djl_lifecycle: by recording and step, as in a scenario.
 _NONE_LEFT = Instead(OUTLIVED, None, "[] outlive the server, recorded ['P1', 'P2', 'P3']")
 LIFECYCLE_DELIBERATE: dict[str, dict[int, Instead]] = {"28_async_unload.json": {304: _NONE_LEFT, 321: _NONE_LEFT}}

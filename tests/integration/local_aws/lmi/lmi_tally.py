@@ -1,20 +1,22 @@
 """Sums over a set of recordings: what is equal, what differs on purpose, and what had to be replayed again.
 
-`make conformance` prints them and holds the goals; the tests fill them in.
+`make conformance` prints them and holds the goals; the tests fill them in. `make test` replays a few recordings only.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from lmi_scenarios import Instead
+
+T = TypeVar("T")
 
 MOST_KINDS = 12
 _FIRST_ERROR = 400
@@ -77,6 +79,17 @@ class Tally:
 
 
 TALLIES = pytest.StashKey[dict[str, Tally]]()
+
+
+def cases(recordings: Iterable[T], few: Container[T], name: Callable[[T], str]) -> list[Any]:
+    """Give the recordings as parameters of a test; only the few are not marked as exhaustive."""
+    return [pytest.param(one, id=name(one), marks=() if one in few else pytest.mark.exhaustive) for one in recordings]
+
+
+def selected(request: pytest.FixtureRequest, parameter: str) -> list[Any]:
+    """Give the values of a parameter for which tests of the file run, so that no other recording is replayed."""
+    calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    return [call.params[parameter] for call in calls if call is not None and parameter in call.params]
 
 
 def unlisted(found: Outcome, pins: Outcome, deliberate: Iterable[int]) -> Outcome:

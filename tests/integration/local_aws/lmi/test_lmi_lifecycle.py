@@ -1,7 +1,7 @@
 """The container against recorded sequences of DJL Serving 0.36.0, whose workers die, hang and are unloaded.
 
 Every step that can be compared is as recorded, or a deliberate difference with what happens instead (lmi_scenarios).
-`make conformance` prints the sums.
+`make conformance` replays all sequences and prints the sums, `make test` the shortest one of each recording.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 from lmi_lifecycle import Replay
 from lmi_scenarios import LIFECYCLE_DELIBERATE, LIFECYCLE_LEFT_OUT
 from lmi_sequences import LIFECYCLE, LifecycleFixture, Sequence, sequences
-from lmi_tally import TALLIES, Outcome, Tally, named, unlisted
+from lmi_tally import TALLIES, Outcome, Tally, cases, named, selected, unlisted
 
 from local_aws.lmi.container import Container
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 Found = tuple[Outcome, Outcome]
@@ -40,6 +40,7 @@ def handle(inputs):
     return None if inputs.is_empty() else Output().add(str("torch" in sys.modules))
 """
 SEQUENCES = [sequence for file in FILES for sequence in sequences(file)]
+FEW = [min(sequences(file), key=lambda sequence: sequence.takes_s) for file in FILES]
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +52,15 @@ def tally(pytestconfig: pytest.Config, tried_again: list[str]) -> Iterator[Tally
 
 
 @pytest.fixture(scope="module")
-def replayed(tally: Tally, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Found | Exception]:
-    """Give what every sequence came to, or what kept it from being replayed."""
+def replayed(
+    tally: Tally, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[tuple[str, str], Found | Exception]:
+    """Give what every selected sequence came to, or what kept it from being replayed."""
     fixture = LifecycleFixture(tmp_path_factory.mktemp("lifecycle"))
-    return asyncio.run(_replay_all(fixture, tmp_path_factory.mktemp("logs"), tally))
+    return asyncio.run(_replay_all(selected(request, "sequence"), fixture, tmp_path_factory.mktemp("logs"), tally))
 
 
-@pytest.mark.parametrize("sequence", SEQUENCES, ids=lambda sequence: f"{sequence.file[:2]} {sequence.title}")
+@pytest.mark.parametrize("sequence", cases(SEQUENCES, FEW, lambda sequence: f"{sequence.file[:2]} {sequence.title}"))
 def test_what_happens_equals_what_was_recorded(
     sequence: Sequence, replayed: dict[tuple[str, str], Found | Exception], tally: Tally
 ) -> None:
@@ -101,7 +104,9 @@ def test_a_container_may_import_nothing_ahead(tmp_path: Path) -> None:
     assert asyncio.run(scenario()) == "False"
 
 
-async def _replay_all(fixture: LifecycleFixture, logs: Path, tally: Tally) -> dict[tuple[str, str], Found | Exception]:
+async def _replay_all(
+    selection: Iterable[Sequence], fixture: LifecycleFixture, logs: Path, tally: Tally
+) -> dict[tuple[str, str], Found | Exception]:
     """Replay the sequences side by side, each up to three times, the later ones on a slower clock."""
     found: dict[tuple[str, str], Found | Exception] = {}
     places, starts = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(STARTS_AT_ONCE)
@@ -118,7 +123,7 @@ async def _replay_all(fixture: LifecycleFixture, logs: Path, tally: Tally) -> di
                     tally.again.append(named(sequence.number, wrong))
 
     # The longest first, so that none is left to run alone at the end.
-    await asyncio.gather(*map(one, sorted(SEQUENCES, key=lambda sequence: -sequence.takes_s)))
+    await asyncio.gather(*map(one, sorted(selection, key=lambda sequence: -sequence.takes_s)))
     return found
 
 

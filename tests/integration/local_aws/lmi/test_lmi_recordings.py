@@ -1,7 +1,8 @@
 """The container against the recorded exchanges of the real server, DJL Serving 0.36.0.
 
 Every exchange is accounted for: equal, a deliberate difference with what is answered instead, or left out with its
-reason. An unlisted difference fails, and so does a listed one that is none, or another. `make conformance` sums up.
+reason. An unlisted difference fails, and so does a listed one that is none, or another. `make conformance` replays all
+recordings and sums up, `make test` a few.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import httpx
 import pytest
 from lmi_compare import differences, off_pin
 from lmi_replay import VECTORS, Fixture, groups, load, replay
-from lmi_scenarios import LEFT_OUT_FILES, SCENARIOS, Lane, Scenario, table
-from lmi_tally import TALLIES, Outcome, Tally, named, unlisted
+from lmi_scenarios import FEW, LEFT_OUT_FILES, SCENARIOS, Lane, Scenario, table
+from lmi_tally import TALLIES, Outcome, Tally, cases, named, selected, unlisted
 
 from local_aws.lmi.container import Container, ContainerError
 from local_aws.lmi.models.hub import default_roots
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from lmi_replay import Answer, Exchange
 
@@ -51,10 +52,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Fixture:
 
 @pytest.fixture(scope="module")
 def replayed(
-    runner: asyncio.Runner, recorded: Fixture, tally: Tally, tmp_path_factory: pytest.TempPathFactory
+    runner: asyncio.Runner,
+    recorded: Fixture,
+    tally: Tally,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> dict[str, Found | Exception]:
-    """What every recording came to, or what kept it from being replayed."""
-    return runner.run(_replay_all(recorded, tmp_path_factory.mktemp("logs"), tally))
+    """Give what every selected recording came to, or what kept it from being replayed."""
+    files = selected(request, "file")
+    return runner.run(_replay_all(files, recorded, tmp_path_factory.mktemp("logs"), tally))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +71,7 @@ def tally(pytestconfig: pytest.Config, tried_again: list[str]) -> Iterator[Tally
     tried_again += tally.again
 
 
-@pytest.mark.parametrize("file", SCENARIOS)
+@pytest.mark.parametrize("file", cases(SCENARIOS, FEW, str))
 def test_answers_equal_the_recorded_ones(
     file: str, replayed: dict[str, Found | Exception], recorded: Fixture, tally: Tally
 ) -> None:
@@ -83,6 +89,7 @@ def test_every_recording_is_accounted_for() -> None:
     """A recording is either replayed or left out by name with a reason, so none is forgotten."""
     files = {file.name for file in VECTORS.glob("[0-9]*.json")} - {"00_index.json"}
     assert files == SCENARIOS.keys() | LEFT_OUT_FILES.keys()
+    assert SCENARIOS.keys() >= set(FEW)
 
 
 def test_the_documentation_lists_every_difference() -> None:
@@ -111,17 +118,21 @@ def test_a_plain_file_makes_the_store_the_model(runner: asyncio.Runner, recorded
         runner.run(_start(store, tmp_path / "container.log"))
 
 
-async def _replay_all(recorded: Fixture, logs: Path, tally: Tally) -> dict[str, Found | Exception]:
+async def _replay_all(
+    files: Sequence[str], recorded: Fixture, logs: Path, tally: Tally
+) -> dict[str, Found | Exception]:
     """Replays the lanes side by side, since much of the time goes into waiting."""
     found: dict[str, Found | Exception] = {}
 
     async def shared(lane: Lane) -> None:
+        if not _of_lane(lane, files):
+            return
         async with _running(recorded.store(lane, {}), logs / f"{lane}.log") as container:
-            for file, scenario in _of_lane(lane):
+            for file, scenario in _of_lane(lane, files):
                 replay = functools.partial(_caught, file, scenario, container, recorded, None)
                 found[file] = await _tried(file, scenario, tally, lambda _, replay=replay: replay())
 
-    waiting = _of_lane("stores")
+    waiting = _of_lane("stores", files)
 
     async def own() -> None:
         while waiting:
@@ -148,8 +159,8 @@ async def _tried(
     return found
 
 
-def _of_lane(lane: Lane) -> list[tuple[str, Scenario]]:
-    return [(file, scenario) for file, scenario in SCENARIOS.items() if scenario.lane == lane]
+def _of_lane(lane: Lane, files: Sequence[str]) -> list[tuple[str, Scenario]]:
+    return [(file, SCENARIOS[file]) for file in files if SCENARIOS[file].lane == lane]
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,89 @@
+"""Runs the tests that failed a second time: their files whole, since tests may be steps, and one after another.
+
+`make test-failed` takes what failed in the last run here. With arguments for pytest, as `.ci/run` has it, this runs
+pytest first: on a loaded machine a test may fail by chance, and a real fault fails again. The exit status is that of
+the second run; it is 0 only if the first run came to its end and each of its failed tests passed the second time.
+
+Every test that was run again is written, with its outcome, into the file that the variable TRIED_AGAIN names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ROOT: Final = Path(__file__).parent.parent
+LAST_RUN: Final = ROOT / ".pytest_cache"
+ONE_AFTER_ANOTHER: Final = ("--numprocesses", "0", "--dist", "no")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what failed in the last run again, or run pytest with these arguments and then what failed in it."""
+    if arguments:
+        return run_twice(arguments)
+    if not failed_in(LAST_RUN):
+        print("no test failed in the last run here")
+        return 0
+    # The failed test may be of those that only a target of their own runs.
+    return run_again(["-m", ""], LAST_RUN)
+
+
+def run_twice(arguments: Sequence[str]) -> int:
+    """Run pytest, and its failed tests again; no other run's failures are among them."""
+    with tempfile.TemporaryDirectory() as folder:
+        code = _pytest(arguments, Path(folder))
+        # Another code says that not all tests were run, which a second run of some would hide.
+        if code != pytest.ExitCode.TESTS_FAILED:
+            return code
+        return run_again([word for word in arguments if not _is_path(word)], Path(folder))
+
+
+def run_again(options: Sequence[str], cache: Path) -> int:
+    """Run the files of the tests that the cache calls failed; 0 only if each of these tests passed."""
+    names = failed_in(cache)
+    files = sorted({name.partition("::")[0] for name in names})
+    print(f"running {len(files)} files again for their failed tests", flush=True)
+    code = _pytest([*options, *ONE_AFTER_ANOTHER, *files], cache)
+    # Only a test that passes leaves the cache, so one that was not selected this time still stands there.
+    left = failed_in(cache)
+    _note(f"{name}: {'failed again' if name in left else 'passed the second time'}" for name in names)
+    if code == pytest.ExitCode.OK and (missing := left & names):
+        print(f"error: failed, and not run again: {', '.join(sorted(missing))}")
+        return 1
+    return code
+
+
+def failed_in(cache: Path) -> set[str]:
+    """Return the names of the failed tests that pytest has written into its cache; those of files that are gone not."""
+    file = cache / "v" / "cache" / "lastfailed"
+    names = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return {name for name in names if (ROOT / name.partition("::")[0]).exists()}
+
+
+def _is_path(word: str) -> bool:
+    return bool(word) and (ROOT / word.partition("::")[0]).exists()
+
+
+def _pytest(arguments: Sequence[str], cache: Path) -> int:
+    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode  # noqa: S603 - our own tests
+
+
+def _note(lines: Iterable[str]) -> None:
+    if told := os.environ.get("TRIED_AGAIN"):
+        with Path(told).open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in sorted(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
