@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import sys
 import threading
@@ -220,7 +221,7 @@ def test_the_process_ends_when_its_callers_are_answered_and_only_once() -> None:
     assert exits == [(3, (0,))]
 
 
-def test_a_served_model_that_hangs_answers_503_and_ends() -> None:
+def test_a_served_model_that_hangs_answers_503_and_ends(caplog: pytest.LogCaptureFixture) -> None:
     """Through the handler, with the setting of the catalog; counters say that the call was refused."""
     exits: list[int] = []
 
@@ -235,7 +236,10 @@ def test_a_served_model_that_hangs_answers_503_and_ends() -> None:
 
     answer, refused = served(properties(MINILM, pass_timeout_s=1), scenario, end_process=exits.append)
     assert (answer.status, refused, exits) == (503, 1, [4])
-    assert answer.body["error"].startswith("the model's process ends because a pass ran over 1 s; send the request")
+    found = re.match(r"the model's process ends because a pass ran over (\S+) s; send", answer.body["error"])
+    assert found is not None, answer.body
+    # On a loaded machine a pass may take so long that the limit is raised, which the log says then.
+    assert found[1] == "1" or f"pass_timeout_s: 1 is raised to {float(found[1]):.1f}," in caplog.text
 
 
 def test_the_limit_is_never_under_three_times_the_largest_pass(caplog: pytest.LogCaptureFixture) -> None:
