@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from .cohost_errors import BusyError
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from .cohost_engine import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +82,20 @@ class Watched:
     limit_s: float
 
 
+class Watchable(Protocol):
+    """An engine as its watchdog sees it."""
+
+    @property
+    def watched(self) -> Watched | None:
+        """The pass that runs now; None between passes."""
+
+    def expire(self) -> None:
+        """Answer the requests whose time is over."""
+
+    def abandon(self, refusal: BusyError) -> None:
+        """Answer every request with this refusal."""
+
+
 class Watchdog:
     """Watches an engine's passes and its event loop from a thread of its own.
 
@@ -92,7 +105,7 @@ class Watchdog:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Watchable,
         loop: asyncio.AbstractEventLoop,
         ending: Ending,
         limit_s: float,
