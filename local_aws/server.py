@@ -34,7 +34,6 @@ from local_aws.kit.clock import PATH as CLOCK_PATH
 from local_aws.kit.clock import Clock
 from local_aws.lambda_functions.routes import Functions
 from local_aws.moto_services import MotoServices, issued_key, moto_app, warm_up
-from local_aws.one_write import OneWriteProtocol
 from local_aws.sagemaker.debug.fault_injection import PATH as FAULTS_PATH
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
 from local_aws.scheduler.routes import Scheduler
@@ -54,6 +53,7 @@ STATE_FILE: Final = "server.json"
 GRACE_SECONDS: Final = 3
 # Each call that waits (an invocation, a held answer) takes one; they call each other, so there must be plenty.
 THREADS: Final = 200
+HEAD_LIMIT: Final = 65536  # bytes of a request's head; uvicorn's own default is 16 KiB
 
 
 class LocalAws:
@@ -128,7 +128,8 @@ class LocalAws:
     def _config(app: ASGIApp) -> uvicorn.Config:
         return uvicorn.Config(
             app,
-            http=OneWriteProtocol,
+            http="h11",
+            h11_max_incomplete_event_size=HEAD_LIMIT,
             ws="none",
             log_config=None,
             access_log=False,

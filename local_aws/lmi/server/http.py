@@ -17,9 +17,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from local_aws.lmi.workers.jobs import pretty
-from local_aws.one_write import OneWriteConnection, OneWriteProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -41,6 +41,7 @@ NO_CACHE = (
 )
 
 _CONNECTION = "lmi.connection"
+_HEAD_LIMIT = 65536  # bytes of a request's head; h11's own default is 16 KiB
 # On, and no time to send what is left: the caller's end learns of it as a reset.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _REASON_FIELD = REASON_HEADER.encode()
@@ -49,15 +50,15 @@ _CLOSE_LINE = re.compile(rb"\r\nconnection: close\r\n", re.IGNORECASE)
 _INVALID = {"code": 400, "type": "BadRequestException", "message": "Invalid HTTP message."}
 
 
-class _ReasonConnection(OneWriteConnection):
+class _ReasonConnection(h11.Connection):
     def send(self, event: Any) -> Any:  # noqa: ANN401 - one method of many signatures
         if not isinstance(event, h11.Response):
             return super().send(event)
-        sent = super().send(_with_reason(event))
-        if _KEEP_ALIVE in event.headers:
+        head = super().send(_with_reason(event))
+        if head is not None and _KEEP_ALIVE in event.headers:
             # h11 puts "close" in its place where the caller asked for it; the real server does not (recorded: 19).
-            self._head = _CLOSE_LINE.sub(b"\r\nconnection: keep-alive\r\n", self._head)
-        return sent
+            return _CLOSE_LINE.sub(b"\r\nconnection: keep-alive\r\n", head)
+        return head
 
 
 class NetworkThreads:
@@ -86,14 +87,14 @@ class NetworkThreads:
         return thread not in self._stuck
 
 
-class LmiHttpProtocol(OneWriteProtocol):
+class LmiHttpProtocol(H11Protocol):
     """uvicorn's h11 protocol with reasons taken from answers, and connections that an answer's maker can reach."""
 
-    connection_type = _ReasonConnection
     threads = NetworkThreads(4)
 
     def __init__(self, config: Config, **arguments: Any) -> None:  # noqa: ANN401 - uvicorn's own, passed on
         super().__init__(config, **arguments)
+        self.conn = _ReasonConnection(h11.SERVER, _HEAD_LIMIT)
         self._served = self.app
         self.app = self._serve
         self._thread: int | None = None

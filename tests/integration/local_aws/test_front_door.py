@@ -79,6 +79,48 @@ def test_answers_are_not_held_back_for_acknowledgements(door: FrontDoor) -> None
     assert door.server._socket.proto == socket.IPPROTO_TCP
 
 
+def asked(door: FrontDoor) -> socket.socket:
+    """A connection for requests that are written by hand."""
+    return socket.create_connection(("127.0.0.1", door.server.port), timeout=60)
+
+
+def answer_on(connection: socket.socket) -> bytes:
+    """The head of the next answer; what comes behind it in the same piece goes along."""
+    head = b""
+    while b"\r\n\r\n" not in head:
+        part = connection.recv(65536)
+        assert part, head
+        head += part
+    return head
+
+
+def test_a_client_that_asks_first_is_told_to_go_on(door: FrontDoor) -> None:
+    """boto3 sends what it uploads after 100 Continue."""
+    headers = signed_headers(door.key, "PUT", f"{door.server.url}/asked/first", "s3", body=b"abc")
+    headers |= {"Host": f"127.0.0.1:{door.server.port}", "Content-Length": "3", "Expect": "100-continue"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with asked(door) as connection:
+        connection.sendall(f"PUT /asked/first HTTP/1.1\r\n{lines}\r\n".encode())
+        assert answer_on(connection).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"abc")
+        # There is no such bucket.
+        assert answer_on(connection).startswith(b"HTTP/1.1 404 ")
+
+
+def test_a_head_may_have_64_kib(door: FrontDoor) -> None:
+    """Long tokens and presigned addresses: the server waits for the rest of the head. What is longer is refused."""
+    line = b"GET /_cohost/health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: "
+    with asked(door) as connection:
+        connection.sendall(line + b"a" * 60_000)
+        # Once another caller has been answered, the server has looked at what came before.
+        assert raw(door, "GET", f"{door.server.url}/_cohost/health")[0] == 200
+        connection.sendall(b"\r\n\r\n")
+        assert answer_on(connection).startswith(b"HTTP/1.1 200 ")
+    with asked(door) as connection:
+        connection.sendall(line + b"a" * 70_000)
+        assert answer_on(connection).startswith(b"HTTP/1.1 400 ")
+
+
 def client_of(door: FrontDoor, service: str, key_id: str, secret: str, token: str | None = None) -> Any:
     """A client that signs with a key of its own."""
     return session().client(
