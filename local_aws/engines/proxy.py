@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import httpx
 import uvicorn
@@ -19,7 +19,7 @@ import uvicorn
 from cohost.callers import Guard
 from local_aws.engines.engine import EngineError
 from local_aws.lmi.errors import Fault, Forbidden
-from local_aws.lmi.server.http import REASON_HEADER, LmiHttpProtocol, fault_reply, new_request_id
+from local_aws.lmi.server.http import REASON_HEADER, fault_reply, new_request_id, server_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -91,7 +91,7 @@ def checked(port: int, token: str, address: str) -> Iterator[None]:
     Raises:
         EngineError: the port cannot be taken.
     """
-    server = uvicorn.Server(_config(Guard(Proxy(address), token, _refuse)))
+    server = uvicorn.Server(server_settings(Guard(Proxy(address), token, _refuse)))
     with _listener(port) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="proxy", daemon=True)
         thread.start()
@@ -100,19 +100,6 @@ def checked(port: int, token: str, address: str) -> Iterator[None]:
         finally:
             server.should_exit = server.force_exit = True
             thread.join()
-
-
-def _config(app: Any) -> uvicorn.Config:  # noqa: ANN401 - uvicorn's own type of applications names its private ones
-    return uvicorn.Config(
-        app,
-        http=LmiHttpProtocol,
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        date_header=False,
-    )
 
 
 def _listener(port: int) -> socket.socket:

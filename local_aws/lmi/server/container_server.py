@@ -20,7 +20,7 @@ from cohost.callers import Guard, write_private
 from local_aws.lmi.errors import Fault, Forbidden
 from local_aws.lmi.models.hub import Hub
 from local_aws.lmi.models.registry import Registry, startup_models
-from local_aws.lmi.server.http import LmiHttpProtocol, NetworkThreads, fault_reply, new_request_id
+from local_aws.lmi.server.http import LmiHttpProtocol, NetworkThreads, fault_reply, new_request_id, server_settings
 from local_aws.lmi.server.routes import LmiApp
 from local_aws.lmi.workers.fork_server import CONFIG_FILE, ForkServer
 
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_GRACE_S = 2
 _FAREWELL_S = 3
-_KEEP_ALIVE_S = 60
 _FAILED_FAST = 137
 _MANAGEMENT = "management.sock"
 
@@ -138,21 +136,7 @@ class _Server(uvicorn.Server):
         listeners: Sequence[socket.socket],
         clean_up: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(
-            uvicorn.Config(
-                Guard(LmiApp(registry), settings.token, _refuse),
-                http=LmiHttpProtocol,
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_level="warning",
-                server_header=False,
-                date_header=False,
-                backlog=1024,
-                timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=_GRACE_S,
-            )
-        )
+        super().__init__(server_settings(Guard(LmiApp(registry), settings.token, _refuse)))
         self._settings = settings
         self._registry = registry
         self._listeners = listeners

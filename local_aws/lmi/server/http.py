@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import h11
+from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from local_aws.lmi.workers.jobs import pretty
@@ -24,8 +25,7 @@ from local_aws.lmi.workers.jobs import pretty
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from starlette.types import Receive, Scope, Send
-    from uvicorn import Config
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from local_aws.lmi.errors import Fault
     from local_aws.lmi.workers.jobs import Job
@@ -42,6 +42,8 @@ NO_CACHE = (
 
 _CONNECTION = "lmi.connection"
 _HEAD_LIMIT = 65536  # bytes of a request's head; h11's own default is 16 KiB
+_GRACE_S = 2
+_KEEP_ALIVE_S = 60
 # On, and no time to send what is left: the caller's end learns of it as a reset.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _REASON_FIELD = REASON_HEADER.encode()
@@ -160,6 +162,23 @@ def _with_reason(response: h11.Response) -> h11.Response:
         return response
     headers = [(name, value) for name, value in response.headers if name != _REASON_FIELD]
     return h11.Response(status_code=response.status_code, headers=headers, reason=reason)
+
+
+def server_settings(app: ASGIApp) -> Config:
+    """Return uvicorn's settings for an application that speaks as DJL Serving: the container, or a real one's proxy."""
+    return Config(
+        app,
+        http=LmiHttpProtocol,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        backlog=1024,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
 
 
 def connection_of(scope: MutableMapping[str, Any]) -> LmiHttpProtocol | None:
