@@ -56,8 +56,8 @@ async def handle(inputs):
 """
 STARTS_A_CONTAINER = """
 import asyncio, pathlib, sys
-from local_aws.hub import default_roots
-from local_aws.lmi import Container
+from local_aws.lmi.container import Container
+from local_aws.lmi.models.hub import default_roots
 
 async def main():
     folder = pathlib.Path(sys.argv[1])
