@@ -1,7 +1,9 @@
-"""How requests travel to containers: HTTP/1.1 on connections that are kept, one write a request.
+"""Carry requests to containers over HTTP/1.1 on connections that are kept, with one write a request.
 
-A transport for httpx. Its own asks, for every call, four times for packages that are not there and writes head and body
-apart, which together cost more than all that the container does with a call (measured: benchmarks/local_call.py).
+A transport for httpx, in the place of its own. Measured with httpx 0.28.1 and httpcore 1.0.9, this one and httpx's own
+alternating (benchmarks/local_call.py, 32 callers): a call takes 0.84 ms of the front door's processor with this one and
+2.96 ms with httpx's, so the one thread there carries 340 calls a second at most, of the 600 that are asked for; reached
+were 651 against 230. docs/decisions/0010-http-to-containers.md has the figures and what costs so much.
 """
 
 from __future__ import annotations
