@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from local_aws.cloudformation.errors import CloudFormationError, ValidationError
 from local_aws.cloudformation.intrinsics import references
-from local_aws.kit.query_protocol import CloudFormationError, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.graph import Graph, dependencies
 from local_aws.cloudformation.intrinsics import NO_VALUE, Resolver, as_text
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
-from local_aws.kit.query_protocol import ValidationError
 
 if TYPE_CHECKING:
     from local_aws.cloudformation.intrinsics import Values

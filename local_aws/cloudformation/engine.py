@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.cloudformation.context import DeployedValues, check_exports, outputs_of, refuse_if_used
 from local_aws.cloudformation.deployment import Deployment, clean_up_after_success, delete_all
+from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.rollback import Rollback
 from local_aws.cloudformation.state import Journal, now
-from local_aws.kit.query_protocol import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

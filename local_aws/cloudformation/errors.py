@@ -1,13 +1,24 @@
 """Errors of the CloudFormation engine.
 
-CloudFormationError    a request is refused; the caller sees `code` and the text
-└── ValidationError    the code that CloudFormation uses for most refusals
+CloudFormationError    a request is rejected; the caller sees `code` and the text
+└── ValidationError    the code that CloudFormation uses for most rejections
 ResourceFailure        creating, updating or deleting one resource failed; becomes the reason in the stack's events
 """
 
 from __future__ import annotations
 
-from local_aws.kit.query_protocol import CloudFormationError, ValidationError
+from local_aws.kit.query_protocol import QueryError
+
+
+class CloudFormationError(QueryError):
+    """A request that CloudFormation rejects, with one of its error codes."""
+
+
+class ValidationError(CloudFormationError):
+    """A template, a parameter or a stack's state does not allow what is asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ValidationError", message)
 
 
 class ResourceFailure(Exception):  # noqa: N818 - named after CloudFormation's CREATE_FAILED and its kin
@@ -15,10 +26,10 @@ class ResourceFailure(Exception):  # noqa: N818 - named after CloudFormation's C
 
 
 def stack_not_found(name: str) -> ValidationError:
-    """The refusal that boto3 users and the cdk CLI know as 'no such stack'."""
+    """Make the error that boto3 users and the cdk CLI know as 'no such stack'."""
     return ValidationError(f"Stack with id {name} does not exist")
 
 
 def change_set_not_found(name: str) -> CloudFormationError:
-    """The refusal for a change set that is not there (wire code `ChangeSetNotFound`)."""
+    """Make the error for a change set that is not there (wire code `ChangeSetNotFound`)."""
     return CloudFormationError("ChangeSetNotFound", f"ChangeSet [{name}] does not exist", status=404)

@@ -7,8 +7,8 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
+from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.intrinsics import references
-from local_aws.kit.query_protocol import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -13,13 +13,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from local_aws.kit.query_protocol import ValidationError
+from local_aws.cloudformation.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from local_aws.cloudformation.template import Template
-
 
 # Stands for a value that only the deploy will tell; the same text as in AWS's change sets.
 UNKNOWN: Final = "{{changeSet:KNOWN_AFTER_APPLY}}"

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from local_aws.cloudformation.change_sets import PlannedValues, plan
 from local_aws.cloudformation.checks import check_capabilities, check_rules, check_template
 from local_aws.cloudformation.context import DeployedValues, outputs_of
-from local_aws.cloudformation.errors import change_set_not_found, stack_not_found
+from local_aws.cloudformation.errors import CloudFormationError, ValidationError, change_set_not_found, stack_not_found
 from local_aws.cloudformation.resources.base import change_set_arn, stack_arn
 from local_aws.cloudformation.state import REVIEW, ChangeSet, Stack, Target, now
 from local_aws.cloudformation.template import parse_template, resolve_parameters, template_body
-from local_aws.kit.query_protocol import CloudFormationError, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,11 +13,12 @@ from starlette.responses import Response
 from local_aws.cloudformation import operations, queries
 from local_aws.cloudformation.context import Context
 from local_aws.cloudformation.engine import Engine
+from local_aws.cloudformation.errors import CloudFormationError
 from local_aws.cloudformation.operations import find_stack
 from local_aws.cloudformation.resources import Registry, aws_types
 from local_aws.cloudformation.resources.custom import CustomResource, Responses
 from local_aws.kit.account import DEFAULT_REGION
-from local_aws.kit.query_protocol import CloudFormationError, parse_request, render_error, render_response
+from local_aws.kit.query_protocol import QueryError, QueryProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 LOGGER: Final = logging.getLogger(__name__)
+PROTOCOL: Final = QueryProtocol("cloudformation", title="CloudFormation")
 ACTIONS: Final[dict[str, Callable[[Engine, Mapping[str, Any]], dict[str, Any]]]] = {
     "ContinueUpdateRollback": operations.continue_update_rollback,
     "CreateChangeSet": operations.create_change_set,
@@ -93,16 +95,16 @@ class CloudFormation:
         engine = self.engine((signed and signed.region) or DEFAULT_REGION)
         try:
             body = await request.body() or str(request.url.query).encode()
-            action, arguments = parse_request(body)
+            action, arguments = PROTOCOL.parse_request(body)
             if action == "DescribeStacks" and HELD_CALLER in request.headers.get("user-agent", ""):
                 await _hold(engine, arguments)
             response = await run_in_threadpool(_answer, engine, action, arguments)
-        except CloudFormationError as error:
-            response = Response(render_error(error), error.status, media_type="text/xml")
+        except QueryError as error:
+            response = Response(PROTOCOL.render_error(error), error.status, media_type="text/xml")
         except Exception as error:
             LOGGER.exception("CloudFormation request failed by a fault of the engine")
             fault = CloudFormationError("InternalFailure", f"{type(error).__name__}: {error}", status=500)
-            response = Response(render_error(fault), fault.status, media_type="text/xml")
+            response = Response(PROTOCOL.render_error(fault), fault.status, media_type="text/xml")
         await response(scope, receive, send)
 
 
@@ -110,7 +112,7 @@ def _answer(engine: Engine, action: str, arguments: Mapping[str, Any]) -> Respon
     if action not in ACTIONS:
         raise CloudFormationError("InvalidAction", f"lmi-cohost's local CloudFormation has no action {action}")
     result = ACTIONS[action](engine, arguments)
-    return Response(render_response(action, result), media_type="text/xml")
+    return Response(PROTOCOL.render_response(action, result), media_type="text/xml")
 
 
 async def _hold(engine: Engine, arguments: Mapping[str, Any]) -> None:

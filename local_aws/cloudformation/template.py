@@ -17,13 +17,12 @@ from urllib.parse import unquote, urlsplit
 import yaml
 from botocore.exceptions import ClientError
 
-from local_aws.kit.query_protocol import ValidationError
+from local_aws.cloudformation.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from local_aws.kit.clients import Clients
-
 
 SECTIONS: Final = frozenset(
     {

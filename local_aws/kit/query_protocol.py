@@ -1,32 +1,32 @@
-"""The AWS query protocol on CloudFormation's own service description, as botocore ships it.
+"""The AWS query protocol of any service, driven by its service description as botocore ships it.
 
 A request is a form: `Parameters.member.1.ParameterKey=X`. An answer is XML in the order of the output shape.
-Both directions are driven by the shapes, so that an action needs no code of its own here
+Both directions follow the shapes, so that an action needs no code of its own here
 (smithy.io: "AWS query protocol").
 """
 
 from __future__ import annotations
 
-import functools
 import uuid
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-import botocore.session
-from botocore.model import ListShape, MapShape, ServiceModel, StructureShape
+from botocore.model import ListShape, MapShape, StructureShape
+
+from local_aws.kit.validation import service_model
 
 if TYPE_CHECKING:
-    from botocore.model import OperationModel, Shape
+    from botocore.model import OperationModel, ServiceModel, Shape
 
 
-class CloudFormationError(Exception):
-    """A request that is refused.
+class QueryError(Exception):
+    """A request that is rejected.
 
     Args:
         code: the error code of the query protocol, e.g. `AlreadyExistsException`.
-        message: the text, in CloudFormation's own words where the cdk CLI compares it.
+        message: the text, in the service's own words where a client compares it.
         status: HTTP status.
     """
 
@@ -37,60 +37,82 @@ class CloudFormationError(Exception):
         super().__init__(message)
 
 
-class ValidationError(CloudFormationError):
-    """A template, a parameter or a stack's state does not allow what is asked."""
+class QueryProtocol:
+    """Reads the requests and writes the answers of one service.
 
-    def __init__(self, message: str) -> None:
-        super().__init__("ValidationError", message)
-
-
-NAMESPACE: Final = "http://cloudformation.amazonaws.com/doc/2010-05-15/"
-
-
-@functools.lru_cache(maxsize=1)
-def service_model() -> ServiceModel:
-    """CloudFormation's service description."""
-    return ServiceModel(botocore.session.get_session().get_service_data("cloudformation"), "cloudformation")
-
-
-def operation(action: str) -> OperationModel:
-    """The description of one action.
-
-    Raises:
-        CloudFormationError: CloudFormation has no action of this name.
+    Args:
+        service: botocore's name of the service, e.g. `cloudformation`.
+        title: the service's name in error texts.
     """
-    if action not in service_model().operation_names:
-        raise CloudFormationError("InvalidAction", f"Could not find operation {action} for CloudFormation")
-    return service_model().operation_model(action)
 
+    def __init__(self, service: str, *, title: str) -> None:
+        self._service = service
+        self._title = title
 
-def parse_request(body: bytes) -> tuple[str, dict[str, Any]]:
-    """Read a form body into the action's name and its typed input.
+    def parse_request(self, body: bytes) -> tuple[str, dict[str, Any]]:
+        """Read a form body into the action's name and its typed input.
 
-    Keys that the service description lacks are left out: a newer SDK may send what this botocore does not know.
+        Keys that the service description lacks are left out: a newer SDK may send what this botocore does not know.
 
-    Raises:
-        CloudFormationError: no action, or one that CloudFormation does not have.
-        ValidationError: a required value is missing, or one does not have its shape's type.
-    """
-    form = dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True))
-    action = form.pop("Action", "")
-    shape = operation(action).input_shape
-    if shape is None:
-        return action, {}
-    arguments = _parse_structure(shape, _tree(form))
-    for name in shape.required_members:
-        if name not in arguments:
-            raise ValidationError(
-                f"1 validation error detected: Value null at '{name}' failed to satisfy constraint: "
-                "Member must not be null"
-            )
-    return action, arguments
+        Raises:
+            QueryError: `InvalidAction` for no action, or one that the service does not have; `ValidationError` for a
+                required value that is missing, or one that does not have its shape's type.
+        """
+        form = dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True))
+        action = form.pop("Action", "")
+        shape = self._operation(action).input_shape
+        if shape is None:
+            return action, {}
+        arguments = _parse_structure(shape, _tree(form))
+        for name in shape.required_members:
+            if name not in arguments:
+                raise _invalid(
+                    f"1 validation error detected: Value null at '{name}' failed to satisfy constraint: "
+                    "Member must not be null"
+                )
+        return action, arguments
+
+    def render_response(self, action: str, result: dict[str, Any]) -> bytes:
+        """Write the XML answer of `action`; keys that its output shape does not have are an error of the caller."""
+        root = Element(f"{action}Response", xmlns=self._namespace)
+        shape = self._operation(action).output_shape
+        if shape is not None:
+            wrapper = SubElement(root, str(shape.serialization.get("resultWrapper", f"{action}Result")))
+            _render_structure(wrapper, shape, result)
+        SubElement(SubElement(root, "ResponseMetadata"), "RequestId").text = str(uuid.uuid4())
+        return _document(root)
+
+    def render_error(self, error: QueryError) -> bytes:
+        """Write the XML answer of a rejected request."""
+        root = Element("ErrorResponse", xmlns=self._namespace)
+        detail = SubElement(root, "Error")
+        SubElement(detail, "Type").text = "Sender"
+        SubElement(detail, "Code").text = error.code
+        SubElement(detail, "Message").text = xml_text(error.message)
+        SubElement(root, "RequestId").text = str(uuid.uuid4())
+        return _document(root)
+
+    @property
+    def _model(self) -> ServiceModel:
+        return service_model(self._service)
+
+    @property
+    def _namespace(self) -> str:
+        return str(self._model.metadata["xmlNamespace"])
+
+    def _operation(self, action: str) -> OperationModel:
+        if action not in self._model.operation_names:
+            raise QueryError("InvalidAction", f"Could not find operation {action} for {self._title}")
+        return self._model.operation_model(action)
 
 
 def parse_form(body: bytes, shape: Shape) -> dict[str, Any]:
-    """Read a form body of any service into an input of this shape; numbers with fractions and times stay text."""
+    """Read a form body into an input of this shape; numbers with fractions and times stay text."""
     return _parse_structure(shape, _tree(dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True))))
+
+
+def _invalid(message: str) -> QueryError:
+    return QueryError("ValidationError", message)
 
 
 def _tree(form: dict[str, str]) -> dict[str, Any]:
@@ -130,30 +152,8 @@ def _parse_scalar(type_name: str, text: Any, name: str) -> Any:  # noqa: ANN401 
         if type_name in {"integer", "long"}:
             return int(text)
     except (KeyError, ValueError):
-        raise ValidationError(f"{name}: '{text}' is no {type_name}") from None
+        raise _invalid(f"{name}: '{text}' is no {type_name}") from None
     return text
-
-
-def render_response(action: str, result: dict[str, Any]) -> bytes:
-    """The XML answer of `action`; keys that its output shape does not have are an error of this code."""
-    root = Element(f"{action}Response", xmlns=NAMESPACE)
-    shape = operation(action).output_shape
-    if shape is not None:
-        wrapper = SubElement(root, str(shape.serialization.get("resultWrapper", f"{action}Result")))
-        _render_structure(wrapper, shape, result)
-    SubElement(SubElement(root, "ResponseMetadata"), "RequestId").text = str(uuid.uuid4())
-    return _document(root)
-
-
-def render_error(error: CloudFormationError) -> bytes:
-    """The XML answer for a refused request."""
-    root = Element("ErrorResponse", xmlns=NAMESPACE)
-    detail = SubElement(root, "Error")
-    SubElement(detail, "Type").text = "Sender"
-    SubElement(detail, "Code").text = error.code
-    SubElement(detail, "Message").text = xml_text(error.message)
-    SubElement(root, "RequestId").text = str(uuid.uuid4())
-    return _document(root)
 
 
 def _document(root: Element) -> bytes:
@@ -195,5 +195,5 @@ def _scalar(value: Any) -> str:  # noqa: ANN401 - as `_render`
 
 
 def xml_text(text: str) -> str:
-    """The text without the control characters that XML 1.0 cannot hold (a terminal's colours in a log line, say)."""
+    """Replace the control characters that XML 1.0 cannot hold, such as a terminal's colours in a log line."""
     return "".join(char if char >= " " or char in "\t\n\r" else "?" for char in text)

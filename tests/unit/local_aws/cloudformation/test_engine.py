@@ -9,8 +9,8 @@ import pytest
 from cloud_fakes import World, body, history, settled, thing
 
 from local_aws.cloudformation import operations, queries
+from local_aws.cloudformation.errors import CloudFormationError, ValidationError
 from local_aws.cloudformation.operations import get_stack
-from local_aws.kit.query_protocol import CloudFormationError, ValidationError
 
 if TYPE_CHECKING:
     from local_aws.cloudformation.engine import Engine

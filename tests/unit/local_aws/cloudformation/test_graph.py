@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from cloud_fakes import body, thing
 
+from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.graph import dependencies, restricted, reverse, run
 from local_aws.cloudformation.template import parse_template
-from local_aws.kit.query_protocol import ValidationError
 
 
 def graph_of(resources: dict[str, Any]) -> dict[str, set[str]]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.intrinsics import NO_VALUE, UNKNOWN, Reference, Resolver, references
 from local_aws.cloudformation.template import parse_template
-from local_aws.kit.query_protocol import ValidationError
 
 TEMPLATE = {
     "Mappings": {"Map": {"us-east-1": {"ami": "x"}}},

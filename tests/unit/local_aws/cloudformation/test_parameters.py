@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.template import Parameter, parse_template, resolve_parameters
-from local_aws.kit.query_protocol import ValidationError
 
 
 def resolve(

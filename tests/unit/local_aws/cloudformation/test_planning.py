@@ -10,9 +10,9 @@ from cloud_fakes import World, body, settled, thing
 
 from local_aws.cloudformation import operations, queries
 from local_aws.cloudformation.change_sets import differences
+from local_aws.cloudformation.errors import CloudFormationError, ValidationError
 from local_aws.cloudformation.intrinsics import UNKNOWN
 from local_aws.cloudformation.operations import get_stack
-from local_aws.kit.query_protocol import CloudFormationError, ValidationError
 
 if TYPE_CHECKING:
     from local_aws.cloudformation.engine import Engine

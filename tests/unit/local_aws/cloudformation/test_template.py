@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.template import parse_template
-from local_aws.kit.query_protocol import ValidationError
 
 YAML = """
 AWSTemplateFormatVersion: 2010-09-09

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.template import s3_location, template_body
 from local_aws.kit.clients import Clients
-from local_aws.kit.query_protocol import ValidationError
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from local_aws.kit.query_protocol import (
-    CloudFormationError,
-    ValidationError,
-    parse_request,
-    render_error,
-    render_response,
-)
+from local_aws.kit.query_protocol import QueryError, QueryProtocol
+
+PROTOCOL = QueryProtocol("cloudformation", title="CloudFormation")
 
 
 def form(**values: str) -> bytes:
@@ -24,7 +20,7 @@ def form(**values: str) -> bytes:
 def test_nested_lists_and_scalars_get_their_types() -> None:
     """Lists keep their order beyond nine members, booleans become true booleans."""
     members = {f"Parameters__member__{n}__ParameterKey": f"P{n}" for n in range(1, 12)}
-    action, request = parse_request(
+    action, request = PROTOCOL.parse_request(
         form(Action="CreateStack", StackName="s", DisableRollback="true", TimeoutInMinutes="3", **members)
     )
     assert action == "CreateStack"
@@ -35,27 +31,28 @@ def test_nested_lists_and_scalars_get_their_types() -> None:
 
 def test_empty_list_and_unknown_key() -> None:
     """SDKs write an empty list as an empty key; keys of newer SDKs are passed over."""
-    _, request = parse_request(form(Action="CreateStack", StackName="s", Tags="", FromTheFuture__Mode="X"))
+    _, request = PROTOCOL.parse_request(form(Action="CreateStack", StackName="s", Tags="", FromTheFuture__Mode="X"))
     assert request == {"StackName": "s", "Tags": []}
 
 
 @pytest.mark.parametrize(
-    ("body", "error", "text"),
+    ("body", "code", "text"),
     [
-        (form(Action="MakeCoffee"), CloudFormationError, "MakeCoffee"),
-        (b"", CloudFormationError, "operation"),
+        (form(Action="MakeCoffee"), "InvalidAction", "MakeCoffee"),
+        (b"", "InvalidAction", "operation"),
         (
             form(Action="CreateStack", StackName="s", DisableRollback="maybe"),
-            ValidationError,
+            "ValidationError",
             "DisableRollback: 'maybe'",
         ),
-        (form(Action="DescribeStackResource", StackName="s"), ValidationError, "LogicalResourceId"),
+        (form(Action="DescribeStackResource", StackName="s"), "ValidationError", "LogicalResourceId"),
     ],
 )
-def test_bad_request_names_the_field(body: bytes, error: type[Exception], text: str) -> None:
+def test_bad_request_names_the_field(body: bytes, code: str, text: str) -> None:
     """An unknown action, a wrong type and a missing value are refused by name."""
-    with pytest.raises(error, match=text):
-        parse_request(body)
+    with pytest.raises(QueryError, match=text) as error:
+        PROTOCOL.parse_request(body)
+    assert error.value.code == code
 
 
 def test_answer_follows_the_output_shape() -> None:
@@ -68,7 +65,7 @@ def test_answer_follows_the_output_shape() -> None:
         "StackStatusReason": "colour \x1b[31mred",
         "Outputs": [],
     }
-    xml = render_response("DescribeStacks", {"Stacks": [stack], "NextToken": None}).decode()
+    xml = PROTOCOL.render_response("DescribeStacks", {"Stacks": [stack], "NextToken": None}).decode()
     assert "<DescribeStacksResult><Stacks><member>" in xml
     assert "<StackName>a&lt;b</StackName>" in xml
     assert "<CreationTime>2026-01-02T03:04:05.006Z</CreationTime>" in xml
@@ -80,10 +77,19 @@ def test_answer_follows_the_output_shape() -> None:
 def test_answer_with_an_unknown_member_is_a_fault_of_ours() -> None:
     """A misspelt member would vanish silently; it stops here instead."""
     with pytest.raises(KeyError, match="Stakcs"):
-        render_response("DescribeStacks", {"Stakcs": []})
+        PROTOCOL.render_response("DescribeStacks", {"Stakcs": []})
 
 
 def test_error_has_code_and_message() -> None:
     """SDKs make their typed errors of the code."""
-    xml = render_error(CloudFormationError("ChangeSetNotFound", "ChangeSet [x] does not exist", status=404)).decode()
+    xml = PROTOCOL.render_error(QueryError("ChangeSetNotFound", "ChangeSet [x] does not exist", status=404)).decode()
     assert "<Code>ChangeSetNotFound</Code><Message>ChangeSet [x] does not exist</Message>" in xml
+
+
+def test_each_service_has_its_own_namespace_and_operations() -> None:
+    """The service description alone decides; an action of another service is unknown."""
+    protocol = QueryProtocol("cloudwatch", title="CloudWatch")
+    assert b'xmlns="http://monitoring.amazonaws.com/doc/2010-08-01/"' in protocol.render_response("PutMetricData", {})
+    assert b'xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/"' in PROTOCOL.render_error(QueryError("A", "b"))
+    with pytest.raises(QueryError, match="CreateStack for CloudWatch"):
+        protocol.parse_request(form(Action="CreateStack", StackName="s"))
