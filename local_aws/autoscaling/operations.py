@@ -12,7 +12,7 @@ from local_aws.autoscaling.errors import ResourceNotFoundException
 from local_aws.autoscaling.policies import alarms_of, check_steps, check_tracking
 from local_aws.autoscaling.state import Policy, ScheduledAction, Target
 from local_aws.autoscaling.targets import NAMESPACE, scalable_of
-from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.kit.errors import ValidationException
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -200,7 +200,10 @@ def _check_bounds(resource: Scalable, minimum: int, maximum: int) -> None:
 
 def _configuration(request: Request, kind: str) -> dict[str, Any]:
     if kind not in _CONFIGURATIONS:
-        raise unsupported(f"PolicyType {kind}")
+        raise ValidationException(
+            f"PolicyType {kind} is not part of this emulation of Application Auto Scaling; "
+            f"use one of {', '.join(_CONFIGURATIONS)}"
+        )
     configuration: dict[str, Any] | None = request.get(_CONFIGURATIONS[kind])
     if configuration is None:
         raise ValidationException(f"{_CONFIGURATIONS[kind]} must be specified for PolicyType {kind}")

@@ -28,18 +28,18 @@ JSON_1_1 = "application/x-amz-json-1.1"
 
 
 def request_id() -> str:
-    """A new id for a request, as SageMaker returns it in `x-amzn-RequestId`."""
+    """Make a new id for a request, as services return it in `x-amzn-RequestId`."""
     return str(uuid.uuid4())
 
 
 def control_answer(members: dict[str, Any] | None) -> Response:
-    """A control plane operation's output; None stands for an operation without one, whose body is empty."""
+    """Answer with a control plane operation's output; None stands for an operation without one, whose body is empty."""
     body = b"" if members is None else json.dumps(members, default=_encode).encode()
     return Response(body, media_type=JSON_1_1, headers={"x-amzn-RequestId": request_id()})
 
 
 def control_fault(fault: ServiceFault) -> Response:
-    """A control plane error, in the form that boto3 turns into ClientError and its typed subclasses."""
+    """Answer with a control plane error, in the form that boto3 turns into ClientError and its typed subclasses."""
     body = {"__type": fault.code, "Message": fault.message, "message": fault.message, **fault.members}
     return Response(
         json.dumps(body),
@@ -50,7 +50,7 @@ def control_fault(fault: ServiceFault) -> Response:
 
 
 def runtime_fault(fault: ServiceFault, identity: str) -> Response:
-    """A runtime error, in the form that boto3 turns into ValidationError, ModelError and the like."""
+    """Answer with a runtime error, in the form that boto3 turns into ValidationError, ModelError and the like."""
     headers = {"x-amzn-RequestId": identity}
     if fault.code:
         headers["x-amzn-ErrorType"] = fault.code
@@ -76,15 +76,13 @@ class ControlPlane:
         title: the service's name in texts.
     """
 
-    def __init__(
-        self, operations: Mapping[str, Operation], *, service: str = "sagemaker", title: str = "SageMaker"
-    ) -> None:
+    def __init__(self, operations: Mapping[str, Operation], *, service: str, title: str) -> None:
         self._operations = operations
         self._service = service
         self._title = title
 
     async def answer(self, request: Request) -> Response:
-        """The answer to `POST /`, whatever happens."""
+        """Answer `POST /`, whatever happens."""
         try:
             prefix = f"{service_model(self._service).metadata['targetPrefix']}."
             operation = request.headers.get("x-amz-target", "").removeprefix(prefix)

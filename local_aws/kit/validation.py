@@ -1,4 +1,4 @@
-r"""Checks a request against the operation's own service model, as AWS's front does.
+r"""Check a request against the operation's own service model, as AWS's front does.
 
 The services' models (botocore 1.44.8) use six things that Python's `re` lacks: pairs of UTF-16 escapes, the classes
 \p{L}, \p{Z}, \p{N}, \p{ASCII} and \p{Print}, and the anchor \z. \p{L} becomes \w, which lets the underscore and
@@ -39,7 +39,7 @@ _PAIR = re.compile(_SURROGATES)
 
 @cache
 def matcher(pattern: str) -> re.Pattern[str]:
-    """The compiled form of a service model's pattern; use it with `fullmatch`, as Java's `matches` does."""
+    """Compile a service model's pattern; use it with `fullmatch`, as Java's `matches` does."""
     out: list[str] = []
     in_class = False
     for piece in _PIECE.findall(pattern):
@@ -75,14 +75,18 @@ _SHOWN_CHARACTERS = 256
 
 @cache
 def service_model(service: str) -> ServiceModel:
-    """The model that botocore has of a service; reading it takes a noticeable part of a second, so it is kept."""
+    """Read botocore's model of a service; that takes a noticeable part of a second, so it is kept."""
     return ServiceModel(Loader().load_service_model(service, "service-2"), service)
 
 
-def check_request(
-    operation: str, request: dict[str, Any], *, service: str = "sagemaker", title: str = "SageMaker"
-) -> None:
-    """Check a request of the control plane of a service, which is called `title` in texts.
+def check_request(operation: str, request: dict[str, Any], *, service: str, title: str) -> None:
+    """Check a request of a service's control plane.
+
+    Args:
+        operation: the operation's name.
+        request: its members.
+        service: botocore's name of the service, e.g. `sagemaker`.
+        title: the service's name in error texts.
 
     Raises:
         UnknownOperationException: the service has no such operation.

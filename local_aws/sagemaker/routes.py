@@ -128,7 +128,8 @@ class SageMaker:
 
     def _routes(self) -> ASGIApp:
         deployments = self._deployments, self._component_deployments
-        control = ControlPlane(operations(self._account, self._records, self._host, *deployments))
+        served = operations(self._account, self._records, self._host, *deployments)
+        control = ControlPlane(served, service="sagemaker", title="SageMaker")
         runtime = Runtime(self._account, self._records, self._host)
         faults = FaultPage(self._host.switches, self._records.endpoints)
         return Router(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from local_aws.kit.errors import SerializationException, ServiceFault, UnknownOperationException, ValidationException
 from local_aws.kit.validation import check_request, matcher
+
+check = partial(check_request, service="sagemaker", title="SageMaker")
 
 
 def variant(**members: Any) -> dict[str, Any]:
@@ -21,7 +24,7 @@ def variant(**members: Any) -> dict[str, Any]:
 
 def test_a_good_request_passes() -> None:
     """A request that keeps all constraints is let through, also with members that the model does not know."""
-    check_request("CreateEndpointConfig", {**variant(), "FutureMember": 1})
+    check("CreateEndpointConfig", {**variant(), "FutureMember": 1})
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,7 @@ def test_a_broken_constraint_is_told_in_the_services_form(
 ) -> None:
     """Each kind of constraint gives the text that AWS services give, with the member's path."""
     with pytest.raises(ValidationException) as caught:
-        check_request(operation, request_body)
+        check(operation, request_body)
     assert caught.value.message == message
 
 
@@ -84,7 +87,7 @@ def test_all_faults_come_at_once() -> None:
     with pytest.raises(
         ValidationException, match=r"^2 validation errors detected: .*initialInstanceCount.*; .*cool"
     ) as e:
-        check_request("CreateEndpointConfig", variant(InitialInstanceCount=0, InstanceType="ml.cool.xlarge"))
+        check("CreateEndpointConfig", variant(InitialInstanceCount=0, InstanceType="ml.cool.xlarge"))
     assert "Member must satisfy enum value set: [ml.t2.medium, " in e.value.message
 
 
@@ -103,14 +106,14 @@ CONTAINER = st.fixed_dictionaries({}, optional={"Image": JSON, "Environment": JS
 def test_no_json_value_breaks_the_checks(request_body: dict[str, Any]) -> None:
     """Whatever a request holds, it passes or is refused with one of the service's errors."""
     with contextlib.suppress(ServiceFault):
-        check_request("CreateModel", request_body)
+        check("CreateModel", request_body)
 
 
 def test_map_entries_are_checked() -> None:
     """A container's environment has bounds on keys and values."""
     container = {"Image": "i", "Environment": {"1bad": "x", "OK": "y" * 1025}}
     with pytest.raises(ValidationException) as caught:
-        check_request("CreateModel", {"ModelName": "m", "PrimaryContainer": container})
+        check("CreateModel", {"ModelName": "m", "PrimaryContainer": container})
     assert "Map keys must satisfy constraint: [Member must satisfy regular expression" in caught.value.message
     assert (
         "Map value must satisfy constraint: [Member must have length less than or equal to 1024" in caught.value.message
@@ -121,19 +124,19 @@ def test_map_entries_are_checked() -> None:
 def test_a_wrong_json_type_cannot_be_read(value: object) -> None:
     """A value of another JSON type is refused before any constraint is looked at."""
     with pytest.raises(SerializationException, match="endpointName"):
-        check_request("DescribeEndpoint", {"EndpointName": value})
+        check("DescribeEndpoint", {"EndpointName": value})
 
 
 def test_a_boolean_is_no_number() -> None:
     """Python takes True for 1; the service does not."""
     with pytest.raises(SerializationException, match="integer"):
-        check_request("CreateEndpointConfig", variant(InitialInstanceCount=True))
+        check("CreateEndpointConfig", variant(InitialInstanceCount=True))
 
 
 def test_an_unknown_operation_is_refused() -> None:
     """What SageMaker does not have is named."""
     with pytest.raises(UnknownOperationException, match="MakeCoffee"):
-        check_request("MakeCoffee", {})
+        check("MakeCoffee", {})
 
 
 @pytest.mark.parametrize(
