@@ -86,7 +86,7 @@ class ControlPlane:
         try:
             prefix = f"{service_model(self._service).metadata['targetPrefix']}."
             operation = request.headers.get("x-amz-target", "").removeprefix(prefix)
-            members = _members(await request.body())
+            members = read_members(await request.body())
             check_request(operation, members, service=self._service, title=self._title)
             return control_answer(await self._run(operation, members))
         except ServiceFault as fault:
@@ -101,7 +101,12 @@ class ControlPlane:
         return await run(members)
 
 
-def _members(body: bytes) -> dict[str, Any]:
+def read_members(body: bytes) -> dict[str, Any]:
+    """Read the members of a request from its body; an empty body has none.
+
+    Raises:
+        SerializationException: the body is no JSON object.
+    """
     try:
         members = json.loads(body or b"{}")
     except ValueError:

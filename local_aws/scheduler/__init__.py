@@ -1,1 +1,1 @@
-"""EventBridge Scheduler: moto keeps the schedules, this package calls their targets when they are due."""
+"""EventBridge Scheduler: moto keeps the schedules, this package checks them and calls their targets in time."""

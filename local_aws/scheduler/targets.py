@@ -1,4 +1,4 @@
-"""What a schedule calls: a topic, or any API of an embedded service ("universal target").
+"""The targets of schedules: a topic, or any API of an embedded service ("universal target").
 
 AWS: EventBridge Scheduler user guide, "Using universal targets": `arn:aws:scheduler:::aws-sdk:SERVICE:ACTION`, where
 SERVICE is the SDK's name in lower case without hyphens and Input holds the request's parameters.
@@ -11,6 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore import xform_name
+
+from local_aws.kit.errors import ValidationException
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,12 +27,12 @@ _HYPHENATED: Final[Mapping[str, str]] = {"applicationautoscaling": "application-
 _READS: Final = ("get", "describe", "list", "batchget", "select", "search", "poll", "receive", "scan", "query")
 
 
-class TargetError(ValueError):
-    """A target that Scheduler refuses, or that this emulation does not act out."""
+class TargetError(ValidationException):
+    """A target that Scheduler rejects, or that this emulation cannot call."""
 
 
 def check_target(target: Mapping[str, Any]) -> None:
-    """Say beforehand what could not be called.
+    """Check that a target can be called.
 
     Raises:
         TargetError: the ARN is of no kind that is emulated, the action only reads, or the input is no JSON object.
@@ -40,17 +42,17 @@ def check_target(target: Mapping[str, Any]) -> None:
         return
     found = _UNIVERSAL.fullmatch(arn)
     if found is None:
-        raise TargetError(f"Target.Arn {arn}: allowed in this emulation: a topic, or arn:aws:scheduler:::aws-sdk:…")
+        raise TargetError(f"Target.Arn {arn}: not emulated; allowed: a topic, or arn:aws:scheduler:::aws-sdk:…")
     if found[2].lower().startswith(_READS):
-        raise TargetError(f"Target.Arn {arn}: an action that only reads is no target")
+        raise TargetError(f"Target.Arn {arn}: an action that only reads; allowed: one that changes something")
     _parameters(target)
 
 
 def invoke(target: Mapping[str, Any], clients: Clients, region: str) -> None:
-    """Make the call of a target.
+    """Call a target.
 
     Raises:
-        ClientError: the service refused it.
+        ClientError: the service rejected the call.
         TargetError: see `check_target`; or the service has no such action.
     """
     check_target(target)
@@ -72,7 +74,7 @@ def _parameters(target: Mapping[str, Any]) -> dict[str, Any]:
     try:
         parameters = json.loads(str(target.get("Input", "{}")))
     except ValueError as error:
-        raise TargetError(f"Target.Input is no JSON: {error}") from error
+        raise TargetError(f"Target.Input: no JSON ({error}); allowed: a JSON object") from error
     if not isinstance(parameters, dict):
-        raise TargetError("Target.Input is no JSON object")
+        raise TargetError("Target.Input: no JSON object; allowed: the parameters of the action by name")
     return parameters

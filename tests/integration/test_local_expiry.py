@@ -159,7 +159,7 @@ def test_schedule_with_a_target_that_nobody_can_call_fails_the_deploy(door: Fron
     client.create_stack(StackName="s", TemplateBody=json.dumps({"Resources": wrong}))
     door.settle("ROLLBACK_COMPLETE")
     events = client.describe_stack_events(StackName="s")["StackEvents"]
-    assert any("an action that only reads is no target" in event.get("ResourceStatusReason", "") for event in events)
+    assert any("an action that only reads" in event.get("ResourceStatusReason", "") for event in events)
 
 
 STACK = "LmiCohostStack"

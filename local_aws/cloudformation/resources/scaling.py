@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, call, call_if_there
-from local_aws.kit.clock import check_schedule
-from local_aws.kit.errors import ValidationException
-from local_aws.scheduler.targets import TargetError, check_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -187,11 +184,6 @@ class Schedule(ResourceType):
     @staticmethod
     def _put(request: Request, method: str, name: str) -> Outcome:
         settings: dict[str, Any] = {key: request.properties.get(key) for key in _SETTINGS}
-        try:
-            check_schedule(str(settings["ScheduleExpression"]), settings["ScheduleExpressionTimezone"] or "UTC")
-            check_target(settings["Target"])
-        except (ValidationException, TargetError) as error:
-            raise ResourceFailure(str(error)) from error
         arn = call(request.client("scheduler"), method, Name=name, **settings)["ScheduleArn"]
         return Outcome(physical_id=name, attributes={"Arn": arn})
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from local_aws.scheduler.routes import Scheduler
+from local_aws.scheduler.runner import ScheduleRunner
 from local_aws.scheduler.targets import TargetError, check_target
 from local_aws.testing import wait_for
 
@@ -103,30 +103,29 @@ def schedule(expression: str, **changes: Any) -> dict[str, Any]:
 
 
 class Watch:
-    """A scheduler and its world; it looks when the test says so."""
+    """A runner and its world; it runs what is due when the test says so."""
 
     def __init__(self) -> None:
         self.world = World()
         clients: Any = self.world
-        others: Any = None
-        self.scheduler = Scheduler(others=others, clients=clients, now=self.world.now)
+        self.runner = ScheduleRunner(clients=clients, now=self.world.now)
 
     def put(self, **schedules: dict[str, Any]) -> None:
         """Change the store."""
         self.world.schedules.update(schedules)
-        self.scheduler.watch("us-east-1")
-        self.scheduler.look()
+        self.runner.reload("us-east-1")
+        self.runner.run_due()
 
     def pass_time(self, **span: float) -> None:
         """Move the clock on; looking twice must not do anything twice."""
         self.world.time += timedelta(**span)
-        self.scheduler.look()
-        self.scheduler.look()
+        self.runner.run_due()
+        self.runner.run_due()
 
 
 @pytest.fixture
 def watch() -> Watch:
-    """A scheduler with an empty store."""
+    """A runner with an empty store."""
     return Watch()
 
 
@@ -249,22 +248,22 @@ def test_call_that_fails_in_an_unforeseen_way_stops_no_other(watch: Watch) -> No
 def test_fault_of_one_look_does_not_end_the_watch(watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever goes wrong while schedules are read or called is logged, and later schedules still come."""
     watch.world.faults = 1
-    watch.scheduler.start()
+    watch.runner.start()
     try:
-        watch.scheduler.watch("us-east-1")
+        watch.runner.reload("us-east-1")
         wait_for(lambda: not watch.world.faults)
         watch.world.schedules["a"] = schedule("rate(1 hour)")
-        watch.scheduler.watch("us-east-1")
+        watch.runner.reload("us-east-1")
         wait_for(lambda: watch.world.calls)
     finally:
-        watch.scheduler.stop()
+        watch.runner.stop()
     assert "no such page" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("target", "match"),
     [
-        ({"Arn": "arn:aws:lambda:us-east-1:123456789012:function:f"}, "allowed in this emulation"),
+        ({"Arn": "arn:aws:lambda:us-east-1:123456789012:function:f"}, "not emulated"),
         ({"Arn": "arn:aws:scheduler:::aws-sdk:sagemaker:describeEndpoint"}, "only reads"),
         ({"Arn": DELETE, "Input": "now"}, "no JSON"),
         ({"Arn": DELETE, "Input": "[]"}, "no JSON object"),

@@ -1,0 +1,208 @@
+"""Run the schedules that moto keeps: wait for their times and call their targets."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cohost.scaling.schedule_times import next_time
+from local_aws.kit.clock import check_schedule
+from local_aws.kit.errors import ValidationException
+from local_aws.scheduler.targets import TargetError, invoke
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from local_aws.kit.clients import Clients
+
+
+_LOGGER: Final = logging.getLogger(__name__)
+POLL_SECONDS: Final = 0.05
+# Scheduler's defaults (API reference: RetryPolicy), and how long the emulation waits between two tries at most.
+_MOST_ATTEMPTS: Final = 185
+_MOST_AGE_SECONDS: Final = 86_400
+_MOST_BACKOFF_SECONDS: Final = 300
+_DEFINING: Final = (
+    "ScheduleExpression", "ScheduleExpressionTimezone", "StartDate", "EndDate", "State", "Target",
+    "ActionAfterCompletion", "LastModificationDate",
+)  # fmt: skip
+
+Key = tuple[str, str, str]
+"""Region, group and name of a schedule."""
+
+
+@dataclass(kw_only=True)
+class _Entry:
+    """A schedule as it was read last, with times of the clock in seconds since 1970.
+
+    `anchor` is what a rate is counted from, `due` the next time, None for never; `since` and `attempts` are of a call
+    that failed so far.
+    """
+
+    definition: Mapping[str, Any]
+    anchor: float
+    due: float | None
+    since: float | None = None
+    attempts: int = 0
+
+    @property
+    def kind(self) -> str:
+        """at, rate or cron."""
+        return str(self.definition["ScheduleExpression"]).partition("(")[0]
+
+
+class ScheduleRunner:
+    """Calls the targets of all schedules at their times, in a thread of its own.
+
+    A one-time schedule whose time is past when it is made never comes. Precision is that of the clock, not a minute.
+
+    Args:
+        clients: boto3 clients of the front door, for the schedules and for their targets.
+        now: the emulation's clock in seconds since 1970; left out, the machine's.
+    """
+
+    def __init__(self, *, clients: Clients, now: Callable[[], float] = time.time) -> None:
+        self._clients = clients
+        self._now = now
+        self._seen = self._now()
+        self._regions: set[str] = set()
+        self._entries: dict[Key, _Entry] = {}
+        self._changed = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; a call under way is not waited for."""
+        self._stopped.set()
+        self._changed.set()
+
+    def reload(self, region: str) -> None:
+        """Have the schedules of a region read again, because they may have changed."""
+        self._regions.add(region)
+        self._changed.set()
+
+    def run_due(self) -> None:
+        """Read the schedules again if they may have changed, and call the targets that are due by now."""
+        # Cleared first: a change that comes while reading is read the next time.
+        if self._changed.is_set():
+            self._changed.clear()
+            self._read_all()
+        self._call_due()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            # Nothing is asked of moto while nothing changes; without schedules the thread sleeps.
+            self._changed.wait(POLL_SECONDS if self._entries else None)
+            if self._stopped.is_set():
+                return
+            try:
+                self.run_due()
+            except Exception:
+                # Without this thread no schedule would come any more.
+                _LOGGER.exception("the schedules could not be run")
+
+    def _read_all(self) -> None:
+        found: dict[Key, _Entry] = {}
+        now = self._now()
+        for region in list(self._regions):
+            client = self._clients.get("scheduler", region)
+            for page in client.get_paginator("list_schedules").paginate():
+                for summary in page["Schedules"]:
+                    key = region, summary["GroupName"], summary["Name"]
+                    if (entry := self._entry(key)) is not None:
+                        found[key] = entry
+        self._entries = found
+        self._seen = now
+
+    def _entry(self, key: Key) -> _Entry | None:
+        """Return the entry of a schedule: the former one if nothing of it changed, None if the schedule is gone."""
+        definition = self._definition(key)
+        if definition is None:
+            return None
+        former = self._entries.get(key)
+        if former is not None and former.definition == definition:
+            return former
+        try:
+            check_schedule(definition["ScheduleExpression"], definition["ScheduleExpressionTimezone"] or "UTC")
+        except ValidationException as fault:
+            _LOGGER.warning("schedule %s: %s", "/".join(key), fault)
+            return None
+        start = definition["StartDate"]
+        anchor = self._seen if start is None else max(start.timestamp(), self._seen)
+        entry = _Entry(definition=definition, anchor=anchor, due=None)
+        # A rate without a start date begins at once (user guide: "Rate-based schedules").
+        entry.due = anchor if entry.kind == "rate" and self._is_on(entry, anchor) else self._next(entry, self._seen)
+        return entry
+
+    def _definition(self, key: Key) -> Mapping[str, Any] | None:
+        region, group, name = key
+        try:
+            answer = self._clients.get("scheduler", region).get_schedule(GroupName=group, Name=name)
+        except ClientError:
+            return None
+        return {field: answer.get(field) for field in _DEFINING}
+
+    def _next(self, entry: _Entry, after: float) -> float | None:
+        text, zone = entry.definition["ScheduleExpression"], entry.definition["ScheduleExpressionTimezone"]
+        due = next_time(text, zone or "UTC", after, start=entry.anchor)
+        return due if due is not None and self._is_on(entry, due) else None
+
+    @staticmethod
+    def _is_on(entry: _Entry, moment: float) -> bool:
+        """Tell whether the schedule is enabled and, if it recurs, not over by then."""
+        end = None if entry.kind == "at" else entry.definition["EndDate"]
+        return entry.definition["State"] == "ENABLED" and (end is None or moment <= end.timestamp())
+
+    def _call_due(self) -> None:
+        now = self._now()
+        self._seen = now
+        due = [(key, entry) for key, entry in self._entries.items() if entry.due is not None and entry.due <= now]
+        for key, entry in sorted(due, key=lambda item: item[1].due or now):
+            # The schedule may have been changed or emptied away without a request that passed here (moto's reset).
+            if self._definition(key) != entry.definition:
+                self._changed.set()
+                continue
+            self._call(key, entry, now)
+
+    def _call(self, key: Key, entry: _Entry, now: float) -> None:
+        target = entry.definition["Target"]
+        try:
+            invoke(target, self._clients, key[0])
+        except (BotoCoreError, ClientError) as error:
+            if self._will_retry(entry, now):
+                return
+            _LOGGER.warning("schedule %s: given up after %d tries: %s", "/".join(key), entry.attempts, error)
+        except TargetError as error:
+            _LOGGER.warning("schedule %s: %s", "/".join(key), error)
+        except Exception:
+            # Left due it would fail again each time, before the calls behind it.
+            _LOGGER.exception("schedule %s: given up", "/".join(key))
+        self._finish(key, entry, now)
+
+    @staticmethod
+    def _will_retry(entry: _Entry, now: float) -> bool:
+        """Tell whether a call that failed is tried again; then `due` says when."""
+        policy = entry.definition["Target"].get("RetryPolicy", {})
+        entry.since = entry.since or entry.due or now
+        entry.attempts += 1
+        age = policy.get("MaximumEventAgeInSeconds", _MOST_AGE_SECONDS)
+        if entry.attempts > policy.get("MaximumRetryAttempts", _MOST_ATTEMPTS) or now - entry.since > age:
+            return False
+        entry.due = now + min(2.0**entry.attempts, _MOST_BACKOFF_SECONDS)
+        return True
+
+    def _finish(self, key: Key, entry: _Entry, now: float) -> None:
+        entry.since, entry.attempts = None, 0
+        entry.due = None if entry.kind == "at" else self._next(entry, now)
+        if entry.due is None and entry.definition["ActionAfterCompletion"] == "DELETE":
+            region, group, name = key
+            self._clients.get("scheduler", region).delete_schedule(GroupName=group, Name=name)
