@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from local_aws.autoscaling.state import Activity, Registry
     from local_aws.autoscaling.targets import Scalable
     from local_aws.kit.account import Account
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
 
     Request = dict[str, Any]
     Answer = dict[str, Any]
@@ -36,7 +36,7 @@ _SUSPENDED = ("DynamicScalingInSuspended", "DynamicScalingOutSuspended", "Schedu
 class AutoScaling:
     """Keeps scalable targets and policies; what is to happen at once goes to the scaler."""
 
-    def __init__(self, account: Account, registry: Registry, scaler: Scaler, front: Front) -> None:
+    def __init__(self, account: Account, registry: Registry, scaler: Scaler, front: ServiceClients) -> None:
         self._account = account
         self._registry = registry
         self._scaler = scaler

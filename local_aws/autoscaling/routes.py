@@ -18,8 +18,8 @@ from local_aws.autoscaling.state import Registry
 from local_aws.cloudwatch.alarms import Alarms
 from local_aws.cloudwatch.routes import Monitoring
 from local_aws.kit.account import Account
-from local_aws.kit.background import Changes
-from local_aws.kit.clients import Front
+from local_aws.kit.background import BackgroundTasks
+from local_aws.kit.clients import ServiceClients
 from local_aws.kit.clock import PATH as CLOCK_PATH
 from local_aws.kit.json_protocol import ControlPlane
 
@@ -61,8 +61,8 @@ class Scaling:
         self._clock = clock
         self._history = history
         self._woken = asyncio.Event()
-        self._front = Front(endpoint_url, region)
-        self._changes = Changes()
+        self._front = ServiceClients(endpoint_url, region)
+        self._changes = BackgroundTasks()
         self._registry = Registry()
         self._scaler = Scaler(self._registry, self._front, self._changes, self._woken.set)
         self._alarms = Alarms(history, clock, account, self._front, self._woken.set)

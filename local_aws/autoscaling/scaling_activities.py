@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from local_aws.autoscaling.state import Registry, Target
     from local_aws.autoscaling.targets import Capacity
-    from local_aws.kit.background import Changes
-    from local_aws.kit.clients import Front
+    from local_aws.kit.background import BackgroundTasks
+    from local_aws.kit.clients import ServiceClients
 
 
 _POLL_S: Final = 0.2
@@ -30,7 +30,9 @@ _POLL_S: Final = 0.2
 class Scaler:
     """Brings scalable targets to capacities; `wake` is called when a target is found outside of its bounds."""
 
-    def __init__(self, registry: Registry, front: Front, changes: Changes, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, registry: Registry, front: ServiceClients, changes: BackgroundTasks, wake: Callable[[], None]
+    ) -> None:
         self._registry = registry
         self._front = front
         self._changes = changes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from local_aws.cloudwatch.evaluation import Alarm, State, Verdict
     from local_aws.cloudwatch.metric_store import History
     from local_aws.kit.account import Account
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
     from local_aws.kit.clock import Clock
 
 
@@ -56,7 +56,7 @@ class Alarms:
     """
 
     def __init__(
-        self, history: History, clock: Clock, account: Account, front: Front, wake: Callable[[], None]
+        self, history: History, clock: Clock, account: Account, front: ServiceClients, wake: Callable[[], None]
     ) -> None:
         self._history = history
         self._clock = clock

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-class Changes:
-    """Runs changes in the background and can give them all up."""
+class BackgroundTasks:
+    """Run coroutines in the background, and cancel them all at the end."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
-    def begin(self, change: Coroutine[None, None, None]) -> None:
-        """Run a change; a fault of the emulation in it goes to the log."""
-        task = asyncio.create_task(change)
+    def begin(self, work: Coroutine[None, None, None]) -> None:
+        """Run a coroutine; an exception that it does not handle goes to the log."""
+        task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
 
     async def give_up(self) -> None:
-        """Cancel what is under way and wait until it has cleaned up after itself."""
+        """Cancel all running tasks and wait until they have cleaned up after themselves."""
         for task in list(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -34,4 +34,4 @@ class Changes:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
-            _logger.error("a change ended with a fault of the emulation", exc_info=fault)
+            _logger.error("a background task ended with a fault of the emulation", exc_info=fault)

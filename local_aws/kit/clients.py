@@ -1,4 +1,4 @@
-"""boto3 clients of the other embedded services, and the threads that blocking calls run in."""
+"""boto3 clients of the emulated services, and the threads that blocking calls run in."""
 
 from __future__ import annotations
 
@@ -34,21 +34,23 @@ _BUILDING: Final = threading.Lock()
 
 @dataclass(frozen=True)
 class Clients:
-    """Gives boto3 clients that talk to the front door; one is kept for each service and region.
+    """Make boto3 clients of the emulator for blocking code, and keep one per service and region.
+
+    They wait as long as a user's own call may take, and never repeat a call.
 
     Args:
-        endpoint_url: says where the front door is; asked late, since a free port is known only after the start.
+        endpoint_url: returns the emulator's URL; called late, since a free port is known only after the start.
     """
 
     endpoint_url: Callable[[], str]
     _cached: Callable[[str, str], Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Bind the cache to this instance, so that two front doors in one process never share a client."""
+        """Bind the cache to this instance, so that two emulators in one process never share a client."""
         object.__setattr__(self, "_cached", functools.lru_cache(maxsize=None)(self._make))
 
     def get(self, service: str, region: str = DEFAULT_REGION) -> Any:  # noqa: ANN401 - one factory for all services
-        """The client of `service`, e.g. `"s3"`."""
+        """Return the client of `service`, e.g. `"s3"`."""
         return self._cached(service, region)
 
     def _make(self, service: str, region: str) -> Any:  # noqa: ANN401 - as `get`
@@ -62,7 +64,7 @@ class Clients:
 
 
 def make_client(service: str, region: str, *, endpoint_url: str, config: Config) -> Any:  # noqa: ANN401 - one type a service
-    """A client of the front door; building clients of one session is not safe in several threads, using them is."""
+    """Make a client of the emulator; a lock guards it, since one session must not build clients in several threads."""
     with _BUILDING:
         session: Any = _session(region)
         return session.client(service, endpoint_url=endpoint_url, config=config)
@@ -70,7 +72,7 @@ def make_client(service: str, region: str, *, endpoint_url: str, config: Config)
 
 @functools.cache
 def _session(region: str) -> boto3.Session:
-    """One session for all clients: it keeps the services' models and the list of endpoints, which take long to read."""
+    """Return the one session of a region: it keeps the services' models and endpoints, which take long to read."""
     return boto3.Session(aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name=region)
 
 
@@ -84,14 +86,19 @@ _ENDPOINT_TIMEOUTS_S = 10
 _SESSION = "SageMaker"
 
 MARK = "lmi-cohost-part"
-"""In the User-Agent of the emulation's own parts."""
+"""Marks calls of the emulated services themselves in the User-Agent."""
 
 
-class Front:
-    """The front door as a part of the emulation sees it: one client a service, blocking calls in threads of its own.
+class ServiceClients:
+    """Call the other emulated services from async code: one client per service, blocking calls in threads of its own.
 
     The threads are not the event loop's default ones: the other services may be served from those in this very
     process, and calls waiting for answers would then keep the answers from being made.
+
+    Args:
+        endpoint_url: returns the emulator's URL; called when the first client is built.
+        region: the region of all clients.
+        keys: makes the access keys of execution roles; None stands for keys that the gateway does not know.
     """
 
     def __init__(self, endpoint_url: Callable[[], str], region: str, keys: AccessKeys | None = None) -> None:
@@ -102,36 +109,36 @@ class Front:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sagemaker-aws")
 
     def s3(self) -> S3Client:
-        """The client of the embedded S3. Call it inside `run`: the first call builds it."""
+        """Return the client of the emulated S3. Call it inside `run`: the first call builds it."""
         client: S3Client = self._client("s3")
         return client
 
     def iam(self) -> IAMClient:
-        """The client of the embedded IAM; as `s3`."""
+        """Return the client of the emulated IAM; as `s3`."""
         client: IAMClient = self._client("iam")
         return client
 
     def logs(self) -> CloudWatchLogsClient:
-        """The client of the embedded CloudWatch Logs; as `s3`."""
+        """Return the client of the emulated CloudWatch Logs; as `s3`."""
         client: CloudWatchLogsClient = self._client("logs")
         return client
 
     def cloudwatch(self) -> CloudWatchClient:
-        """The client of the embedded CloudWatch; as `s3`."""
+        """Return the client of the emulated CloudWatch; as `s3`."""
         client: CloudWatchClient = self._client("cloudwatch")
         return client
 
     def sagemaker(self) -> SageMakerClient:
-        """The client of the embedded SageMaker; as `s3`."""
+        """Return the client of the emulated SageMaker; as `s3`."""
         client: SageMakerClient = self._client("sagemaker")
         return client
 
     def auto_scaling(self) -> Any:  # noqa: ANN401 - its type stubs are not installed
-        """The client of the embedded Application Auto Scaling; as `s3`."""
+        """Return the client of the emulated Application Auto Scaling; as `s3`."""
         return self._client("application-autoscaling")
 
     def sns(self) -> Any:  # noqa: ANN401 - its type stubs are not installed
-        """The client of the embedded SNS; as `s3`."""
+        """Return the client of the emulated SNS; as `s3`."""
         return self._client("sns")
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -140,10 +147,10 @@ class Front:
         return await loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     def container_environment(self, role: str | None) -> dict[str, str]:
-        """Give what lets a container call the other services, as its execution role does inside SageMaker.
+        """Return the variables that let a container call the other services as its execution role.
 
         Args:
-            role: the execution role's ARN; None where there is none, and the container gets nobody's keys.
+            role: the execution role's ARN; None where there is none, and the container gets empty keys.
         """
         none = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": ""}
         return {

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 
 from local_aws.kit.account import Account
-from local_aws.kit.background import Changes
-from local_aws.kit.clients import Front
+from local_aws.kit.background import BackgroundTasks
+from local_aws.kit.clients import ServiceClients
 from local_aws.kit.clock import Clock
 from local_aws.kit.json_protocol import ControlPlane, request_id, runtime_fault
 from local_aws.kit.validation import service_model
@@ -66,7 +66,7 @@ class SageMaker:
         start_container: starts a server container; None stands for the LMI container of local_aws.lmi.
         clock: what idle times and the intervals of metrics go by; None stands for the machine's.
         history: takes in the metrics' values for alarms.
-        keys: gives each container the key of its execution role; None stands for keys that no front door knows.
+        keys: gives each container the key of its execution role; None stands for keys that the gateway does not know.
     """
 
     asgi: ASGIApp
@@ -88,9 +88,9 @@ class SageMaker:
         self._account = Account(account_id=account_id, region=region)
         self._records = Records.empty(self._account.arn_prefix)
         settings = Settings() if settings is None else settings
-        front = Front(endpoint_url, region, keys)
+        clients = ServiceClients(endpoint_url, region, keys)
         self._host = Host(
-            front=front,
+            clients=clients,
             http=_container_client(),
             start_container=Container.start if start_container is None else start_container,
             hub_roots=hub_roots,
@@ -98,14 +98,14 @@ class SageMaker:
             settings=settings,
             quotas=Quotas(self._records.endpoints, settings),
             switches=Switches.of(settings),
-            metrics=Metrics(front, history),
-            logs=LogShipper(front),
+            metrics=Metrics(clients, history),
+            logs=LogShipper(clients),
             clock=Clock() if clock is None else clock,
             processor=Processor(),
         )
-        changes = Changes()
-        self._deployments = Deployments(self._records.endpoints, self._host, changes)
-        self._component_deployments = ComponentDeployments(self._records.components, self._host, changes)
+        tasks = BackgroundTasks()
+        self._deployments = Deployments(self._records.endpoints, self._host, tasks)
+        self._component_deployments = ComponentDeployments(self._records.components, self._host, tasks)
         self._background: list[asyncio.Task[None]] = []
         self.asgi = self._routes()
 
@@ -124,7 +124,7 @@ class SageMaker:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._host.http.aclose()
-        self._host.front.close()
+        self._host.clients.close()
 
     def _routes(self) -> ASGIApp:
         deployments = self._deployments, self._component_deployments

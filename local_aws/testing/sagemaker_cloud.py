@@ -101,7 +101,7 @@ class Cloud:
         """Shut the emulation down."""
         self.run(self.service.shutdown())
         # A metric that is on its way to moto when the emulation ends would be one of the next test's: moto is the same.
-        self.service._host.front._threads.shutdown(wait=True)
+        self.service._host.clients._threads.shutdown(wait=True)
         self._loop.call_soon_threadsafe(self._listener.stop)
         self.run(asyncio.sleep(0))
         self._loop.call_soon_threadsafe(self._loop.stop)

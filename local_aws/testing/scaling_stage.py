@@ -16,7 +16,7 @@ from local_aws.autoscaling.state import Registry
 from local_aws.cloudwatch.alarms import Alarms
 from local_aws.cloudwatch.metric_store import History
 from local_aws.kit.account import Account
-from local_aws.kit.background import Changes
+from local_aws.kit.background import BackgroundTasks
 from local_aws.kit.clock import Clock
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Stage:
         self.history = History(self.clock)
         account = Account(account_id="123456789012", region="us-east-1")
         self.registry = Registry()
-        self._changes = Changes()
+        self._changes = BackgroundTasks()
         scaler = Scaler(self.registry, self.services, self._changes, lambda: None)
         self.alarms = Alarms(self.history, self.clock, account, self.services, lambda: None)
         self._policies = Policies(self.registry, self.alarms, scaler, self.clock)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from local_aws.kit.account import Account
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
     from local_aws.sagemaker.hosting.endpoint import Endpoint
     from local_aws.sagemaker.hosting.endpoint_snapshot import VariantPlan
     from local_aws.sagemaker.hosting.inference_component import ComponentDeployments
@@ -137,13 +137,15 @@ def _check_requirements(requirements: Mapping[str, Any]) -> None:
 class InferenceComponents:
     """Creates, describes, lists, updates and deletes inference components."""
 
-    def __init__(self, account: Account, records: Records, deployments: ComponentDeployments, front: Front) -> None:
+    def __init__(
+        self, account: Account, records: Records, deployments: ComponentDeployments, clients: ServiceClients
+    ) -> None:
         self._account = account
         self._components = records.components
         self._endpoints = records.endpoints
         self._models = records.models
         self._deployments = deployments
-        self._front = front
+        self._clients = clients
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         """CreateInferenceComponent."""
@@ -235,7 +237,7 @@ class InferenceComponents:
         else:
             container = _as_container(specification["Container"])
             check_container(container, account_id=self._account.account_id, region=self._account.region)
-            await check_model_data(container, self._front)
+            await check_model_data(container, self._clients)
         check_model(container)
         startup = specification.get("StartupParameters") or {}
         return ComponentPlan(

@@ -13,7 +13,7 @@ from local_aws.kit.named_resources import Collection, Resource, page, tags_of
 from local_aws.sagemaker.control.models import check_role
 
 if TYPE_CHECKING:
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
     from local_aws.sagemaker.settings import Settings
 
 
@@ -40,11 +40,15 @@ class EndpointConfigs:
     """Creates, describes, lists and deletes endpoint configurations."""
 
     def __init__(
-        self, collection: Collection[Resource], models: Collection[Resource], front: Front, settings: Settings
+        self,
+        collection: Collection[Resource],
+        models: Collection[Resource],
+        clients: ServiceClients,
+        settings: Settings,
     ) -> None:
         self._configs = collection
         self._models = models
-        self._front = front
+        self._clients = clients
         self._settings = settings
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +126,7 @@ class EndpointConfigs:
     async def _check_role(self, request: dict[str, Any]) -> None:
         role = request.get("ExecutionRoleArn")
         if role is not None:
-            await check_role(role, self._front)
+            await check_role(role, self._clients)
         elif request["ProductionVariants"][0].get("ModelName") is None:
             raise ValidationException(
                 "ExecutionRoleArn: an endpoint configuration for inference components, whose production variants have "

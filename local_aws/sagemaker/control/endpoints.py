@@ -21,7 +21,7 @@ from local_aws.sagemaker.hosting.production_variants import ModelVariant
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
     from local_aws.sagemaker.hosting.endpoint import Deployments
     from local_aws.sagemaker.hosting.endpoint_snapshot import VariantPlan
     from local_aws.sagemaker.hosting.production_variants import Variant
@@ -231,8 +231,8 @@ _DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 class ScaledVariants:
     """Asks Application Auto Scaling for the variants of an endpoint, by its public API."""
 
-    def __init__(self, front: Front) -> None:
-        self._front = front
+    def __init__(self, clients: ServiceClients) -> None:
+        self._clients = clients
 
     async def check_update(self, endpoint: Endpoint, plans: Iterable[VariantPlan]) -> None:
         """Check that an update leaves scaled variants their instance type.
@@ -253,23 +253,23 @@ class ScaledVariants:
     async def deregister(self, endpoint: Endpoint) -> None:
         """End the scaling of an endpoint that is to be deleted."""
         for name in await self._registered(endpoint):
-            await self._front.run(self._deregister, _resource_id(endpoint, name))
+            await self._clients.run(self._deregister, _resource_id(endpoint, name))
 
     async def _registered(self, endpoint: Endpoint) -> list[str]:
         names = _variants(endpoint)
         if not names or (endpoint.fleet is not None and endpoint.fleet.of_components):
             return []
         ids = {_resource_id(endpoint, name): name for name in names}
-        return [ids[found] for found in await self._front.run(self._ask, list(ids))]
+        return [ids[found] for found in await self._clients.run(self._ask, list(ids))]
 
     def _ask(self, ids: Sequence[str]) -> list[str]:
-        answer = self._front.auto_scaling().describe_scalable_targets(
+        answer = self._clients.auto_scaling().describe_scalable_targets(
             ServiceNamespace="sagemaker", ResourceIds=ids, ScalableDimension=_DIMENSION
         )
         return [target["ResourceId"] for target in answer["ScalableTargets"]]
 
     def _deregister(self, resource_id: str) -> None:
-        self._front.auto_scaling().deregister_scalable_target(
+        self._clients.auto_scaling().deregister_scalable_target(
             ServiceNamespace="sagemaker", ResourceId=resource_id, ScalableDimension=_DIMENSION
         )
 

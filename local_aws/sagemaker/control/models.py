@@ -22,7 +22,7 @@ from local_aws.sagemaker.model_cache.disk import S3Location
 
 if TYPE_CHECKING:
     from local_aws.kit.account import Account
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
 
 
 _ECR = re.compile(
@@ -60,7 +60,7 @@ def check_container(container: dict[str, Any], *, account_id: str, region: str) 
         raise unsupported("ModelDataSource of a container")
 
 
-async def check_model_data(container: dict[str, Any], front: Front) -> None:
+async def check_model_data(container: dict[str, Any], clients: ServiceClients) -> None:
     """Check that the bucket, and for a single model the archive, is there.
 
     Raises:
@@ -72,24 +72,24 @@ async def check_model_data(container: dict[str, Any], front: Front) -> None:
 
     def look() -> None:
         if container.get("Mode") == MULTI_MODEL:
-            front.s3().head_bucket(Bucket=location.bucket)
+            clients.s3().head_bucket(Bucket=location.bucket)
         else:
-            front.s3().head_object(Bucket=location.bucket, Key=location.key)
+            clients.s3().head_object(Bucket=location.bucket, Key=location.key)
 
     try:
-        await front.run(look)
+        await clients.run(look)
     except (ClientError, ParamValidationError):
         raise ValidationException(f"Could not find model data at {url}.") from None
 
 
-async def check_role(arn: str, front: Front) -> None:
+async def check_role(arn: str, clients: ServiceClients) -> None:
     """Check that the execution role exists and lets SageMaker assume it.
 
     Raises:
         ValidationException: it does not.
     """
     try:
-        answer = await front.run(lambda: front.iam().get_role(RoleName=arn.rpartition("/")[2]))
+        answer = await clients.run(lambda: clients.iam().get_role(RoleName=arn.rpartition("/")[2]))
     except (ClientError, ParamValidationError):
         trusted = False
     else:
@@ -164,10 +164,10 @@ _KEPT = ("PrimaryContainer", "Containers", "ExecutionRoleArn", "VpcConfig", "Ena
 class Models:
     """Creates, describes, lists and deletes models."""
 
-    def __init__(self, account: Account, collection: Collection[Resource], front: Front) -> None:
+    def __init__(self, account: Account, collection: Collection[Resource], clients: ServiceClients) -> None:
         self._account = account
         self._models = collection
-        self._front = front
+        self._clients = clients
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         """CreateModel."""
@@ -176,10 +176,10 @@ class Models:
         container = container_of(request)
         check_container(container, account_id=self._account.account_id, region=self._account.region)
         if (role := request.get("ExecutionRoleArn")) is not None:
-            await check_role(role, self._front)
+            await check_role(role, self._clients)
         elif container.get("ModelDataUrl"):
             raise ValidationException("ExecutionRoleArn: a model with model data needs a role that may read it")
-        await check_model_data(container, self._front)
+        await check_model_data(container, self._clients)
         definition = {key: request[key] for key in _KEPT if request.get(key) is not None}
         model = Resource(name=name, arn=self._models.arn(name), definition=definition, tags=tags_of(request))
         self._models.add(model)

@@ -26,10 +26,10 @@ def operations(
 ) -> Operations:
     """Everything that can be asked of the account's records; the deployments carry changes out."""
     return {
-        **_of_models(Models(account, records.models, host.front)),
-        **_of_configs(EndpointConfigs(records.configs, records.models, host.front, host.settings)),
-        **_of_endpoints(Endpoints(records, deployments, host.quotas, ScaledVariants(host.front))),
-        **_of_components(InferenceComponents(account, records, components, host.front)),
+        **_of_models(Models(account, records.models, host.clients)),
+        **_of_configs(EndpointConfigs(records.configs, records.models, host.clients, host.settings)),
+        **_of_endpoints(Endpoints(records, deployments, host.quotas, ScaledVariants(host.clients))),
+        **_of_components(InferenceComponents(account, records, components, host.clients)),
         **_of_tags(Tags([records.models, records.configs, records.endpoints, records.components])),
     }
 

@@ -23,7 +23,7 @@ from local_aws.sagemaker.hosting.production_variants import Fleet
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from local_aws.kit.background import Changes
+    from local_aws.kit.background import BackgroundTasks
     from local_aws.kit.named_resources import Collection
     from local_aws.sagemaker.hosting.endpoint_snapshot import VariantPlan
     from local_aws.sagemaker.hosting.guardrails import Guardrails
@@ -72,36 +72,36 @@ class Endpoint(Resource):
 class Deployments:
     """Carries out the changes of endpoints in the background."""
 
-    def __init__(self, endpoints: Collection[Endpoint], host: Host, changes: Changes) -> None:
+    def __init__(self, endpoints: Collection[Endpoint], host: Host, tasks: BackgroundTasks) -> None:
         self._endpoints = endpoints
         self._host = host
-        self._changes = changes
+        self._tasks = tasks
 
     def create(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
         """Bring a new endpoint up."""
         self._endpoints.add(endpoint)
-        self._changes.begin(self._create(endpoint, plans))
+        self._tasks.begin(self._create(endpoint, plans))
 
     def update(
         self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan], guardrails: Guardrails | None = None
     ) -> None:
         """Move an endpoint to another configuration; without guardrails all calls move at once, and nothing watches."""
         endpoint.enter("Updating")
-        self._changes.begin(self._update(endpoint, config_name, plans, guardrails))
+        self._tasks.begin(self._update(endpoint, config_name, plans, guardrails))
 
     def rescale(self, endpoint: Endpoint, counts: Mapping[ModelVariant, int], weights: Mapping[Variant, float]) -> None:
         """Change instance counts and weights of an endpoint's variants."""
         endpoint.enter("Updating")
-        self._changes.begin(self._rescale(endpoint, counts, weights))
+        self._tasks.begin(self._rescale(endpoint, counts, weights))
 
     def delete(self, endpoint: Endpoint) -> None:
         """End an endpoint and everything that it runs."""
         endpoint.enter("Deleting")
-        self._changes.begin(self._delete(endpoint))
+        self._tasks.begin(self._delete(endpoint))
 
     async def shutdown(self) -> None:
         """Give up changes under way and end every container at once."""
-        await self._changes.give_up()
+        await self._tasks.give_up()
         fleets = [fleet for endpoint in self._endpoints for fleet in (endpoint.fleet, endpoint.starting) if fleet]
         await asyncio.gather(*(fleet.stop() for fleet in fleets))
 
@@ -174,7 +174,7 @@ class Deployments:
         endpoint.shift = Shift(old, new)
         try:
             try:
-                await shift_calls(endpoint.shift, guardrails, self._host.front, self._host.clock)
+                await shift_calls(endpoint.shift, guardrails, self._host.clients, self._host.clock)
             finally:
                 # First of all, so that the new fleet gets no call any more while it ends.
                 endpoint.shift = None

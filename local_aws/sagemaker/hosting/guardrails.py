@@ -18,7 +18,7 @@ from local_aws.sagemaker.hosting.host import StartFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
     from local_aws.kit.clock import Clock
     from local_aws.sagemaker.hosting.endpoint_snapshot import VariantPlan
     from local_aws.sagemaker.hosting.production_variants import Fleet
@@ -83,7 +83,7 @@ def guardrails_of(definition: Mapping[str, Any] | None, plans: Sequence[VariantP
     )
 
 
-async def shift_calls(shift: Shift, guardrails: Guardrails, front: Front, clock: Clock) -> None:
+async def shift_calls(shift: Shift, guardrails: Guardrails, clients: ServiceClients, clock: Clock) -> None:
     """Give the new fleet its calls step by step and watch until the old one may go.
 
     Raises:
@@ -92,13 +92,13 @@ async def shift_calls(shift: Shift, guardrails: Guardrails, front: Front, clock:
     for share in guardrails.shares:
         shift.share = share
         last = share == guardrails.shares[-1]
-        await _watch(guardrails.termination_wait_s if last else guardrails.wait_s, guardrails.alarms, front, clock)
+        await _watch(guardrails.termination_wait_s if last else guardrails.wait_s, guardrails.alarms, clients, clock)
 
 
-async def _watch(seconds: float, alarms: Sequence[str], front: Front, clock: Clock) -> None:
+async def _watch(seconds: float, alarms: Sequence[str], clients: ServiceClients, clock: Clock) -> None:
     end = clock.now() + seconds
     while True:
-        if alarms and (gone_off := await front.run(_gone_off, front, alarms)):
+        if alarms and (gone_off := await clients.run(_gone_off, clients, alarms)):
             raise StartFailed(
                 f"The deployment was rolled back because of CloudWatch alarms in state ALARM: {', '.join(gone_off)}"
             )
@@ -108,9 +108,9 @@ async def _watch(seconds: float, alarms: Sequence[str], front: Front, clock: Clo
         await asyncio.sleep(min(left, LOOK_SECONDS))
 
 
-def _gone_off(front: Front, alarms: Sequence[str]) -> list[str]:
+def _gone_off(clients: ServiceClients, alarms: Sequence[str]) -> list[str]:
     # moto leaves out StateValue where names are given.
-    found = front.cloudwatch().describe_alarms(AlarmNames=list(alarms))
+    found = clients.cloudwatch().describe_alarms(AlarmNames=list(alarms))
     return [alarm["AlarmName"] for alarm in found["MetricAlarms"] if alarm["StateValue"] == "ALARM"]
 
 

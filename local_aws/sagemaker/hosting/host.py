@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
     from local_aws.kit.clock import Clock
     from local_aws.sagemaker.debug.fault_injection import Switches
     from local_aws.sagemaker.hosting.container import StartContainer
@@ -58,7 +58,7 @@ class Seat:
 class Host:
     """What containers are made with and report to."""
 
-    front: Front
+    clients: ServiceClients
     http: httpx.AsyncClient
     start_container: StartContainer
     hub_roots: Sequence[Path]

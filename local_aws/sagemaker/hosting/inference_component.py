@@ -18,7 +18,7 @@ from local_aws.sagemaker.hosting.component_variant import ComponentVariant
 from local_aws.sagemaker.hosting.host import StartFailed
 
 if TYPE_CHECKING:
-    from local_aws.kit.background import Changes
+    from local_aws.kit.background import BackgroundTasks
     from local_aws.kit.named_resources import Collection
     from local_aws.sagemaker.hosting.component_variant import ComponentPlan
     from local_aws.sagemaker.hosting.endpoint import Endpoint
@@ -82,33 +82,33 @@ class InferenceComponent(Resource):
 class ComponentDeployments:
     """Carries out the changes of inference components in the background."""
 
-    def __init__(self, components: Collection[InferenceComponent], host: Host, changes: Changes) -> None:
+    def __init__(self, components: Collection[InferenceComponent], host: Host, tasks: BackgroundTasks) -> None:
         self._components = components
         self._host = host
-        self._changes = changes
+        self._tasks = tasks
 
     def create(self, component: InferenceComponent) -> None:
         """Bring a new component up."""
         self._components.add(component)
-        self._changes.begin(self._create(component))
+        self._tasks.begin(self._create(component))
 
     def scale(self, component: InferenceComponent, count: int) -> None:
         """Have so many copies."""
         component.desired_copies = count
         component.enter("Updating", under_way="UPDATE_RC_IN_PROGRESS")
-        self._changes.begin(self._scale(component))
+        self._tasks.begin(self._scale(component))
 
     def update(
         self, component: InferenceComponent, specification: dict[str, Any], plan: ComponentPlan, copies: int
     ) -> None:
         """Replace all copies by such of another specification, and have so many."""
         component.enter("Updating", under_way="UPDATE_IN_PROGRESS")
-        self._changes.begin(self._update(component, specification, plan, copies))
+        self._tasks.begin(self._update(component, specification, plan, copies))
 
     def delete(self, component: InferenceComponent) -> None:
         """End all copies and forget the component."""
         component.enter("Deleting", under_way="DELETE_IN_PROGRESS")
-        self._changes.begin(self._delete(component))
+        self._tasks.begin(self._delete(component))
 
     async def _create(self, component: InferenceComponent) -> None:
         await self._host.dwell()

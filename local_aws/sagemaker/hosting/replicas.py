@@ -56,7 +56,7 @@ class Replica:
         self._meter = host.metrics.variant_meter(seat.endpoint_name, seat.variant_name)
         self._folder = host.state_dir / "endpoints" / seat.endpoint_name / seat.replica_id
         self._store = self._folder / "store"
-        self._disk = ModelDisk(host.front, self._folder / "models")
+        self._disk = ModelDisk(host.clients, self._folder / "models")
         self._container: ContainerProcess | None = None
         self._api: ContainerApi | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -204,7 +204,7 @@ class Replica:
             multi_model=plan.multi_model,
             hub_roots=host.hub_roots,
             log_file=self.log_file,
-            environment={**host.front.container_environment(plan.role), **plan.environment},
+            environment={**host.clients.container_environment(plan.role), **plan.environment},
             memory_mb=plan.memory_mb,
             start_timeout_s=plan.startup_timeout_s,
         )

@@ -28,7 +28,7 @@ from local_aws.sagemaker.errors import ValidationError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
 
 
 S3_URI = re.compile(r"s3://(?P<bucket>[^/]+)/?(?P<key>.*)", re.DOTALL)
@@ -100,8 +100,8 @@ def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) 
 class ModelDisk:
     """Fetches objects into `folder`, which is the instance's own."""
 
-    def __init__(self, front: Front, folder: Path) -> None:
-        self._front = front
+    def __init__(self, clients: ServiceClients, folder: Path) -> None:
+        self._clients = clients
         self._folder = folder
 
     def holds(self, name: str) -> bool:
@@ -118,7 +118,7 @@ class ModelDisk:
         if not self.holds(name):
             fetch = _Fetch()
             try:
-                await self._front.run(self._fetch, source, folder, fetch)
+                await self._clients.run(self._fetch, source, folder, fetch)
             except asyncio.CancelledError:
                 fetch.give_up()
                 raise
@@ -126,7 +126,7 @@ class ModelDisk:
 
     async def discard(self, name: str) -> None:
         """Remove an unpacked archive, so that the next fetch reads S3 again."""
-        await self._front.run(shutil.rmtree, self._folder / name, ignore_errors=True)
+        await self._clients.run(shutil.rmtree, self._folder / name, ignore_errors=True)
 
     def _fetch(self, source: S3Location, folder: Path, fetch: _Fetch) -> None:
         # A folder of its own until it is whole: a fetch that fails, or is given up, leaves nothing half unpacked.
@@ -145,7 +145,7 @@ class ModelDisk:
 
     def _download(self, source: S3Location, path: Path) -> None:
         try:
-            body = self._front.s3().get_object(Bucket=source.bucket, Key=source.key)["Body"]
+            body = self._clients.s3().get_object(Bucket=source.bucket, Key=source.key)["Body"]
         except (ClientError, ParamValidationError) as fault:
             raise _refusal(
                 "download",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_logs.type_defs import InputLogEventTypeDef
 
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
 
 
 class InstanceLog:
@@ -59,8 +59,8 @@ class _Tail:
 class LogShipper:
     """Sends new lines of all attached files with every `publish`."""
 
-    def __init__(self, front: Front) -> None:
-        self._front = front
+    def __init__(self, clients: ServiceClients) -> None:
+        self._clients = clients
         self._tails: dict[Path, _Tail] = {}
         self._groups_seen: set[str] = set()
 
@@ -72,7 +72,7 @@ class LogShipper:
         """Send what a file still has and stop looking at it."""
         if (tail := self._tails.pop(path, None)) is not None:
             try:
-                await self._front.run(self._ship, tail)
+                await self._clients.run(self._ship, tail)
             except BotoCoreError:
                 # When the whole emulation ends, its front door is the first to go; the lines stay in the file, and
                 # whatever else has to end must not be kept from it.
@@ -85,7 +85,7 @@ class LogShipper:
     async def publish(self) -> None:
         """Send the new lines of every file."""
         for tail in list(self._tails.values()):
-            await self._front.run(self._ship, tail)
+            await self._clients.run(self._ship, tail)
 
     def _ship(self, tail: _Tail) -> None:
         lines, read = _new_lines(tail)
@@ -99,19 +99,19 @@ class LogShipper:
         try:
             self._ensure_stream(tail)
             for start in range(0, len(events), _EVENTS_PER_PUT):
-                self._front.logs().put_log_events(
+                self._clients.logs().put_log_events(
                     logGroupName=tail.group,
                     logStreamName=tail.stream,
                     logEvents=events[start : start + _EVENTS_PER_PUT],
                 )
-        except self._front.logs().exceptions.ResourceNotFoundException:
+        except self._clients.logs().exceptions.ResourceNotFoundException:
             # The group was removed while the endpoint lives: its owner wants it gone, so the lines stay in the file.
             tail.stream_made = True
 
     def _ensure_stream(self, tail: _Tail) -> None:
         if tail.stream_made:
             return
-        logs = self._front.logs()
+        logs = self._clients.logs()
         if tail.group not in self._groups_seen:
             _unless_there(lambda: logs.create_log_group(logGroupName=tail.group))
             self._groups_seen.add(tail.group)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.type_defs import MetricDatumTypeDef
 
     from local_aws.cloudwatch.metric_store import History
-    from local_aws.kit.clients import Front
+    from local_aws.kit.clients import ServiceClients
     from local_aws.kit.clock import Clock
 
     Dimensions = tuple[tuple[str, str], ...]
@@ -67,8 +67,8 @@ class Metrics:
     `history`, where there is one, gets each value when it is recorded: alarms go by it.
     """
 
-    def __init__(self, front: Front, history: History | None) -> None:
-        self._front = front
+    def __init__(self, clients: ServiceClients, history: History | None) -> None:
+        self._clients = clients
         self._history = history
         self._recorded: dict[Key, _Statistics] = {}
 
@@ -96,7 +96,7 @@ class Metrics:
             for key in taken:
                 del self._recorded[key]
             try:
-                await self._front.run(self._put, namespace, [_datum(key, found) for key, found in taken.items()])
+                await self._clients.run(self._put, namespace, [_datum(key, found) for key, found in taken.items()])
             except BaseException:
                 self._keep(taken)
                 raise
@@ -110,7 +110,7 @@ class Metrics:
     def _put(self, namespace: str, data: list[MetricDatumTypeDef]) -> None:
         for start in range(0, len(data), _METRICS_PER_PUT):
             batch = data[start : start + _METRICS_PER_PUT]
-            self._front.cloudwatch().put_metric_data(Namespace=namespace, MetricData=batch)
+            self._clients.cloudwatch().put_metric_data(Namespace=namespace, MetricData=batch)
 
 
 class Meter:

@@ -75,7 +75,7 @@ def test_a_container_can_call_the_other_services(cloud: Cloud) -> None:
 def principal_of(cloud: Cloud, container: int = 0) -> str | None:
     """Give the principal whose key a container was given; None for nobody's."""
     environment = cloud.factory.started[container].options["environment"]
-    key = cloud.service._host.front._keys.find(environment["AWS_ACCESS_KEY_ID"])
+    key = cloud.service._host.clients._keys.find(environment["AWS_ACCESS_KEY_ID"])
     assert key is None or key.environment().items() <= environment.items()
     return None if key is None else key.principal
 

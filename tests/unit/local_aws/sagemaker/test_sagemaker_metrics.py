@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Front:
-    """The front door with a CloudWatch that may refuse a namespace, and keeps what it takes."""
+class FakeClients:
+    """The clients door with a CloudWatch that may refuse a namespace, and keeps what it takes."""
 
     def __init__(self) -> None:
         self.refused: set[str] = set()
@@ -25,7 +25,7 @@ class Front:
         """Do the work at once."""
         return function(*args)
 
-    def cloudwatch(self) -> Front:
+    def cloudwatch(self) -> FakeClients:
         """Itself."""
         return self
 
@@ -38,19 +38,19 @@ class Front:
 
 def test_values_that_cloudwatch_refuses_are_sent_the_next_time() -> None:
     """Together with what was recorded since; what another namespace took is not sent a second time."""
-    front = Front()
-    metrics = Metrics(front, None)  # type: ignore[arg-type]
+    clients = FakeClients()
+    metrics = Metrics(clients, None)  # type: ignore[arg-type]
     meter = metrics.variant_meter("e", "v")
-    front.refused = {"AWS/SageMaker"}
+    clients.refused = {"AWS/SageMaker"}
     meter.count("Invocations", 3)
     meter.count("CPUUtilization", 7, namespace=INSTANCE_METRICS)
     with pytest.raises(ClientError):
         asyncio.run(metrics.publish())
     meter.count("Invocations", 5)
-    front.refused = set()
+    clients.refused = set()
     asyncio.run(metrics.publish())
     asyncio.run(metrics.publish())
-    assert sorted(front.taken, key=lambda item: item[0]) == [
+    assert sorted(clients.taken, key=lambda item: item[0]) == [
         ("CPUUtilization", {"SampleCount": 1, "Sum": 7, "Minimum": 7, "Maximum": 7}),
         ("Invocations", {"SampleCount": 2, "Sum": 8, "Minimum": 3, "Maximum": 5}),
     ]

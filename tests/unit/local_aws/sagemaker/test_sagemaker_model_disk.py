@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Front:
-    """A front door whose S3 gives its one object when it is told to."""
+class FakeClients:
+    """A clients door whose S3 gives its one object when it is told to."""
 
     def __init__(self) -> None:
         self.asked, self.told = threading.Event(), threading.Event()
@@ -29,7 +29,7 @@ class Front:
         """Run in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: function(*args, **more))
 
-    def s3(self) -> Front:
+    def s3(self) -> FakeClients:
         """Itself."""
         return self
 
@@ -42,18 +42,18 @@ class Front:
 
 def test_a_fetch_that_was_given_up_leaves_no_copy(tmp_path: Path) -> None:
     """Its thread goes on; what it brings in the end would be a later fetch's copy, or stand in its way."""
-    front = Front()
-    disk = ModelDisk(front, tmp_path)  # type: ignore[arg-type]
+    clients = FakeClients()
+    disk = ModelDisk(clients, tmp_path)  # type: ignore[arg-type]
 
     async def give_up() -> None:
         fetching = asyncio.create_task(disk.fetch(S3Location(bucket="b", key="k"), "m"))
-        await asyncio.to_thread(front.asked.wait, 60)
+        await asyncio.to_thread(clients.asked.wait, 60)
         fetching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await fetching
 
     asyncio.run(give_up())
-    front.told.set()
-    front.threads.shutdown(wait=True)
+    clients.told.set()
+    clients.threads.shutdown(wait=True)
     assert not disk.holds("m")
     assert list(tmp_path.iterdir()) == []
