@@ -1,4 +1,4 @@
-"""Puts the parts together and serves them on one port of 127.0.0.1."""
+"""Put the services together and serve them on one port of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, Router
 
 from cohost.errors import LocalError
 from cohost.local import subcommand
-from local_aws.autoscaling.routes import Scaling
+from local_aws.autoscaling.routes import AutoScaling
 from local_aws.cloudformation.resources.custom import PATH as RESPONSE_PATH
 from local_aws.cloudformation.routes import CloudFormation
 from local_aws.cloudwatch.metric_store import History
+from local_aws.cloudwatch.routes import CloudWatch
 from local_aws.gateway import Gateway, ThisMachineOnly
 from local_aws.kit.access_keys import AccessKeys, user_key
-from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION, HOST
+from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION, HOST, Account
 from local_aws.kit.clients import Clients
 from local_aws.kit.clock import PATH as CLOCK_PATH
 from local_aws.kit.clock import Clock
@@ -40,11 +41,13 @@ from local_aws.scheduler.routes import Scheduler
 from local_aws.signatures import Verifier
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
+
+    from local_aws.kit.alarm_actions import AlarmTrigger
 
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -69,7 +72,7 @@ class LocalAws:
 
     def __init__(self, settings: Settings, make_sagemaker: Callable[..., Any] | None = None) -> None:
         self.settings = settings
-        clock = Clock(settings.speed)
+        clock = self._clock = Clock(settings.speed)
         self._socket = _bind(settings.port)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}"
@@ -88,12 +91,17 @@ class LocalAws:
             history=history,
             keys=keys,
         )
-        self.scaling = Scaling(
+        account = Account(account_id=ACCOUNT_ID, region=settings.region)
+        self.cloudwatch = CloudWatch(
+            moto=moto,
             endpoint_url=lambda: self.url,
-            account_id=ACCOUNT_ID,
-            region=settings.region,
+            account=account,
             clock=clock,
             history=history,
+            act=self._act_on_alarms,
+        )
+        self.auto_scaling = AutoScaling(
+            endpoint_url=lambda: self.url, account=account, clock=clock, in_alarm=self.cloudwatch.in_alarm
         )
         self.functions = Functions(others=moto, clients=clients, keys=keys, folder=settings.state_dir / "functions")
         self.cloudformation = CloudFormation(clients=clients)
@@ -101,17 +109,20 @@ class LocalAws:
         self._server = _AnnouncingServer(self._config(self._app(moto)), self._announce)
         self._on_ready: Callable[[LocalAws], None] = _nobody
 
+    async def _act_on_alarms(self, triggers: Sequence[AlarmTrigger]) -> None:
+        await self.auto_scaling.act_on_alarms(triggers)
+
     def _app(self, moto: ASGIApp) -> ASGIApp:
         services: dict[str, ASGIApp] = {
-            "application-autoscaling": self.scaling.asgi,
+            "application-autoscaling": self.auto_scaling.asgi,
             "cloudformation": self.cloudformation.asgi,
             "lambda": self.functions.asgi,
-            "monitoring": self.scaling.monitoring(moto),
+            "monitoring": self.cloudwatch.asgi,
             "sagemaker": self.sagemaker.asgi,
             "scheduler": self.scheduler.asgi,
         }
-        pages = dict.fromkeys((INTROSPECTION_PATH, FAULTS_PATH), self.sagemaker.asgi)
-        pages[CLOCK_PATH] = self.scaling.asgi
+        pages: dict[str, ASGIApp] = dict.fromkeys((INTROSPECTION_PATH, FAULTS_PATH), self.sagemaker.asgi)
+        pages[CLOCK_PATH] = Router([Route(CLOCK_PATH, self._clock.answer, methods=["GET", "PUT"])])
         verifier = Verifier(self.keys, subcommand("env", self.settings.state_dir))
         return Starlette(
             routes=[
@@ -157,7 +168,8 @@ class LocalAws:
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:  # noqa: ARG002 - starlette's signature
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         await self.sagemaker.startup()
-        await self.scaling.startup()
+        await self.auto_scaling.startup()
+        await self.cloudwatch.startup()
         self.scheduler.start()
         try:
             yield
@@ -165,7 +177,8 @@ class LocalAws:
             self.scheduler.stop()
             self.cloudformation.stop()
             self.functions.stop()
-            await self.scaling.shutdown()
+            await self.cloudwatch.shutdown()
+            await self.auto_scaling.shutdown()
             await self.sagemaker.shutdown()
 
     def serve(self, on_ready: Callable[[LocalAws], None] | None = None) -> None:

@@ -1,1 +1,1 @@
-"""Application Auto Scaling: scalable targets, policies, scheduled actions and scaling activities."""
+"""Application Auto Scaling: scalable targets, their policies and their scheduled actions."""

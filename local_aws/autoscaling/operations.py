@@ -10,16 +10,16 @@ from botocore.exceptions import ClientError
 
 from local_aws.autoscaling.errors import ResourceNotFoundException
 from local_aws.autoscaling.policies import alarms_of, check_steps, check_tracking
-from local_aws.autoscaling.state import Policy, ScheduledAction, Target
-from local_aws.autoscaling.targets import NAMESPACE, scalable_of
+from local_aws.autoscaling.state import Policy, ScalableTarget, ScheduledAction
+from local_aws.autoscaling.targets import NAMESPACE, resource_of
 from local_aws.kit.errors import ValidationException
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from local_aws.autoscaling.scaling_activities import Scaler
-    from local_aws.autoscaling.state import Activity, Registry
-    from local_aws.autoscaling.targets import Scalable
+    from local_aws.autoscaling.state import Activity, ScalableTargets
+    from local_aws.autoscaling.targets import ScalableResource
     from local_aws.kit.account import Account
     from local_aws.kit.clients import ServiceClients
 
@@ -33,25 +33,25 @@ _CONFIGURATIONS = {
 _SUSPENDED = ("DynamicScalingInSuspended", "DynamicScalingOutSuspended", "ScheduledScalingSuspended")
 
 
-class AutoScaling:
-    """Keeps scalable targets and policies; what is to happen at once goes to the scaler."""
+class TargetOperations:
+    """The operations that change scalable targets and policies."""
 
-    def __init__(self, account: Account, registry: Registry, scaler: Scaler, front: ServiceClients) -> None:
+    def __init__(self, account: Account, targets: ScalableTargets, scaler: Scaler, clients: ServiceClients) -> None:
         self._account = account
-        self._registry = registry
+        self._targets = targets
         self._scaler = scaler
-        self._front = front
+        self._clients = clients
 
     async def register(self, request: Request) -> Answer:
-        """RegisterScalableTarget: new bounds, which hold at once."""
-        resource = scalable_of(request)
-        target = self._registry.find(resource)
+        """Answer RegisterScalableTarget: new bounds, which hold at once."""
+        resource = resource_of(request)
+        target = self._targets.find(resource)
         minimum, maximum = _bounds(request, target)
         _check_bounds(resource, minimum, maximum)
         if target is None:
             await self._check_there(resource)
             target = self._new_target(resource, request)
-            self._registry.add(target)
+            self._targets.add(target)
         target.minimum, target.maximum, target.occasion = minimum, maximum, ""
         target.suspended.update(request.get("SuspendedState") or {})
         target.tags.update(request.get("Tags") or {})
@@ -60,15 +60,15 @@ class AutoScaling:
         return {"ScalableTargetARN": target.arn}
 
     async def deregister(self, request: Request) -> Answer:
-        """DeregisterScalableTarget: the policies, their alarms and the scheduled actions go too."""
-        target = self._registry.get(scalable_of(request))
-        self._registry.remove(target)
+        """Answer DeregisterScalableTarget: the policies, their alarms and the scheduled actions go too."""
+        target = self._targets.get(resource_of(request))
+        self._targets.remove(target)
         await self._delete_alarms(name for policy in target.policies.values() for name in policy.alarms)
         return {}
 
     async def put_policy(self, request: Request) -> Answer:
-        """PutScalingPolicy; a tracking policy gets new alarms each time."""
-        target = self._registry.get(scalable_of(request))
+        """Answer PutScalingPolicy; a tracking policy gets new alarms each time."""
+        target = self._targets.get(resource_of(request))
         name = request["PolicyName"]
         old = target.policies.get(name)
         kind = request.get("PolicyType") or (old.type if old else "StepScaling")
@@ -76,7 +76,7 @@ class AutoScaling:
         if kind == "StepScaling":
             check_steps(configuration)
         else:
-            check_tracking(target.scalable, configuration)
+            check_tracking(target.resource, configuration)
         if old is not None and old.type != kind:
             raise ValidationException(f"PolicyType of scaling policy {name} is {old.type} and cannot be changed")
         policy = Policy(
@@ -91,31 +91,31 @@ class AutoScaling:
         return {"PolicyARN": policy.arn, "Alarms": self._alarms(policy)}
 
     async def delete_policy(self, request: Request) -> Answer:
-        """DeleteScalingPolicy; the alarms that the service made for it go too."""
-        target = self._registry.get(scalable_of(request))
+        """Answer DeleteScalingPolicy; the alarms that the service made for it go too."""
+        target = self._targets.get(resource_of(request))
         policy = target.policy(request["PolicyName"])
         del target.policies[policy.name]
         await self._delete_alarms(policy.alarms)
         return {}
 
     async def tag(self, request: Request) -> Answer:
-        """TagResource."""
+        """Answer TagResource."""
         self._by_arn(request).tags.update(request["Tags"])
         return {}
 
     async def untag(self, request: Request) -> Answer:
-        """UntagResource."""
+        """Answer UntagResource."""
         tags = self._by_arn(request).tags
         for key in request["TagKeys"]:
             tags.pop(key, None)
         return {}
 
     async def tags(self, request: Request) -> Answer:
-        """ListTagsForResource."""
+        """Answer ListTagsForResource."""
         return {"Tags": self._by_arn(request).tags}
 
-    def _by_arn(self, request: Request) -> Target:
-        for target in self._registry:
+    def _by_arn(self, request: Request) -> ScalableTarget:
+        for target in self._targets:
             if target.arn == request["ResourceARN"]:
                 return target
         raise ResourceNotFoundException(f"No scalable target found for ARN {request['ResourceARN']}")
@@ -125,26 +125,26 @@ class AutoScaling:
         start = f"arn:{account.partition}:cloudwatch:{account.region}:{account.account_id}:alarm:"
         return [{"AlarmName": name, "AlarmARN": start + name} for name in policy.alarms]
 
-    def described(self, target: Target, policy: Policy) -> dict[str, Any]:
-        """A policy as DescribeScalingPolicies tells it."""
+    def described(self, target: ScalableTarget, policy: Policy) -> dict[str, Any]:
+        """Describe a policy as DescribeScalingPolicies does."""
         return {
             "PolicyARN": policy.arn,
             "PolicyName": policy.name,
-            **target.scalable.names,
+            **target.resource.names,
             "PolicyType": policy.type,
             _CONFIGURATIONS[policy.type]: policy.configuration,
             "Alarms": self._alarms(policy),
             "CreationTime": policy.created,
         }
 
-    def _new_target(self, resource: Scalable, request: Request) -> Target:
+    def _new_target(self, resource: ScalableResource, request: Request) -> ScalableTarget:
         account = self._account
         role = (
             f"arn:{account.partition}:iam::{account.account_id}:role/aws-service-role/"
             "sagemaker.application-autoscaling.amazonaws.com/AWSServiceRoleForApplicationAutoScaling_SageMakerEndpoint"
         )
-        return Target(
-            scalable=resource,
+        return ScalableTarget(
+            resource=resource,
             arn=f"arn:{account.partition}:application-autoscaling:{account.region}:{account.account_id}:"
             f"scalable-target/{uuid.uuid4().hex}",
             minimum=0,
@@ -154,33 +154,33 @@ class AutoScaling:
             tags={},
         )
 
-    def _policy_arn(self, target: Target, name: str) -> str:
+    def _policy_arn(self, target: ScalableTarget, name: str) -> str:
         account = self._account
         return (
             f"arn:{account.partition}:autoscaling:{account.region}:{account.account_id}:scalingPolicy:{uuid.uuid4()}:"
-            f"resource/{NAMESPACE}/{target.scalable.resource_id}:policyName/{name}"
+            f"resource/{NAMESPACE}/{target.resource.resource_id}:policyName/{name}"
         )
 
-    async def _check_there(self, resource: Scalable) -> None:
+    async def _check_there(self, resource: ScalableResource) -> None:
         try:
-            await self._front.run(lambda: resource.read(self._front.sagemaker()))
+            await self._clients.run(lambda: resource.read(self._clients.sagemaker()))
         except ClientError as fault:
             reason = fault.response["Error"].get("Message", "")
             raise ValidationException(f"{resource.resource_id} is not there to be scaled: {reason}") from None
 
-    async def _make_alarms(self, target: Target, policy: Policy) -> None:
-        definitions = alarms_of(target.scalable, policy)
+    async def _make_alarms(self, target: ScalableTarget, policy: Policy) -> None:
+        definitions = alarms_of(target.resource, policy)
         for definition in definitions:
-            await self._front.run(lambda wanted: self._front.cloudwatch().put_metric_alarm(**wanted), definition)
+            await self._clients.run(lambda wanted: self._clients.cloudwatch().put_metric_alarm(**wanted), definition)
         policy.alarms = tuple(definition["AlarmName"] for definition in definitions)
 
     async def _delete_alarms(self, names: Any) -> None:  # noqa: ANN401 - any iterable of names
         if listed := list(names):
-            await self._front.run(lambda: self._front.cloudwatch().delete_alarms(AlarmNames=listed))
+            await self._clients.run(lambda: self._clients.cloudwatch().delete_alarms(AlarmNames=listed))
 
 
-def _bounds(request: Request, target: Target | None) -> tuple[int, int]:
-    """The bounds that a request leaves a target with; a new target needs both."""
+def _bounds(request: Request, target: ScalableTarget | None) -> tuple[int, int]:
+    """Return the bounds that a request leaves a target with; a new target needs both."""
     minimum = request.get("MinCapacity", None if target is None else target.minimum)
     maximum = request.get("MaxCapacity", None if target is None else target.maximum)
     if minimum is None or maximum is None:
@@ -188,7 +188,7 @@ def _bounds(request: Request, target: Target | None) -> tuple[int, int]:
     return minimum, maximum
 
 
-def _check_bounds(resource: Scalable, minimum: int, maximum: int) -> None:
+def _check_bounds(resource: ScalableResource, minimum: int, maximum: int) -> None:
     if minimum > maximum:
         raise ValidationException(f"Maximum capacity {maximum} cannot be less than minimum capacity {minimum}")
     if minimum < resource.least:
@@ -213,55 +213,55 @@ def _configuration(request: Request, kind: str) -> dict[str, Any]:
 _PAGE = 50
 
 
-class Queries:
-    """Tells of targets, policies, activities and scheduled actions."""
+class DescribeOperations:
+    """The operations that describe targets, policies, activities and scheduled actions."""
 
-    def __init__(self, registry: Registry, auto_scaling: AutoScaling) -> None:
-        self._registry = registry
-        self._auto_scaling = auto_scaling
+    def __init__(self, targets: ScalableTargets, operations: TargetOperations) -> None:
+        self._targets = targets
+        self._operations = operations
 
     async def targets(self, request: Request) -> Answer:
-        """DescribeScalableTargets."""
+        """Answer DescribeScalableTargets."""
         wanted = request.get("ResourceIds")
         found = [
             _described_target(target)
-            for target in self._registry
-            if _fits(request, target.scalable) and (not wanted or target.scalable.resource_id in wanted)
+            for target in self._targets
+            if _fits(request, target.resource) and (not wanted or target.resource.resource_id in wanted)
         ]
         return _page("ScalableTargets", found, request)
 
     async def policies(self, request: Request) -> Answer:
-        """DescribeScalingPolicies."""
+        """Answer DescribeScalingPolicies."""
         names = request.get("PolicyNames")
         found = [
-            self._auto_scaling.described(target, policy)
-            for target in self._registry
-            if _fits(request, target.scalable)
+            self._operations.described(target, policy)
+            for target in self._targets
+            if _fits(request, target.resource)
             for policy in target.policies.values()
             if not names or policy.name in names
         ]
         return _page("ScalingPolicies", found, request)
 
     async def activities(self, request: Request) -> Answer:
-        """DescribeScalingActivities, newest first; those of targets that are gone too."""
-        found = [_described_activity(one) for one in self._registry.activities if _fits(request, one.scalable)]
+        """Answer DescribeScalingActivities, newest first; with those of targets that are gone."""
+        found = [_described_activity(one) for one in self._targets.activities if _fits(request, one.resource)]
         return _page("ScalingActivities", found, request)
 
     async def actions(self, request: Request) -> Answer:
-        """DescribeScheduledActions."""
+        """Answer DescribeScheduledActions."""
         names = request.get("ScheduledActionNames")
         found = [
             _described_action(target, action)
-            for target in self._registry
-            if _fits(request, target.scalable)
+            for target in self._targets
+            if _fits(request, target.resource)
             for action in target.actions.values()
             if not names or action.name in names
         ]
         return _page("ScheduledActions", found, request)
 
 
-def _fits(request: Request, scalable: Scalable) -> bool:
-    return all(request.get(key) in {None, value} for key, value in scalable.names.items())
+def _fits(request: Request, resource: ScalableResource) -> bool:
+    return all(request.get(key) in {None, value} for key, value in resource.names.items())
 
 
 def _page(name: str, found: Iterable[Any], request: Request) -> Answer:
@@ -273,9 +273,9 @@ def _page(name: str, found: Iterable[Any], request: Request) -> Answer:
     return {name: everything[start : start + size], **more}
 
 
-def _described_target(target: Target) -> dict[str, Any]:
+def _described_target(target: ScalableTarget) -> dict[str, Any]:
     return {
-        **target.scalable.names,
+        **target.resource.names,
         "MinCapacity": target.minimum,
         "MaxCapacity": target.maximum,
         "RoleARN": target.role_arn,
@@ -285,14 +285,14 @@ def _described_target(target: Target) -> dict[str, Any]:
     }
 
 
-def _described_action(target: Target, action: ScheduledAction) -> dict[str, Any]:
+def _described_action(target: ScalableTarget, action: ScheduledAction) -> dict[str, Any]:
     times = {
         key: datetime.fromtimestamp(float(action.definition[key]), UTC)
         for key in ("StartTime", "EndTime")
         if key in action.definition
     }
     return {
-        **target.scalable.names,
+        **target.resource.names,
         **action.definition,
         **times,
         "ScheduledActionName": action.name,
@@ -305,7 +305,7 @@ def _described_activity(activity: Activity) -> dict[str, Any]:
     ended = {} if activity.ended is None else {"EndTime": activity.ended}
     return {
         "ActivityId": activity.identity,
-        **activity.scalable.names,
+        **activity.resource.names,
         "Description": activity.description,
         "Cause": activity.cause,
         "StartTime": activity.started,

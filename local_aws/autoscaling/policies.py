@@ -1,15 +1,13 @@
 """Scaling policies, step and target tracking: their checks, their alarms, and the capacity that they ask for.
 
-Rules: Application Auto Scaling user guide, "Step scaling policies", and StepScalingPolicyConfiguration and
-StepAdjustment of the API reference.
-
-Metrics: AWS, "Amazon SageMaker AI metrics in Amazon CloudWatch", and PredefinedMetricSpecification of the API
-reference. An alarm above the target over 3 periods, one below nine tenths of it over 15 minutes: that is what the
-service makes of a metric with a value a minute. For metrics with a value each 10 s the windows are inferred: 3 values
-up, and 10 minutes down, which agrees with the 11 minutes after which an idle copy was seen to go.
-
 Rules: Application Auto Scaling user guide, "Step scaling policies" and "Target tracking scaling policies", how they
-work and their cooldowns; PutScalingPolicy of the API reference for several policies at once.
+work and their cooldowns; StepScalingPolicyConfiguration, StepAdjustment and PredefinedMetricSpecification of the API
+reference, and PutScalingPolicy for several policies at once. Metrics: AWS, "Amazon SageMaker AI metrics in Amazon
+CloudWatch".
+
+An alarm above the target over 3 periods, one below nine tenths of it over 15 minutes: that is what the service makes of
+a metric with a value per minute. For metrics with a value each 10 s the windows are inferred: 3 values up, and 10
+minutes down, which agrees with the 11 minutes after which an idle copy was seen to go.
 """
 
 from __future__ import annotations
@@ -21,16 +19,16 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from local_aws.autoscaling.state import Rest
-from local_aws.autoscaling.targets import Component, Scalable, Variant
+from local_aws.autoscaling.state import Cooldown
+from local_aws.autoscaling.targets import Component, ScalableResource, Variant
 from local_aws.kit.errors import ValidationException
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from local_aws.autoscaling.scaling_activities import Scaler
-    from local_aws.autoscaling.state import Policy, Registry, Target
-    from local_aws.cloudwatch.alarms import Alarms, Trigger
+    from local_aws.autoscaling.state import Policy, ScalableTarget, ScalableTargets
+    from local_aws.kit.alarm_actions import AlarmsInAlarm, AlarmTrigger
     from local_aws.kit.clock import Clock
 
 
@@ -60,7 +58,7 @@ def check_steps(configuration: Mapping[str, Any]) -> None:
 
 
 def stepped_capacity(configuration: Mapping[str, Any], current: int, *, difference: float, above: bool) -> int | None:
-    """The capacity that the fitting step asks for; None where no step fits.
+    """Return the capacity that the fitting step asks for; None where no step fits.
 
     Args:
         configuration: the policy's.
@@ -102,9 +100,9 @@ _NOISE: Final = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Predefined:
-    """A metric that a policy names by one word: whose it is, and how its alarms read it (period in seconds)."""
+    """A predefined metric: the kind of resource that has it, and how its alarms read it (period in seconds)."""
 
-    kind: type[Scalable]
+    kind: type[ScalableResource]
     metric: str
     statistic: str
     period: int
@@ -127,7 +125,7 @@ PREDEFINED: Final = {
 _WINDOWS: Final = {60: (3, 15), 10: (3, 60)}
 
 
-def check_tracking(scalable: Scalable, configuration: Mapping[str, Any]) -> None:
+def check_tracking(resource: ScalableResource, configuration: Mapping[str, Any]) -> None:
     """Check a policy's configuration.
 
     Raises:
@@ -146,33 +144,33 @@ def check_tracking(scalable: Scalable, configuration: Mapping[str, Any]) -> None
     if named[0] == "CustomizedMetricSpecification":
         return
     kind = configuration["PredefinedMetricSpecification"]["PredefinedMetricType"]
-    fitting = [name for name, one in PREDEFINED.items() if isinstance(scalable, one.kind)]
+    fitting = [name for name, one in PREDEFINED.items() if isinstance(resource, one.kind)]
     if kind not in fitting:
         raise ValidationException(
-            f"PredefinedMetricType {kind} cannot be used with scalable dimension {scalable.dimension}; "
+            f"PredefinedMetricType {kind} cannot be used with scalable dimension {resource.dimension}; "
             f"use one of {', '.join(fitting)}"
         )
 
 
-def alarms_of(scalable: Scalable, policy: Policy) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The two alarms as PutMetricAlarm takes them: the one above, then the one below."""
-    metric = _metric(scalable, policy.configuration)
+def alarms_of(resource: ScalableResource, policy: Policy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Define the two alarms as PutMetricAlarm takes them: the one above, then the one below."""
+    metric = _metric(resource, policy.configuration)
     period = metric.get("Period", 60)
     high, low = _WINDOWS[period]
     target = policy.configuration["TargetValue"]
     return (
-        _alarm(scalable, policy, metric, "AlarmHigh", "GreaterThanThreshold", high, target),
-        _alarm(scalable, policy, metric, "AlarmLow", "LessThanThreshold", low, target * _LOW_SHARE),
+        _alarm(resource, policy, metric, "AlarmHigh", "GreaterThanThreshold", high, target),
+        _alarm(resource, policy, metric, "AlarmLow", "LessThanThreshold", low, target * _LOW_SHARE),
     )
 
 
 def wanted_capacity(current: int, value: float, target: float) -> int:
-    """The capacity at which a metric of `value` for each unit of `current` would be at its target, rounded up."""
+    """Return the capacity at which a metric of `value` per unit of `current` would be at its target, rounded up."""
     return math.ceil(current * value / target - _NOISE)
 
 
 def _alarm(
-    scalable: Scalable,
+    resource: ScalableResource,
     policy: Policy,
     metric: Mapping[str, Any],
     side: str,
@@ -182,7 +180,7 @@ def _alarm(
 ) -> dict[str, Any]:
     return {
         **metric,
-        "AlarmName": f"TargetTracking-{scalable.resource_id}-{side}-{uuid.uuid4()}",
+        "AlarmName": f"TargetTracking-{resource.resource_id}-{side}-{uuid.uuid4()}",
         "AlarmDescription": f"DO NOT EDIT OR DELETE. For TargetTrackingScaling policy {policy.arn}.",
         "ActionsEnabled": True,
         "AlarmActions": [policy.action],
@@ -192,10 +190,10 @@ def _alarm(
     }
 
 
-def _metric(scalable: Scalable, configuration: Mapping[str, Any]) -> dict[str, Any]:
+def _metric(resource: ScalableResource, configuration: Mapping[str, Any]) -> dict[str, Any]:
     if (custom := configuration.get("CustomizedMetricSpecification")) is None:
         predefined = PREDEFINED[configuration["PredefinedMetricSpecification"]["PredefinedMetricType"]]
-        dimensions = [{"Name": name, "Value": value} for name, value in scalable.dimensions.items()]
+        dimensions = [{"Name": name, "Value": value} for name, value in resource.dimensions.items()]
         return {
             "Namespace": "AWS/SageMaker",
             "MetricName": predefined.metric,
@@ -210,7 +208,7 @@ def _metric(scalable: Scalable, configuration: Mapping[str, Any]) -> dict[str, A
 
 
 def _query(query: Mapping[str, Any]) -> dict[str, Any]:
-    """A query of the policy as an alarm has it, which states its period."""
+    """Convert a query of the policy into an alarm's, which states its period."""
     if (stat := query.get("MetricStat")) is None:
         return dict(query)
     return {**query, "MetricStat": {**stat, "Period": 60}}
@@ -222,7 +220,7 @@ _DEFAULT_COOLDOWN_S: Final = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The capacity that a policy asks for, and what made it ask."""
+    """The capacity that a policy asks for, and the cause in the words of an activity."""
 
     wanted: int
     policy: Policy
@@ -230,124 +228,131 @@ class Proposal:
 
 
 class Policies:
-    """Turns triggers of alarms into changes of capacities."""
+    """Turns triggers of alarms into changes of capacities.
 
-    def __init__(self, registry: Registry, alarms: Alarms, scaler: Scaler, clock: Clock) -> None:
-        self._registry = registry
-        self._alarms = alarms
+    Args:
+        targets: the scalable targets with their policies.
+        in_alarm: lists those of some alarms that are in ALARM.
+        scaler: changes capacities.
+        clock: for cooldowns.
+    """
+
+    def __init__(self, targets: ScalableTargets, in_alarm: AlarmsInAlarm, scaler: Scaler, clock: Clock) -> None:
+        self._targets = targets
+        self._in_alarm = in_alarm
         self._scaler = scaler
         self._clock = clock
 
-    async def act(self, triggers: Iterable[Trigger]) -> None:
-        """Act on what alarms said at one time; of several proposals for a target the largest capacity wins."""
-        by_target: dict[int, tuple[Target, list[tuple[Policy, Trigger]]]] = {}
+    async def act(self, triggers: Iterable[AlarmTrigger]) -> None:
+        """Apply the policies that alarms triggered at one time; of several proposals for a target the largest wins."""
+        by_target: dict[int, tuple[ScalableTarget, list[tuple[Policy, AlarmTrigger]]]] = {}
         for trigger in triggers:
-            if (found := self._registry.of_action(trigger.action)) is not None:
+            if (found := self._targets.of_action(trigger.action)) is not None:
                 target, policy = found
                 by_target.setdefault(id(target), (target, []))[1].append((policy, trigger))
-        for target, told in by_target.values():
-            # What cannot be done now is asked for again, as long as the alarm lasts.
-            if target.under_way is None:
-                await self._decide(target, told)
+        for target, triggered in by_target.values():
+            # What cannot be done now is triggered again, as long as the alarm lasts.
+            if target.activity is None:
+                await self._decide(target, triggered)
 
-    async def _decide(self, target: Target, told: Sequence[tuple[Policy, Trigger]]) -> None:
+    async def _decide(self, target: ScalableTarget, triggered: Sequence[tuple[Policy, AlarmTrigger]]) -> None:
         found = await self._scaler.capacity(target)
-        if found is None or target.under_way is not None:
+        if found is None or target.activity is not None:
             return
         current = found.count
-        target.notice(current, self._clock.now())
-        proposals = [self._proposal(target, policy, trigger, current) for policy, trigger in told]
+        target.note_capacity(current, self._clock.now())
+        proposals = [self._proposal(target, policy, trigger, current) for policy, trigger in triggered]
         largest = max(filter(None, proposals), key=lambda proposal: proposal.wanted, default=None)
         if largest is not None:
             self._begin(target, largest, current)
 
-    def _proposal(self, target: Target, policy: Policy, trigger: Trigger, current: int) -> Proposal | None:
-        wish = functools.partial(self._wish, target, policy, trigger)
-        wanted = self._after_cooldowns(target, current, wish)
+    def _proposal(self, target: ScalableTarget, policy: Policy, trigger: AlarmTrigger, current: int) -> Proposal | None:
+        wanted_from = functools.partial(self._wanted, target, policy, trigger)
+        wanted = self._after_cooldowns(target, current, wanted_from)
         if wanted is None or wanted == current:
             return None
-        if wanted < current and not self._is_founded(target, trigger):
+        if wanted < current and not self._is_about_present(target, trigger):
             return None
         side = "DynamicScalingOutSuspended" if wanted > current else "DynamicScalingInSuspended"
         if target.suspended.get(side):
             return None
-        cause = f"monitor alarm {trigger.alarm.name} in state {trigger.alarm.state} triggered policy {policy.name}"
+        cause = f"monitor alarm {trigger.alarm} in state {trigger.state} triggered policy {policy.name}"
         return Proposal(wanted=wanted, policy=policy, cause=cause)
 
-    def _after_cooldowns(self, target: Target, current: int, wish: Callable[[int], int | None]) -> int | None:
-        """What is wanted, with regard to the cooldowns; None for nothing.
+    def _after_cooldowns(
+        self, target: ScalableTarget, current: int, wanted_from: Callable[[int], int | None]
+    ) -> int | None:
+        """Return the wanted capacity with regard to the cooldowns; None for no change.
 
-        While the one of growing lasts, what was added counts as part of what is wanted now; while the one of
-        shrinking lasts nothing shrinks, but it may grow.
+        While the scale-out cooldown lasts, the capacity that was added counts as part of what is wanted now; while the
+        scale-in cooldown lasts nothing shrinks, but it may grow.
         """
         now = self._clock.now()
-        growing = now < target.rest_out.until
-        wanted = wish(current)
+        growing = now < target.cooldown_out.until
+        wanted = wanted_from(current)
         if wanted is not None and wanted > current and growing:
-            wanted = wish(target.rest_out.before)
+            wanted = wanted_from(target.cooldown_out.before)
             if wanted is None or wanted <= current:
                 return None
-        if wanted is not None and wanted < current and now < target.rest_in.until:
+        if wanted is not None and wanted < current and now < target.cooldown_in.until:
             return None
         return wanted
 
-    def _wish(self, target: Target, policy: Policy, trigger: Trigger, base: int) -> int | None:
+    def _wanted(self, target: ScalableTarget, policy: Policy, trigger: AlarmTrigger, base: int) -> int | None:
         wanted = self._tracked(target, policy, trigger, base) if policy.tracks else _stepped(policy, trigger, base)
         return None if wanted is None else target.within(wanted)
 
-    def _tracked(self, target: Target, policy: Policy, trigger: Trigger, base: int) -> int | None:
+    def _tracked(self, target: ScalableTarget, policy: Policy, trigger: AlarmTrigger, base: int) -> int | None:
         if base == 0 or not trigger.values:
             return None
         wanted = wanted_capacity(base, trigger.values[-1], policy.configuration["TargetValue"])
         high, low = policy.alarms
-        if trigger.alarm.name == high:
+        if trigger.alarm == high:
             return max(wanted, base)
-        if trigger.alarm.name == low and policy.scales_in and self._all_low(target):
+        if trigger.alarm == low and policy.scales_in and self._all_low(target):
             return min(wanted, base)
         return None
 
-    def _is_founded(self, target: Target, trigger: Trigger) -> bool:
-        """Whether what an alarm says of too much capacity is said of the capacity that there is.
+    def _is_about_present(self, target: ScalableTarget, trigger: AlarmTrigger) -> bool:
+        """Tell whether an alarm of too much capacity evaluated the present capacity only.
 
-        What was before a time at zero is not. On the service starting takes so long that it is no longer looked at;
-        here a second is enough, and what has just been woken would be put to sleep again.
+        Periods before a time at zero are about a capacity that is gone. On the service starting takes so long that they
+        are no longer evaluated; here a second is enough, and a copy that has just started would be taken away again.
         """
-        alarm = trigger.alarm
-        return self._clock.now() >= target.woken + alarm.rule.periods * alarm.period
+        return self._clock.now() >= target.above_zero_since + trigger.evaluated_s
 
-    def _all_low(self, target: Target) -> bool:
-        """Whether every tracking policy that may scale in is ready to (user guide: "Multiple target tracking")."""
+    def _all_low(self, target: ScalableTarget) -> bool:
+        """Tell whether all tracking policies that may scale in want to (user guide: "Multiple target tracking")."""
         lows = [policy.alarms[1] for policy in target.policies.values() if policy.tracks and policy.scales_in]
-        return len(self._alarms.in_alarm(lows)) == len(lows)
+        return len(self._in_alarm(lows)) == len(lows)
 
-    def _begin(self, target: Target, proposal: Proposal, current: int) -> None:
+    def _begin(self, target: ScalableTarget, proposal: Proposal, current: int) -> None:
         self._scaler.begin(
             target,
             proposal.wanted,
             proposal.cause,
-            done=lambda: self._rest(target, proposal, current),
+            done=lambda: self._begin_cooldown(target, proposal, current),
         )
 
-    def _rest(self, target: Target, proposal: Proposal, before: int) -> None:
-        """Begin the cooldown; growing ends that of shrinking."""
-        target.notice(before, self._clock.now())
-        target.notice(proposal.wanted, self._clock.now())
+    def _begin_cooldown(self, target: ScalableTarget, proposal: Proposal, before: int) -> None:
+        """Begin the cooldown; scaling out ends the cooldown of scaling in."""
+        target.note_capacity(before, self._clock.now())
+        target.note_capacity(proposal.wanted, self._clock.now())
         out, configuration = proposal.wanted > before, proposal.policy.configuration
         name = ("ScaleOutCooldown" if out else "ScaleInCooldown") if proposal.policy.tracks else "Cooldown"
-        rest = Rest(until=self._clock.now() + configuration.get(name, _DEFAULT_COOLDOWN_S), before=before)
+        cooldown = Cooldown(until=self._clock.now() + configuration.get(name, _DEFAULT_COOLDOWN_S), before=before)
         if out:
-            target.rest_out, target.rest_in = rest, Rest()
+            target.cooldown_out, target.cooldown_in = cooldown, Cooldown()
         else:
-            target.rest_in = rest
+            target.cooldown_in = cooldown
 
 
-def _stepped(policy: Policy, trigger: Trigger, base: int) -> int | None:
-    """What a step policy asks for. Without a single value the difference is taken as none (inferred)."""
-    values, rule = trigger.values, trigger.alarm.rule
+def _stepped(policy: Policy, trigger: AlarmTrigger, base: int) -> int | None:
+    """Return what a step policy asks for. Without a single value the difference is taken as none (inferred)."""
+    values, threshold = trigger.values, trigger.threshold
     aggregated = {
-        "Minimum": min(values, default=rule.threshold),
-        "Maximum": max(values, default=rule.threshold),
-        "Average": sum(values) / len(values) if values else rule.threshold,
+        "Minimum": min(values, default=threshold),
+        "Maximum": max(values, default=threshold),
+        "Average": sum(values) / len(values) if values else threshold,
     }[policy.configuration.get("MetricAggregationType", "Average")]
-    above = rule.comparison.startswith("Greater")
-    return stepped_capacity(policy.configuration, base, difference=aggregated - rule.threshold, above=above)
+    return stepped_capacity(policy.configuration, base, difference=aggregated - threshold, above=trigger.watches_above)

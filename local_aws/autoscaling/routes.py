@@ -1,149 +1,95 @@
-"""Application Auto Scaling and what drives it: alarms that are evaluated, schedules that come due."""
+"""Application Auto Scaling as callers see it, and the work that it does between their requests."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError
 from starlette.routing import Route, Router
 
-from local_aws.autoscaling.operations import AutoScaling, Queries
+from local_aws.autoscaling.operations import DescribeOperations, TargetOperations
 from local_aws.autoscaling.policies import Policies
 from local_aws.autoscaling.scaling_activities import Scaler
-from local_aws.autoscaling.scheduled_actions import ScheduledActions, Timetable
-from local_aws.autoscaling.state import Registry
-from local_aws.cloudwatch.alarms import Alarms
-from local_aws.cloudwatch.routes import Monitoring
-from local_aws.kit.account import Account
-from local_aws.kit.background import BackgroundTasks
+from local_aws.autoscaling.scheduled_actions import ScheduledActions
+from local_aws.autoscaling.state import ScalableTargets
+from local_aws.kit.background import BackgroundTasks, DueLoop
 from local_aws.kit.clients import ServiceClients
-from local_aws.kit.clock import PATH as CLOCK_PATH
 from local_aws.kit.json_protocol import ControlPlane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from starlette.types import ASGIApp
 
-    from local_aws.cloudwatch.metric_store import History
+    from local_aws.kit.account import Account
+    from local_aws.kit.alarm_actions import AlarmsInAlarm, AlarmTrigger
     from local_aws.kit.clock import Clock
 
 
-_logger = logging.getLogger(__name__)
+class AutoScaling:
+    """Application Auto Scaling of one account and region; `asgi` answers what is signed for its name.
 
-_SHORTEST_WAIT_S: Final = 0.02
-_PAUSE_AFTER_FAULT_S: Final = 1.0
-
-
-class Scaling:
-    """Scaling of one account and region.
-
-    `asgi` answers every request that is signed for "application-autoscaling", and the page `/_cohost/clock`. Nothing
-    runs while there is neither an alarm nor a scheduled action.
+    Nothing runs in the background while there is no scheduled action.
 
     Args:
-        endpoint_url: where the other embedded services are found; asked when first needed.
-        account_id: twelve digits, for ARNs and texts.
-        region: an AWS region's name.
-        clock: what periods, cooldowns and schedules go by.
-        history: the metrics that alarms read.
+        endpoint_url: returns the emulator's URL, where the other services are; called when first needed.
+        account: for ARNs.
+        clock: what cooldowns and schedules go by.
+        in_alarm: lists those of some alarms that are in ALARM.
     """
 
-    asgi: ASGIApp
-
     def __init__(
-        self, *, endpoint_url: Callable[[], str], account_id: str, region: str, clock: Clock, history: History
+        self, *, endpoint_url: Callable[[], str], account: Account, clock: Clock, in_alarm: AlarmsInAlarm
     ) -> None:
-        account = Account(account_id=account_id, region=region)
-        self._clock = clock
-        self._history = history
-        self._woken = asyncio.Event()
-        self._front = ServiceClients(endpoint_url, region)
-        self._changes = BackgroundTasks()
-        self._registry = Registry()
-        self._scaler = Scaler(self._registry, self._front, self._changes, self._woken.set)
-        self._alarms = Alarms(history, clock, account, self._front, self._woken.set)
-        self._policies = Policies(self._registry, self._alarms, self._scaler, clock)
-        self._timetable = Timetable(self._registry, self._scaler, clock)
-        self._loop: asyncio.Task[None] | None = None
-        clock.on_change(self._woken.set)
-        self.asgi = self._routes(account)
+        self._clients = ServiceClients(endpoint_url, account.region)
+        self._tasks = BackgroundTasks()
+        self._targets = ScalableTargets()
+        self._loop = DueLoop("Application Auto Scaling", clock, next_due=self._next_due, work=self._run_due)
+        self._scaler = Scaler(self._targets, self._clients, self._tasks, self._loop.wake)
+        self._policies = Policies(self._targets, in_alarm, self._scaler, clock)
+        self._actions = ScheduledActions(account, self._targets, self._scaler, clock, self._loop.wake)
+        self.asgi = self._app(account)
 
-    def monitoring(self, moto: ASGIApp) -> ASGIApp:
-        """CloudWatch's app, for requests that are signed for "monitoring"; moto answers, alarms come alive."""
-        return Monitoring(moto, self._history, self._alarms, self._clock)
-
-    async def startup(self) -> None:
-        """Start what works in the background. Call it once, in the event loop that serves `asgi`."""
-        self._loop = asyncio.create_task(self._work_for_ever())
-
-    async def shutdown(self) -> None:
-        """End everything that works in the background."""
-        if self._loop is not None:
-            self._loop.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._loop
-        await self._changes.give_up()
-        self._front.close()
-
-    async def _work_for_ever(self) -> None:
-        while True:
-            await self._wait()
-            try:
-                await self._work()
-            except BotoCoreError as fault:
-                # Mostly the front door, which closes before this ends.
-                _logger.info("scaling could not reach a service: %s", fault)
-                await asyncio.sleep(_PAUSE_AFTER_FAULT_S)
-            except Exception:
-                _logger.exception("scaling met a fault of the emulation")
-                await asyncio.sleep(_PAUSE_AFTER_FAULT_S)
-
-    async def _work(self) -> None:
-        await self._alarms.refresh()
-        triggers = await self._alarms.evaluate()
-        self._timetable.run()
+    async def act_on_alarms(self, triggers: Sequence[AlarmTrigger]) -> None:
+        """Apply the scaling policies that alarms have triggered, after the scheduled actions that are due."""
+        self._actions.run_due()
         await self._policies.act(triggers)
 
-    async def _wait(self) -> None:
-        """Wait until something is due, or until there is something else to wait for."""
-        times = [time for time in (self._alarms.next_due(), self._timetable.next_due()) if time is not None]
-        wait_s = None
-        if times:
-            wait_s = max(self._clock.real(min(times) - self._clock.now()), _SHORTEST_WAIT_S)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), wait_s)
-        self._woken.clear()
+    async def startup(self) -> None:
+        """Start to run scheduled actions. Call it once, in the event loop that serves `asgi`."""
+        self._loop.start()
 
-    def _routes(self, account: Account) -> ASGIApp:
-        puts = AutoScaling(account, self._registry, self._scaler, self._front)
-        asks = Queries(self._registry, puts)
-        actions = ScheduledActions(account, self._registry, self._clock, self._woken.set)
+    async def shutdown(self) -> None:
+        """Stop running scheduled actions, and give up the changes that are under way."""
+        await self._loop.stop()
+        await self._tasks.give_up()
+        self._clients.close()
+
+    def _next_due(self) -> float | None:
+        return self._actions.next_due()
+
+    async def _run_due(self) -> None:
+        self._actions.run_due()
+
+    def _app(self, account: Account) -> ASGIApp:
+        targets = TargetOperations(account, self._targets, self._scaler, self._clients)
+        descriptions = DescribeOperations(self._targets, targets)
         control = ControlPlane(
             {
-                "RegisterScalableTarget": puts.register,
-                "DeregisterScalableTarget": puts.deregister,
-                "DescribeScalableTargets": asks.targets,
-                "PutScalingPolicy": puts.put_policy,
-                "DeleteScalingPolicy": puts.delete_policy,
-                "DescribeScalingPolicies": asks.policies,
-                "DescribeScalingActivities": asks.activities,
-                "PutScheduledAction": actions.put,
-                "DeleteScheduledAction": actions.delete,
-                "DescribeScheduledActions": asks.actions,
-                "TagResource": puts.tag,
-                "UntagResource": puts.untag,
-                "ListTagsForResource": puts.tags,
+                "RegisterScalableTarget": targets.register,
+                "DeregisterScalableTarget": targets.deregister,
+                "DescribeScalableTargets": descriptions.targets,
+                "PutScalingPolicy": targets.put_policy,
+                "DeleteScalingPolicy": targets.delete_policy,
+                "DescribeScalingPolicies": descriptions.policies,
+                "DescribeScalingActivities": descriptions.activities,
+                "PutScheduledAction": self._actions.put,
+                "DeleteScheduledAction": self._actions.delete,
+                "DescribeScheduledActions": descriptions.actions,
+                "TagResource": targets.tag,
+                "UntagResource": targets.untag,
+                "ListTagsForResource": targets.tags,
             },
             service="application-autoscaling",
             title="Application Auto Scaling",
         )
-        return Router(
-            [
-                Route(CLOCK_PATH, self._clock.answer, methods=["GET", "PUT"]),
-                Route("/", control.answer, methods=["POST"]),
-            ]
-        )
+        return Router([Route("/", control.answer, methods=["POST"])])

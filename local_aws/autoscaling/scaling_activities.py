@@ -1,8 +1,8 @@
-"""Changes capacities, one change of a resource at a time, and keeps the account of it.
+"""Change capacities, one change of a resource at a time, and record each as an activity.
 
 Texts of activities: Application Auto Scaling user guide, "Scaling activities". A change that is asked for while another
-one of ours goes on is left for the next time that an alarm says so; while somebody else's goes on SageMaker refuses it,
-and the activity fails with SageMaker's text.
+one of ours goes on waits for the next trigger of an alarm; while somebody else's goes on SageMaker rejects it, and the
+activity fails with SageMaker's text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from local_aws.kit.errors import ServiceFault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from local_aws.autoscaling.state import Registry, Target
+    from local_aws.autoscaling.state import ScalableTarget, ScalableTargets
     from local_aws.autoscaling.targets import Capacity
     from local_aws.kit.background import BackgroundTasks
     from local_aws.kit.clients import ServiceClients
@@ -31,44 +31,44 @@ class Scaler:
     """Brings scalable targets to capacities; `wake` is called when a target is found outside of its bounds."""
 
     def __init__(
-        self, registry: Registry, front: ServiceClients, changes: BackgroundTasks, wake: Callable[[], None]
+        self, targets: ScalableTargets, clients: ServiceClients, changes: BackgroundTasks, wake: Callable[[], None]
     ) -> None:
-        self._registry = registry
-        self._front = front
+        self._targets = targets
+        self._clients = clients
         self._changes = changes
         self._wake = wake
 
-    async def capacity(self, target: Target) -> Capacity | None:
-        """What the target has now; None where SageMaker cannot tell, as after its deletion."""
+    async def capacity(self, target: ScalableTarget) -> Capacity | None:
+        """Read the target's capacity; None where SageMaker cannot tell, as after its deletion."""
         try:
-            return await self._front.run(lambda: target.scalable.read(self._front.sagemaker()))
+            return await self._clients.run(lambda: target.resource.read(self._clients.sagemaker()))
         except (ClientError, BotoCoreError, ServiceFault):
             return None
 
-    def keep_within_bounds(self, target: Target) -> None:
+    def keep_within_bounds(self, target: ScalableTarget) -> None:
         """Bring a capacity that is outside of the target's bounds to the nearer bound, in the background.
 
-        While a change goes on that is left for its end.
+        While a change goes on, its end does that.
         """
         self._changes.begin(self._keep_within_bounds(target))
 
-    def begin(self, target: Target, wanted: int, cause: str, *, done: Callable[[], None] | None = None) -> None:
-        """Ask for a capacity, in the background; `done` is called when it is there."""
-        self._changes.begin(self._change(target, self._note(target, wanted, cause), wanted, done))
+    def begin(self, target: ScalableTarget, wanted: int, cause: str, *, done: Callable[[], None] | None = None) -> None:
+        """Change the capacity in the background; `done` is called when it is reached."""
+        self._changes.begin(self._change(target, self._record(target, wanted, cause), wanted, done))
 
-    def _note(self, target: Target, wanted: int, cause: str) -> Activity:
+    def _record(self, target: ScalableTarget, wanted: int, cause: str) -> Activity:
         activity = Activity(
-            scalable=target.scalable,
-            description=f"Setting desired {target.scalable.noun} to {wanted}.",
+            resource=target.resource,
+            description=f"Setting desired {target.resource.noun} to {wanted}.",
             cause=cause,
         )
-        target.under_way = activity
-        self._registry.activities.appendleft(activity)
+        target.activity = activity
+        self._targets.activities.appendleft(activity)
         return activity
 
-    async def _keep_within_bounds(self, target: Target) -> None:
+    async def _keep_within_bounds(self, target: ScalableTarget) -> None:
         found = await self.capacity(target)
-        if found is None or not self._registry.holds(target) or target.under_way is not None:
+        if found is None or not self._targets.holds(target) or target.activity is not None:
             return
         target.outside = (wanted := target.within(found.count)) != found.count
         if target.outside:
@@ -76,17 +76,19 @@ class Scaler:
             self.begin(target, wanted, f"{target.occasion}{side} capacity was set to {bound}")
             self._wake()
 
-    async def _change(self, target: Target, activity: Activity, wanted: int, done: Callable[[], None] | None) -> None:
-        noun = target.scalable.noun
+    async def _change(
+        self, target: ScalableTarget, activity: Activity, wanted: int, done: Callable[[], None] | None
+    ) -> None:
+        noun = target.resource.noun
         try:
-            await self._front.run(lambda: target.scalable.write(self._front.sagemaker(), wanted))
+            await self._clients.run(lambda: target.resource.write(self._clients.sagemaker(), wanted))
             activity.message = f"Successfully set desired {noun} to {wanted}. Waiting for change to be fulfilled."
             found = await self._settled(target)
         except (ClientError, BotoCoreError, ServiceFault) as fault:
             activity.end("Failed", f"Failed to set desired {noun} to {wanted}. Reason: {fault}")
             return
         finally:
-            target.under_way = None
+            target.activity = None
         if found.count == wanted:
             activity.end(
                 "Successful",
@@ -100,9 +102,9 @@ class Scaler:
             reason = found.failure or f"there are {found.count}"
             activity.end("Unfulfilled", f"The desired {noun} of {wanted} was not reached: {reason}")
 
-    async def _settled(self, target: Target) -> Capacity:
+    async def _settled(self, target: ScalableTarget) -> Capacity:
         while True:
-            found = await self._front.run(lambda: target.scalable.read(self._front.sagemaker()))
+            found = await self._clients.run(lambda: target.resource.read(self._clients.sagemaker()))
             if not found.changing:
                 return found
             await asyncio.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""Scheduled actions: put, deleted, and carried out when they are due."""
+"""Scheduled actions: put, deleted, and run when they are due."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cohost.scaling.schedule_times import next_time
 from local_aws.autoscaling.errors import ObjectNotFoundException
 from local_aws.autoscaling.state import ScheduledAction
-from local_aws.autoscaling.targets import NAMESPACE, scalable_of
+from local_aws.autoscaling.targets import NAMESPACE, resource_of
 from local_aws.kit.clock import check_schedule
 from local_aws.kit.errors import ValidationException
 
@@ -17,26 +17,44 @@ if TYPE_CHECKING:
 
     from local_aws.autoscaling.operations import Answer, Request
     from local_aws.autoscaling.scaling_activities import Scaler
-    from local_aws.autoscaling.state import Registry, Target
+    from local_aws.autoscaling.state import ScalableTarget, ScalableTargets
     from local_aws.kit.account import Account
     from local_aws.kit.clock import Clock
 
 
-_KEPT = ("Schedule", "Timezone", "StartTime", "EndTime", "ScalableTargetAction")
+_RETRY_S: Final = 60
+_KEPT: Final = ("Schedule", "Timezone", "StartTime", "EndTime", "ScalableTargetAction")
 
 
 class ScheduledActions:
-    """Puts and deletes scheduled actions; `changed` is called when there is something else to wait for."""
+    """Puts, deletes and runs scheduled actions; once a minute it retries targets that are outside of their bounds.
 
-    def __init__(self, account: Account, registry: Registry, clock: Clock, changed: Callable[[], None]) -> None:
+    Args:
+        account: for ARNs.
+        targets: the scalable targets with their actions.
+        scaler: brings capacities within new bounds.
+        clock: what the schedules go by.
+        changed: called when `next_due` may have become earlier.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        targets: ScalableTargets,
+        scaler: Scaler,
+        clock: Clock,
+        changed: Callable[[], None],
+    ) -> None:
         self._account = account
-        self._registry = registry
+        self._targets = targets
+        self._scaler = scaler
         self._clock = clock
         self._changed = changed
+        self._retried = 0.0
 
     async def put(self, request: Request) -> Answer:
-        """PutScheduledAction; what an update leaves out stays as it was, but for the two times."""
-        target = self._registry.get(scalable_of(request))
+        """Answer PutScheduledAction; what an update leaves out stays as it was, but for the two times."""
+        target = self._targets.get(resource_of(request))
         name = request["ScheduledActionName"]
         old = target.actions.get(name)
         kept = {key: value for key, value in (old.definition if old else {}).items() if not key.endswith("Time")}
@@ -46,71 +64,42 @@ class ScheduledActions:
         check_schedule(definition["Schedule"], definition.get("Timezone", "UTC"))
         now = self._clock.now()
         action = ScheduledAction(name=name, arn=self._arn(target, name), definition=definition, began=now)
-        action.due = next_due(action, now)
+        action.due = _next_time(action, now)
         target.actions[name] = action
         self._changed()
         return {}
 
     async def delete(self, request: Request) -> Answer:
-        """DeleteScheduledAction."""
-        target, name = self._registry.get(scalable_of(request)), request["ScheduledActionName"]
+        """Answer DeleteScheduledAction."""
+        target, name = self._targets.get(resource_of(request)), request["ScheduledActionName"]
         if target.actions.pop(name, None) is None:
             raise ObjectNotFoundException(
-                f"No scheduled action found for {target.scalable.named}, scheduled action name: {name}"
+                f"No scheduled action found for {target.resource.named}, scheduled action name: {name}"
             )
         return {}
 
-    def _arn(self, target: Target, name: str) -> str:
-        account = self._account
-        return (
-            f"arn:{account.partition}:autoscaling:{account.region}:{account.account_id}:scheduledAction:{uuid.uuid4()}:"
-            f"resource/{NAMESPACE}/{target.scalable.resource_id}:scheduledActionName/{name}"
-        )
-
-
-def next_due(action: ScheduledAction, now: float) -> float | None:
-    """When an action is due next, by the clock; None if never more."""
-    definition = action.definition
-    start = float(definition.get("StartTime", action.began))
-    after = max(now, start - 1) if "StartTime" in definition else now
-    due = next_time(definition["Schedule"], definition.get("Timezone", "UTC"), after, start=start)
-    return None if due is None or due > float(definition.get("EndTime", due)) else due
-
-
-_RETRY_S: Final = 60
-
-
-class Timetable:
-    """Carries scheduled actions out, and once a minute looks at targets that are outside of their bounds."""
-
-    def __init__(self, registry: Registry, scaler: Scaler, clock: Clock) -> None:
-        self._registry = registry
-        self._scaler = scaler
-        self._clock = clock
-        self._retried = 0.0
-
     def next_due(self) -> float | None:
-        """When there is something to do next, by the clock; None for never."""
-        times = [action.due for target in self._registry for action in target.actions.values()]
-        if any(target.outside for target in self._registry):
+        """Return the clock's time at which `run_due` has something to do next; None for never."""
+        times = [action.due for target in self._targets for action in target.actions.values()]
+        if any(target.outside for target in self._targets):
             times.append(self._retried + _RETRY_S)
         return min((time for time in times if time is not None), default=None)
 
-    def run(self) -> None:
-        """Do what is due."""
+    def run_due(self) -> None:
+        """Run the actions that are due, and retry targets that are outside of their bounds."""
         now = self._clock.now()
-        for target in self._registry:
+        for target in self._targets:
             for action in target.actions.values():
                 if action.due is not None and action.due <= now:
-                    action.due = next_due(action, now)
-                    self._carry_out(target, action)
+                    action.due = _next_time(action, now)
+                    self._run(target, action)
         if now >= self._retried + _RETRY_S:
             self._retried = now
-            for target in self._registry:
+            for target in self._targets:
                 if target.outside:
                     self._scaler.keep_within_bounds(target)
 
-    def _carry_out(self, target: Target, action: ScheduledAction) -> None:
+    def _run(self, target: ScalableTarget, action: ScheduledAction) -> None:
         if target.suspended.get("ScheduledScalingSuspended"):
             return
         bounds = action.definition["ScalableTargetAction"]
@@ -118,3 +107,19 @@ class Timetable:
         target.maximum = bounds.get("MaxCapacity", target.maximum)
         target.occasion = f"scheduled action name {action.name} was triggered, "
         self._scaler.keep_within_bounds(target)
+
+    def _arn(self, target: ScalableTarget, name: str) -> str:
+        account = self._account
+        return (
+            f"arn:{account.partition}:autoscaling:{account.region}:{account.account_id}:scheduledAction:{uuid.uuid4()}:"
+            f"resource/{NAMESPACE}/{target.resource.resource_id}:scheduledActionName/{name}"
+        )
+
+
+def _next_time(action: ScheduledAction, now: float) -> float | None:
+    """Return the clock's time at which an action is due next; None for never."""
+    definition = action.definition
+    start = float(definition.get("StartTime", action.began))
+    after = max(now, start - 1) if "StartTime" in definition else now
+    due = next_time(definition["Schedule"], definition.get("Timezone", "UTC"), after, start=start)
+    return None if due is None or due > float(definition.get("EndTime", due)) else due

@@ -1,4 +1,4 @@
-"""What Application Auto Scaling holds: scalable targets, their policies and scheduled actions, and what was done.
+"""The state of Application Auto Scaling: scalable targets, their policies, scheduled actions and activities.
 
 ARNs have the forms of AWS's service authorization reference and of the examples in its user guide.
 """
@@ -16,7 +16,7 @@ from local_aws.autoscaling.errors import ObjectNotFoundException
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from local_aws.autoscaling.targets import Scalable
+    from local_aws.autoscaling.targets import ScalableResource
 
 
 _ACTIVITIES_KEPT = 1000
@@ -29,7 +29,7 @@ def _now() -> datetime:
 
 @dataclass(kw_only=True)
 class Policy:
-    """A scaling policy; `configuration` is that of its type, `alarms` those that the service made for it."""
+    """A scaling policy; `configuration` is that of its type, `alarms` names the alarms that the service made for it."""
 
     name: str
     arn: str
@@ -50,7 +50,7 @@ class Policy:
 
     @property
     def action(self) -> str:
-        """What an alarm of its own has as its action."""
+        """The action of an alarm that the service makes for it."""
         return f"{self.arn}{_CREATED_BY}{uuid.uuid4()}"
 
 
@@ -74,7 +74,7 @@ class ScheduledAction:
 class Activity:
     """One attempt at changing a capacity."""
 
-    scalable: Scalable
+    resource: ScalableResource
     description: str
     cause: str
     status: str = "InProgress"
@@ -84,12 +84,12 @@ class Activity:
     ended: datetime | None = None
 
     def end(self, status: str, message: str) -> None:
-        """Note how it ended."""
+        """Record the end of the activity."""
         self.status, self.message, self.ended = status, message, _now()
 
 
 @dataclass(kw_only=True)
-class Rest:
+class Cooldown:
     """A cooldown: until when, and the capacity before the change that began it."""
 
     until: float = 0.0
@@ -97,16 +97,30 @@ class Rest:
 
 
 @dataclass(kw_only=True)
-class Target:
-    """A scalable target.
+class ScalableTarget:
+    """A resource that is registered to be scaled.
 
-    `rest_out` and `rest_in` are the cooldowns of its last changes in either direction, `seen` is the capacity that was
-    seen last and `woken` the clock's time at which it was first seen above zero. `outside` tells that its
-    capacity was outside of its bounds when it was last looked at, `occasion` what set the bounds, for texts: a
-    sentence's beginning, "" for a request.
+    Args:
+        resource: the resource.
+        arn: the target's ARN.
+        minimum: the smallest capacity.
+        maximum: the largest capacity.
+        role_arn: the role that the service would use.
+        suspended: the kinds of scaling that are suspended, as SuspendedState has them.
+        tags: the target's tags.
+        policies: its scaling policies by name.
+        actions: its scheduled actions by name.
+        activity: the change of its capacity that is under way; None without one.
+        outside: whether its capacity was outside of its bounds when it was last read.
+        occasion: the event that set the bounds, as the beginning of a sentence; "" for a request.
+        cooldown_out: the cooldown of the last change that added capacity.
+        cooldown_in: the cooldown of the last change that took capacity away.
+        seen: the capacity that was read last.
+        above_zero_since: the clock's time at which its capacity was first read above zero.
+        created: the time of its registration.
     """
 
-    scalable: Scalable
+    resource: ScalableResource
     arn: str
     minimum: int
     maximum: int
@@ -115,75 +129,75 @@ class Target:
     tags: dict[str, str]
     policies: dict[str, Policy] = field(default_factory=dict)
     actions: dict[str, ScheduledAction] = field(default_factory=dict)
-    under_way: Activity | None = None
+    activity: Activity | None = None
     outside: bool = False
     occasion: str = ""
-    rest_out: Rest = field(default_factory=Rest)
-    rest_in: Rest = field(default_factory=Rest)
+    cooldown_out: Cooldown = field(default_factory=Cooldown)
+    cooldown_in: Cooldown = field(default_factory=Cooldown)
     seen: int | None = None
-    woken: float = 0.0
+    above_zero_since: float = 0.0
     created: datetime = field(default_factory=_now)
 
-    def notice(self, capacity: int, now: float) -> None:
-        """Note the capacity that there is."""
+    def note_capacity(self, capacity: int, now: float) -> None:
+        """Record the capacity that was read now."""
         if self.seen == 0 and capacity > 0:
-            self.woken = now
+            self.above_zero_since = now
         self.seen = capacity
 
     def within(self, capacity: int) -> int:
-        """The capacity, brought into the target's bounds."""
+        """Bring a capacity into the target's bounds."""
         return min(max(capacity, self.minimum), self.maximum)
 
     def policy(self, name: str) -> Policy:
-        """The policy of that name.
+        """Return the policy of that name.
 
         Raises:
             ObjectNotFoundException: there is none.
         """
         if (policy := self.policies.get(name)) is None:
-            raise ObjectNotFoundException(f"No scaling policy found for {self.scalable.named}, policy name: {name}")
+            raise ObjectNotFoundException(f"No scaling policy found for {self.resource.named}, policy name: {name}")
         return policy
 
 
-class Registry:
-    """All scalable targets of the account, and the activities of the last time, newest first."""
+class ScalableTargets:
+    """All scalable targets of the account, and the latest activities, newest first."""
 
     def __init__(self) -> None:
-        self._targets: dict[Scalable, Target] = {}
+        self._targets: dict[ScalableResource, ScalableTarget] = {}
         self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_KEPT)
 
-    def __iter__(self) -> Iterator[Target]:
-        """All targets, as they are now."""
+    def __iter__(self) -> Iterator[ScalableTarget]:
+        """Iterate over a copy of the targets, so that they may change meanwhile."""
         return iter(list(self._targets.values()))
 
-    def find(self, scalable: Scalable) -> Target | None:
-        """The target of a resource; None if it is not registered."""
-        return self._targets.get(scalable)
+    def find(self, resource: ScalableResource) -> ScalableTarget | None:
+        """Return the target of a resource; None if it is not registered."""
+        return self._targets.get(resource)
 
-    def get(self, scalable: Scalable) -> Target:
-        """The target of a resource.
+    def get(self, resource: ScalableResource) -> ScalableTarget:
+        """Return the target of a resource.
 
         Raises:
             ObjectNotFoundException: it is not registered.
         """
-        if (target := self._targets.get(scalable)) is None:
-            raise ObjectNotFoundException(f"No scalable target found for {scalable.named}")
+        if (target := self._targets.get(resource)) is None:
+            raise ObjectNotFoundException(f"No scalable target found for {resource.named}")
         return target
 
-    def add(self, target: Target) -> None:
-        """Take in a target."""
-        self._targets[target.scalable] = target
+    def add(self, target: ScalableTarget) -> None:
+        """Add a target."""
+        self._targets[target.resource] = target
 
-    def remove(self, target: Target) -> None:
-        """Forget a target with its policies and scheduled actions."""
-        self._targets.pop(target.scalable, None)
+    def remove(self, target: ScalableTarget) -> None:
+        """Remove a target with its policies and scheduled actions."""
+        self._targets.pop(target.resource, None)
 
-    def holds(self, target: Target) -> bool:
-        """Whether the target is still registered."""
-        return self._targets.get(target.scalable) is target
+    def holds(self, target: ScalableTarget) -> bool:
+        """Tell whether the target is still registered."""
+        return self._targets.get(target.resource) is target
 
-    def of_action(self, action: str) -> tuple[Target, Policy] | None:
-        """The policy that an alarm's action names; None for any other action, and for a policy that is gone."""
+    def of_action(self, action: str) -> tuple[ScalableTarget, Policy] | None:
+        """Return the policy that an alarm's action names, with its target; None for an action that is none of ours."""
         arn = action.partition(_CREATED_BY)[0]
         for target in self:
             for policy in target.policies.values():

@@ -1,4 +1,4 @@
-"""What can be scaled: a production variant's instances, an inference component's copies; by SageMaker's public API.
+"""The resources that can be scaled by SageMaker's API: a production variant's instances, a component's copies.
 
 Resource ids and dimensions: Application Auto Scaling API reference, RegisterScalableTarget.
 """
@@ -25,7 +25,7 @@ _COMPONENT: Final = re.compile(r"inference-component/[^/]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """How much there is: `count` of it, whether a change is under way, and why the last change failed, if it did."""
+    """A capacity: its number, whether a change is under way, and why the last change failed, if it did."""
 
     count: int
     changing: bool
@@ -33,10 +33,13 @@ class Capacity:
 
 
 @dataclass(frozen=True)
-class Scalable(ABC):
-    """A resource whose capacity can be set, of an id that fits its kind, as `scalable_of` checks.
+class ScalableResource(ABC):
+    """A resource whose capacity can be set; `resource_of` checks that its id fits its kind.
 
-    `noun` is the capacity in texts, `least` its smallest minimum.
+    Class attributes:
+        dimension: the ScalableDimension.
+        noun: the capacity in texts.
+        least: the smallest minimum that can be registered.
     """
 
     resource_id: str
@@ -46,7 +49,7 @@ class Scalable(ABC):
 
     @property
     def named(self) -> str:
-        """How the service's texts name it."""
+        """Its name in the service's texts."""
         return f"service namespace: {NAMESPACE}, resource ID: {self.resource_id}, scalable dimension: {self.dimension}"
 
     @property
@@ -61,14 +64,14 @@ class Scalable(ABC):
 
     @abstractmethod
     def read(self, client: SageMakerClient) -> Capacity:
-        """The capacity now; raises ClientError where the resource is not there."""
+        """Read the capacity; raises ClientError where the resource is not there."""
 
     @abstractmethod
     def write(self, client: SageMakerClient, count: int) -> None:
-        """Ask for a capacity; raises ClientError where SageMaker refuses."""
+        """Set the capacity; raises ClientError where SageMaker rejects that."""
 
 
-class Variant(Scalable):
+class Variant(ScalableResource):
     """The instances of a production variant."""
 
     dimension: ClassVar[str] = "sagemaker:variant:DesiredInstanceCount"
@@ -82,12 +85,12 @@ class Variant(Scalable):
 
     @property
     def dimensions(self) -> dict[str, str]:
-        """As its metrics have them."""
+        """The dimensions of its metrics."""
         endpoint, variant = self._names
         return {"EndpointName": endpoint, "VariantName": variant}
 
     def read(self, client: SageMakerClient) -> Capacity:
-        """How many instances DescribeEndpoint tells of."""
+        """Read the instance count with DescribeEndpoint."""
         endpoint, name = self._names
         described: Any = client.describe_endpoint(EndpointName=endpoint)
         for variant in described.get("ProductionVariants", []):
@@ -97,17 +100,17 @@ class Variant(Scalable):
                     changing=described["EndpointStatus"] != "InService",
                     failure=described.get("FailureReason"),
                 )
-        raise ValidationException(f"Variant {name} not found for endpoint {endpoint}, which is what is to be scaled")
+        raise ValidationException(f"Variant {name} not found for endpoint {endpoint}, and there is nothing to scale")
 
     def write(self, client: SageMakerClient, count: int) -> None:
-        """UpdateEndpointWeightsAndCapacities."""
+        """Set the instance count with UpdateEndpointWeightsAndCapacities."""
         endpoint, name = self._names
         client.update_endpoint_weights_and_capacities(
             EndpointName=endpoint, DesiredWeightsAndCapacities=[{"VariantName": name, "DesiredInstanceCount": count}]
         )
 
 
-class Component(Scalable):
+class Component(ScalableResource):
     """The copies of an inference component."""
 
     dimension: ClassVar[str] = "sagemaker:inference-component:DesiredCopyCount"
@@ -120,11 +123,11 @@ class Component(Scalable):
 
     @property
     def dimensions(self) -> dict[str, str]:
-        """As its metrics have them."""
+        """The dimensions of its metrics."""
         return {"InferenceComponentName": self._name}
 
     def read(self, client: SageMakerClient) -> Capacity:
-        """How many copies DescribeInferenceComponent tells of; those in service once nothing changes any more."""
+        """Read the copy count with DescribeInferenceComponent; the copies in service once nothing changes any more."""
         described: Any = client.describe_inference_component(InferenceComponentName=self._name)
         changing = described["InferenceComponentStatus"] != "InService"
         copies = described["RuntimeConfig"]
@@ -135,14 +138,14 @@ class Component(Scalable):
         )
 
     def write(self, client: SageMakerClient, count: int) -> None:
-        """UpdateInferenceComponentRuntimeConfig."""
+        """Set the copy count with UpdateInferenceComponentRuntimeConfig."""
         client.update_inference_component_runtime_config(
             InferenceComponentName=self._name, DesiredRuntimeConfig={"CopyCount": count}
         )
 
 
-def scalable_of(request: Mapping[str, Any]) -> Scalable:
-    """What a request names by ServiceNamespace, ResourceId and ScalableDimension.
+def resource_of(request: Mapping[str, Any]) -> ScalableResource:
+    """Return the resource that a request names by ServiceNamespace, ResourceId and ScalableDimension.
 
     Raises:
         ValidationException: the three do not belong together, or are another service's.

@@ -1,192 +1,226 @@
-"""Evaluates CloudWatch's alarms and does what they ask for. moto keeps them; their states are set by SetAlarmState."""
+"""Metric alarms as they are evaluated: the rule, the metrics and expressions that they read, their state.
+
+CloudWatch looks at more periods than it evaluates, so that late data do not count as missing; the tables of the user
+guide ("Configuring how CloudWatch alarms treat missing data") show two more.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import ast
+import functools
+import operator
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from botocore.exceptions import ClientError
-
-from local_aws.cloudwatch.evaluation import Judged, judge, read
-from local_aws.cloudwatch.expressions import NotEmulated
-from local_aws.cloudwatch.notifications import message, reason_data, reason_of, subject
+from local_aws.cloudwatch.expressions import NotEmulated, names_in, parse, values_of
+from local_aws.cloudwatch.metric_store import COARSE, FINE, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from local_aws.cloudwatch.evaluation import Alarm, State, Verdict
     from local_aws.cloudwatch.metric_store import History
-    from local_aws.kit.account import Account
-    from local_aws.kit.clients import ServiceClients
-    from local_aws.kit.clock import Clock
 
+    State = Literal["OK", "ALARM", "INSUFFICIENT_DATA"]
 
-_logger = logging.getLogger(__name__)
-
-# What moto says of an alarm that was put and not set since.
-_FRESH: Final = "Unchecked: Initial alarm creation"
-# A scaling policy is told again and again while the state lasts (user guide: "Alarm actions").
-_REPEAT_S: Final = 60
-_SNS, _POLICY = ":sns:", ":scalingPolicy:"
+LOOKED_BACK_MORE: Final = 2
+COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
+    "GreaterThanOrEqualToThreshold": operator.ge,
+    "GreaterThanThreshold": operator.gt,
+    "LessThanOrEqualToThreshold": operator.le,
+    "LessThanThreshold": operator.lt,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trigger:
-    """An alarm that tells a scaling policy to act.
+class Rule:
+    """The threshold, how many of how many periods must breach it for an alarm, and what missing data count as."""
 
-    `action` is what it names as such, `values` what it was judged by.
-    """
+    comparison: str
+    threshold: float
+    periods: int
+    to_alarm: int
+    missing: str
 
-    action: str
-    alarm: Alarm
-    values: Sequence[float]
+    def breaches(self, value: float) -> bool:
+        """Tell whether a value is on the wrong side of the threshold."""
+        return COMPARISONS[self.comparison](value, self.threshold)
 
 
-class Alarms:
-    """All metric alarms of the account.
+ACTIONS: Final[dict[State, str]] = {
+    "ALARM": "AlarmActions",
+    "OK": "OKActions",
+    "INSUFFICIENT_DATA": "InsufficientDataActions",
+}
+_STATISTICS: Final = {"Average", "Maximum", "Minimum", "SampleCount", "Sum"}
+_PERCENTILE: Final = re.compile(r"p\d{1,3}(\.\d+)?")
+_PLAIN: Final = "m"
+_ENOUGH_SAMPLES: Final = 10
+_HALF: Final = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """One metric that an alarm reads: its statistic over a period in seconds."""
+
+    metric: Metric
+    statistic: str
+    unit: str | None
+    period: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The outcome of one evaluation.
 
     Args:
-        history: the metrics.
-        clock: what periods go by.
-        account: for messages.
-        front: leads to CloudWatch and SNS.
-        wake: called when alarms have been changed, so that somebody calls `refresh`.
+        state: the state that the data give the alarm; None where it keeps the one it has.
+        values: the values that were evaluated, the newest last.
+        missing: how many of the evaluated periods had none.
+        stale: whether the newest period has no data.
     """
 
-    def __init__(
-        self, history: History, clock: Clock, account: Account, front: ServiceClients, wake: Callable[[], None]
-    ) -> None:
-        self._history = history
-        self._clock = clock
-        self._account = account
-        self._front = front
-        self._wake = wake
-        self._alarms: dict[str, Alarm] = {}
-        self._set_by_hand: list[tuple[Alarm, State, str]] = []
-        self._changed = False
-        self._lock = asyncio.Lock()
+    state: State | None = None
+    values: Sequence[float] = ()
+    missing: int = 0
+    stale: bool = True
 
-    def mark_changed(self) -> None:
-        """Have the alarms looked at anew before they are evaluated next."""
-        self._changed = True
-        self._wake()
 
-    def state(self, name: str) -> State | None:
-        """The state of an alarm; None if there is none of that name, or none that can be evaluated."""
-        return None if (alarm := self._alarms.get(name)) is None else alarm.state
+@dataclass(kw_only=True)
+class Alarm:
+    """A metric alarm.
 
-    def in_alarm(self, names: Iterable[str]) -> list[str]:
-        """Those of the named alarms that are in the state ALARM."""
-        return [name for name in names if self.state(name) == "ALARM"]
+    Args:
+        described: the alarm as DescribeAlarms has it.
+        rule: gives the data a state.
+        queries: the metrics that it reads, by id.
+        expressions: its metric math, by id.
+        result: the id of the query or expression whose values are evaluated.
+        state: its state now.
+        evaluated_step: the number of the step at which it was evaluated last.
+        last: the last evaluation.
+        acted: the clock's time at which a scaling policy was triggered last.
+    """
 
-    def next_due(self) -> float | None:
-        """When an alarm is to be evaluated next, by the clock; None without alarms."""
-        if self._changed:
-            return self._clock.now()
-        return min(((alarm.evaluated + 1) * alarm.step for alarm in self._alarms.values()), default=None)
+    described: Mapping[str, Any]
+    rule: Rule
+    queries: Mapping[str, Query]
+    expressions: Mapping[str, ast.expr]
+    result: str
+    state: State
+    evaluated_step: int = -1
+    last: Evaluation = Evaluation()
+    acted: float = 0.0
 
-    async def refresh(self) -> None:
-        """Take over what CloudWatch has, if something has changed."""
-        async with self._lock:
-            if not self._changed:
-                return
-            self._changed = False
-            described = await self._front.run(self._describe)
-            former, self._alarms = self._alarms, {}
-            for one in described:
-                await self._take_over(one, former.get(one["AlarmName"]))
+    @property
+    def name(self) -> str:
+        """The alarm's name."""
+        return str(self.described["AlarmName"])
 
-    async def evaluate(self) -> list[Trigger]:
-        """Evaluate what is due and send what is to be sent; the scaling policies that are to act."""
-        async with self._lock:
-            triggers = []
-            for alarm, old, reason in self._set_by_hand:
-                triggers += await self._enter(alarm, old, reason)
-            self._set_by_hand.clear()
-            now = self._clock.now()
-            for alarm in list(self._alarms.values()):
-                if (period := int(now // alarm.step)) > alarm.evaluated:
-                    alarm.evaluated = period
-                    triggers += await self._evaluate(alarm, float(period * alarm.step), now)
-            return triggers
+    @property
+    def period(self) -> int:
+        """The length in seconds of the periods that are evaluated."""
+        return max(query.period for query in self.queries.values())
 
-    def _describe(self) -> Sequence[Mapping[str, Any]]:
-        pages = self._front.cloudwatch().get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"])
-        return [alarm for page in pages for alarm in page.get("MetricAlarms", [])]
+    @property
+    def step(self) -> int:
+        """The seconds between two evaluations: ten for short periods, else a minute."""
+        return FINE if self.period < COARSE else COARSE
 
-    async def _take_over(self, described: Mapping[str, Any], old: Alarm | None) -> None:
-        fresh = described["StateReason"] == _FRESH
-        try:
-            alarm = read(described)
-        except NotEmulated as fault:
-            if fresh:
-                await self._say(described["AlarmName"], "INSUFFICIENT_DATA", f"Not evaluated: {fault}", "{}")
-            return
-        self._alarms[alarm.name] = alarm
-        if fresh:
-            alarm.state = "INSUFFICIENT_DATA" if old is None else old.state
-            await self._say(alarm.name, alarm.state, "Unchecked: the alarm was made or changed", "{}")
-        elif old is not None:
-            alarm.evaluated, alarm.judged, alarm.acted = old.evaluated, old.judged, old.acted
-            if alarm.state != old.state:
-                self._set_by_hand.append((alarm, old.state, str(described["StateReason"])))
+    def actions(self, state: State) -> list[str]:
+        """List the actions for entering a state; none while actions are switched off."""
+        return list(self.described.get(ACTIONS[state], [])) if self.described.get("ActionsEnabled", True) else []
 
-    async def _evaluate(self, alarm: Alarm, end: float, now: float) -> list[Trigger]:
-        data = alarm.data(self._history, end)
-        verdict = judge(alarm.rule, data)
-        alarm.judged = Judged(values=verdict.values, stale=data[-1] is None)
-        if verdict.state is None or verdict.state == alarm.state or alarm.has_few_samples(self._history, end):
-            return self._again(alarm, now)
-        return await self._change(alarm, verdict, verdict.state)
+    def data(self, history: History, end: float) -> list[float | None]:
+        """Read the values of the periods up to `end`, the newest last; None for a period without data."""
+        count = self.rule.periods + LOOKED_BACK_MORE
+        starts = [end - self.period * (count - index) for index in range(count)]
+        series = {name: self._read(history, query, starts) for name, query in self.queries.items()}
+        for name in self._order:
+            series[name] = values_of(self.expressions[name], series, count)
+        return series[self.result]
 
-    async def _change(self, alarm: Alarm, verdict: Verdict, state: State) -> list[Trigger]:
-        old, reason = alarm.state, reason_of(alarm, verdict, state)
-        alarm.state = state
-        if not await self._say(alarm.name, state, reason, reason_data(alarm, verdict)):
-            return []
-        return await self._enter(alarm, old, reason)
-
-    async def _say(self, name: str, state: State, reason: str, data: str) -> bool:
-        """Set the state in CloudWatch; says whether the alarm is still there."""
-        try:
-            await self._front.run(
-                lambda: self._front.cloudwatch().set_alarm_state(
-                    AlarmName=name, StateValue=state, StateReason=reason, StateReasonData=data
-                )
-            )
-        except ClientError:
-            self._alarms.pop(name, None)
+    def has_few_samples(self, history: History, end: float) -> bool:
+        """Tell whether its percentile has too few samples to be evaluated, where the alarm asks to ignore those."""
+        if self.described.get("EvaluateLowSampleCountPercentile") != "ignore":
             return False
-        return True
+        query = self.queries.get(self.result)
+        if query is None or not query.statistic.startswith("p"):
+            return False
+        percent = float(query.statistic[1:])
+        share = (100 - percent if percent >= _HALF else percent) / 100
+        sample = history.between(query.metric, query.unit, end - query.period, end)
+        return sample is not None and share > 0 and sample.count < _ENOUGH_SAMPLES / share
 
-    async def _enter(self, alarm: Alarm, old: State, reason: str) -> list[Trigger]:
-        """Do what is asked for when the alarm has entered its state."""
-        for action in alarm.actions(alarm.state):
-            if _SNS in action:
-                await self._publish(action, alarm, old, reason)
-            elif _POLICY not in action:
-                _logger.warning("alarm %s: action %s is not part of this emulation", alarm.name, action)
-        return self._again(alarm, self._clock.now(), first=True)
+    def _read(self, history: History, query: Query, starts: Sequence[float]) -> list[float | None]:
+        samples = (history.between(query.metric, query.unit, start, start + self.period) for start in starts)
+        return [None if sample is None else sample.statistic(query.statistic) for sample in samples]
 
-    def _again(self, alarm: Alarm, now: float, *, first: bool = False) -> list[Trigger]:
-        judged = alarm.judged
-        # A state that only older data hold up is not told again: on the service what the first telling began would
-        # still go on, and here a capacity that came up within seconds would be raised twice for one call.
-        held_up = bool(judged.values) and judged.stale
-        if not first and (held_up or now < alarm.acted + _REPEAT_S):
-            return []
-        actions: Collection[str] = [action for action in alarm.actions(alarm.state) if _POLICY in action]
-        if actions:
-            alarm.acted = now
-        return [Trigger(action=action, alarm=alarm, values=judged.values) for action in actions]
+    @functools.cached_property
+    def _order(self) -> list[str]:
+        """The expressions, each after those that it refers to; CloudWatch rejects circles."""
+        done: list[str] = []
+        seen: set[str] = set()
 
-    async def _publish(self, topic: str, alarm: Alarm, old: State, reason: str) -> None:
-        account = self._account
-        text = message(alarm, old=old, reason=reason, account_id=account.account_id, region=account.region)
-        title = subject(alarm, account.region)
-        try:
-            await self._front.run(lambda: self._front.sns().publish(TopicArn=topic, Subject=title, Message=text))
-        except ClientError as fault:
-            _logger.warning("alarm %s could not be sent to %s: %s", alarm.name, topic, fault)
+        def add(name: str) -> None:
+            if name in self.expressions and name not in seen:
+                seen.add(name)
+                for used in names_in(self.expressions[name]):
+                    add(used)
+                done.append(name)
+
+        for name in self.expressions:
+            add(name)
+        return done
+
+
+def parse_alarm(described: Mapping[str, Any]) -> Alarm:
+    """Parse an alarm as DescribeAlarms has it.
+
+    Raises:
+        NotEmulated: it is on metric math, a statistic or a kind of threshold that the emulation lacks.
+    """
+    if (comparison := described["ComparisonOperator"]) not in COMPARISONS:
+        raise NotEmulated(f"ComparisonOperator {comparison} is not part of this emulation")
+    queries: dict[str, Query] = {}
+    expressions: dict[str, ast.expr] = {}
+    result = _PLAIN
+    if listed := described.get("Metrics"):
+        for entry in listed:
+            if (stat := entry.get("MetricStat")) is not None:
+                metric = stat["Metric"]
+                queries[entry["Id"]] = _query(metric, stat["Stat"], stat.get("Unit"), int(stat["Period"]))
+            else:
+                expressions[entry["Id"]] = parse(entry["Expression"])
+        result = next((entry["Id"] for entry in listed if entry.get("ReturnData", True)), listed[0]["Id"])
+        _check_ids(queries, expressions)
+    else:
+        statistic = described.get("Statistic") or described["ExtendedStatistic"]
+        queries[_PLAIN] = _query(described, statistic, described.get("Unit"), int(described["Period"]))
+    periods = int(described["EvaluationPeriods"])
+    rule = Rule(
+        comparison=comparison,
+        threshold=float(described["Threshold"]),
+        periods=periods,
+        to_alarm=int(described.get("DatapointsToAlarm") or periods),
+        missing=described.get("TreatMissingData") or "missing",
+    )
+    state: State = described["StateValue"]
+    return Alarm(described=described, rule=rule, queries=queries, expressions=expressions, result=result, state=state)
+
+
+def _check_ids(queries: Mapping[str, Query], expressions: Mapping[str, ast.expr]) -> None:
+    if not queries:
+        raise NotEmulated("metric math without a metric is not part of this emulation")
+    for tree in expressions.values():
+        for name in names_in(tree):
+            if name not in queries and name not in expressions:
+                raise NotEmulated(f"{ast.unparse(tree)}: no query has the id {name}")
+
+
+def _query(metric: Mapping[str, Any], statistic: str, unit: str | None, period: int) -> Query:
+    if statistic not in _STATISTICS and not _PERCENTILE.fullmatch(statistic):
+        raise NotEmulated(f"statistic {statistic} is not part of this emulation")
+    dimensions = ((one["Name"], one["Value"]) for one in metric.get("Dimensions", []))
+    named = Metric.of(metric["Namespace"], metric["MetricName"], dimensions)
+    return Query(metric=named, statistic=statistic, unit=unit, period=period)

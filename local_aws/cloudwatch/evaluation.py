@@ -1,72 +1,51 @@
-"""Alarm definitions, and the state that their data points give them.
-
-alarms treat missing data").
-
-CloudWatch looks at more periods than it evaluates, so that late data do not count as missing; the guide's tables show
-two more. A period without data among the evaluated ones is made up for by an older one with data, and only if those
-do not suffice by what the alarm says of missing data.
-"""
+"""Evaluate alarms and carry out their actions; moto keeps them, their states are set with SetAlarmState."""
 
 from __future__ import annotations
 
-import ast
-import functools
-import operator
-import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
 
-from local_aws.cloudwatch.expressions import NotEmulated, names_in, parse, values_of
-from local_aws.cloudwatch.metric_store import COARSE, FINE, Metric
+from botocore.exceptions import ClientError
+
+from local_aws.cloudwatch.alarms import Evaluation, parse_alarm
+from local_aws.cloudwatch.expressions import NotEmulated
+from local_aws.cloudwatch.notifications import message, reason_data, reason_of, subject
+from local_aws.kit.alarm_actions import AlarmTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from local_aws.cloudwatch.alarms import Alarm, Rule, State
     from local_aws.cloudwatch.metric_store import History
-
-    State = Literal["OK", "ALARM", "INSUFFICIENT_DATA"]
-
-LOOKED_BACK_MORE: Final = 2
-COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
-    "GreaterThanOrEqualToThreshold": operator.ge,
-    "GreaterThanThreshold": operator.gt,
-    "LessThanOrEqualToThreshold": operator.le,
-    "LessThanThreshold": operator.lt,
-}
+    from local_aws.kit.account import Account
+    from local_aws.kit.clients import ServiceClients
+    from local_aws.kit.clock import Clock
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """How data are judged: so many of so many periods must breach the threshold, and what missing ones count as."""
+_logger = logging.getLogger(__name__)
 
-    comparison: str
-    threshold: float
-    periods: int
-    to_alarm: int
-    missing: str
-
-    def breaches(self, value: float) -> bool:
-        """Whether a value is on the wrong side of the threshold."""
-        return COMPARISONS[self.comparison](value, self.threshold)
+# moto's reason of an alarm that was put and not set since.
+_FRESH: Final = "Unchecked: Initial alarm creation"
+# A scaling policy is triggered again and again while the state lasts (user guide: "Alarm actions").
+_REPEAT_S: Final = 60
+_SNS, _POLICY = ":sns:", ":scalingPolicy:"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """A state, None where the alarm keeps the one it has; the values that were evaluated, and how many were missing."""
+def evaluate(rule: Rule, data: Sequence[float | None]) -> Evaluation:
+    """Evaluate data: one value per period, the newest last, `LOOKED_BACK_MORE` more than the rule counts.
 
-    state: State | None
-    values: Sequence[float]
-    missing: int
-
-
-def judge(rule: Rule, data: Sequence[float | None]) -> Verdict:
-    """The verdict on data, one for each period with the newest last, `LOOKED_BACK_MORE` more than are evaluated."""
+    A period without data among the evaluated ones is made up for by an older one with data, and only if those do not
+    suffice by what the alarm says of missing data.
+    """
+    stale = data[-1] is None
     there = [value for value in data if value is not None]
     if len(there) >= rule.periods:
         values = there[-rule.periods :]
         alarm = sum(map(rule.breaches, values)) >= rule.to_alarm
-        return Verdict(state="ALARM" if alarm else "OK", values=values, missing=0)
-    return Verdict(state=_with_gaps(rule, data, there), values=there, missing=rule.periods - len(there))
+        return Evaluation(state="ALARM" if alarm else "OK", values=values, stale=stale)
+    missing = rule.periods - len(there)
+    return Evaluation(state=_with_gaps(rule, data, there), values=there, missing=missing, stale=stale)
 
 
 def _with_gaps(rule: Rule, data: Sequence[float | None], there: Sequence[float]) -> State | None:
@@ -80,7 +59,7 @@ def _with_gaps(rule: Rule, data: Sequence[float | None], there: Sequence[float])
 
 
 def _by_treatment(rule: Rule, data: Sequence[float | None], *, fine: int) -> State | None:
-    """The state where the missing data decide; `fine` of those that are there do not breach."""
+    """Return the state where the missing data decide; `fine` of those that are there do not breach."""
     if rule.missing == "breaching":
         return "ALARM"
     if rule.missing == "notBreaching" or fine:
@@ -94,163 +73,160 @@ def _by_treatment(rule: Rule, data: Sequence[float | None], *, fine: int) -> Sta
     return "ALARM" if len(data) - first >= rule.to_alarm else None
 
 
-ACTIONS: Final[dict[State, str]] = {
-    "ALARM": "AlarmActions",
-    "OK": "OKActions",
-    "INSUFFICIENT_DATA": "InsufficientDataActions",
-}
-_STATISTICS: Final = {"Average", "Maximum", "Minimum", "SampleCount", "Sum"}
-_PERCENTILE: Final = re.compile(r"p\d{1,3}(\.\d+)?")
-_PLAIN: Final = "m"
-_ENOUGH_SAMPLES: Final = 10
-_HALF: Final = 50
+class AlarmEvaluator:
+    """Evaluates all metric alarms of the account.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Query:
-    """One metric that an alarm reads: its statistic over a period in seconds."""
-
-    metric: Metric
-    statistic: str
-    unit: str | None
-    period: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judged:
-    """What an alarm was judged by; `stale` tells that the newest period has no data."""
-
-    values: Sequence[float] = ()
-    stale: bool = True
-
-
-@dataclass(kw_only=True)
-class Alarm:
-    """A metric alarm; `described` is what CloudWatch tells of it.
-
-    `result` is the id of the query or expression whose values are judged. `evaluated` is the number of the step at
-    which they were judged last, `judged` by what, and `acted` the clock's time at which a policy was told last.
+    Args:
+        history: the metrics.
+        clock: what periods go by.
+        account: for messages.
+        clients: of CloudWatch and SNS.
+        wake: called when alarms have been changed, so that somebody calls `refresh`.
     """
 
-    described: Mapping[str, Any]
-    rule: Rule
-    queries: Mapping[str, Query]
-    expressions: Mapping[str, ast.expr]
-    result: str
-    state: State
-    evaluated: int = -1
-    judged: Judged = Judged()
-    acted: float = 0.0
+    def __init__(
+        self, history: History, clock: Clock, account: Account, clients: ServiceClients, wake: Callable[[], None]
+    ) -> None:
+        self._history = history
+        self._clock = clock
+        self._account = account
+        self._clients = clients
+        self._wake = wake
+        self._alarms: dict[str, Alarm] = {}
+        self._set_by_hand: list[tuple[Alarm, State, str]] = []
+        self._changed = False
+        self._lock = asyncio.Lock()
 
-    @property
-    def name(self) -> str:
-        """The alarm's name."""
-        return str(self.described["AlarmName"])
+    def mark_changed(self) -> None:
+        """Have the alarms read again before they are evaluated next."""
+        self._changed = True
+        self._wake()
 
-    @property
-    def period(self) -> int:
-        """The length in seconds of the periods that are judged."""
-        return max(query.period for query in self.queries.values())
+    def state(self, name: str) -> State | None:
+        """Return the state of an alarm; None if there is none of that name, or none that can be evaluated."""
+        return None if (alarm := self._alarms.get(name)) is None else alarm.state
 
-    @property
-    def step(self) -> int:
-        """How often it is evaluated: every ten seconds for short periods, else every minute."""
-        return FINE if self.period < COARSE else COARSE
+    def in_alarm(self, names: Iterable[str]) -> list[str]:
+        """List those of the named alarms that are in the state ALARM."""
+        return [name for name in names if self.state(name) == "ALARM"]
 
-    def actions(self, state: State) -> list[str]:
-        """What is to be done when it enters a state; nothing while its actions are switched off."""
-        return list(self.described.get(ACTIONS[state], [])) if self.described.get("ActionsEnabled", True) else []
+    def next_due(self) -> float | None:
+        """Return the clock's time at which an alarm is to be evaluated next; None without alarms."""
+        if self._changed:
+            return self._clock.now()
+        return min(((alarm.evaluated_step + 1) * alarm.step for alarm in self._alarms.values()), default=None)
 
-    def data(self, history: History, end: float) -> list[float | None]:
-        """The judged values of the periods up to `end`, the newest last."""
-        count = self.rule.periods + LOOKED_BACK_MORE
-        starts = [end - self.period * (count - index) for index in range(count)]
-        series = {name: self._read(history, query, starts) for name, query in self.queries.items()}
-        for name in self._order:
-            series[name] = values_of(self.expressions[name], series, count)
-        return series[self.result]
+    async def refresh(self) -> None:
+        """Read the alarms that CloudWatch has, if something has changed."""
+        async with self._lock:
+            if not self._changed:
+                return
+            self._changed = False
+            described = await self._clients.run(self._describe)
+            former, self._alarms = self._alarms, {}
+            for one in described:
+                await self._take_over(one, former.get(one["AlarmName"]))
 
-    def has_few_samples(self, history: History, end: float) -> bool:
-        """Whether its percentile stands on too few values to be judged, where the alarm is to mind that."""
-        if self.described.get("EvaluateLowSampleCountPercentile") != "ignore":
+    async def evaluate(self) -> list[AlarmTrigger]:
+        """Evaluate the alarms that are due and notify topics; the triggers of scaling policies are returned."""
+        async with self._lock:
+            triggers = []
+            for alarm, old, reason in self._set_by_hand:
+                triggers += await self._enter(alarm, old, reason)
+            self._set_by_hand.clear()
+            now = self._clock.now()
+            for alarm in list(self._alarms.values()):
+                if (period := int(now // alarm.step)) > alarm.evaluated_step:
+                    alarm.evaluated_step = period
+                    triggers += await self._evaluate(alarm, float(period * alarm.step), now)
+            return triggers
+
+    def _describe(self) -> Sequence[Mapping[str, Any]]:
+        pages = self._clients.cloudwatch().get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"])
+        return [alarm for page in pages for alarm in page.get("MetricAlarms", [])]
+
+    async def _take_over(self, described: Mapping[str, Any], old: Alarm | None) -> None:
+        fresh = described["StateReason"] == _FRESH
+        try:
+            alarm = parse_alarm(described)
+        except NotEmulated as fault:
+            if fresh:
+                await self._set_state(described["AlarmName"], "INSUFFICIENT_DATA", f"Not evaluated: {fault}", "{}")
+            return
+        self._alarms[alarm.name] = alarm
+        if fresh:
+            alarm.state = "INSUFFICIENT_DATA" if old is None else old.state
+            await self._set_state(alarm.name, alarm.state, "Unchecked: the alarm was made or changed", "{}")
+        elif old is not None:
+            alarm.evaluated_step, alarm.last, alarm.acted = old.evaluated_step, old.last, old.acted
+            if alarm.state != old.state:
+                self._set_by_hand.append((alarm, old.state, str(described["StateReason"])))
+
+    async def _evaluate(self, alarm: Alarm, end: float, now: float) -> list[AlarmTrigger]:
+        data = alarm.data(self._history, end)
+        last = alarm.last = evaluate(alarm.rule, data)
+        if last.state is None or last.state == alarm.state or alarm.has_few_samples(self._history, end):
+            return self._triggers(alarm, now)
+        return await self._change(alarm, last, last.state)
+
+    async def _change(self, alarm: Alarm, last: Evaluation, state: State) -> list[AlarmTrigger]:
+        old, reason = alarm.state, reason_of(alarm, last, state)
+        alarm.state = state
+        if not await self._set_state(alarm.name, state, reason, reason_data(alarm, last)):
+            return []
+        return await self._enter(alarm, old, reason)
+
+    async def _set_state(self, name: str, state: State, reason: str, data: str) -> bool:
+        """Set the state in CloudWatch and tell whether the alarm is still there."""
+        try:
+            await self._clients.run(
+                lambda: self._clients.cloudwatch().set_alarm_state(
+                    AlarmName=name, StateValue=state, StateReason=reason, StateReasonData=data
+                )
+            )
+        except ClientError:
+            self._alarms.pop(name, None)
             return False
-        query = self.queries.get(self.result)
-        if query is None or not query.statistic.startswith("p"):
-            return False
-        percent = float(query.statistic[1:])
-        share = (100 - percent if percent >= _HALF else percent) / 100
-        sample = history.between(query.metric, query.unit, end - query.period, end)
-        return sample is not None and share > 0 and sample.count < _ENOUGH_SAMPLES / share
+        return True
 
-    def _read(self, history: History, query: Query, starts: Sequence[float]) -> list[float | None]:
-        samples = (history.between(query.metric, query.unit, start, start + self.period) for start in starts)
-        return [None if sample is None else sample.statistic(query.statistic) for sample in samples]
+    async def _enter(self, alarm: Alarm, old: State, reason: str) -> list[AlarmTrigger]:
+        """Carry out the actions of an alarm that has entered its state."""
+        for action in alarm.actions(alarm.state):
+            if _SNS in action:
+                await self._publish(action, alarm, old, reason)
+            elif _POLICY not in action:
+                _logger.warning("alarm %s: action %s is not part of this emulation", alarm.name, action)
+        return self._triggers(alarm, self._clock.now(), first=True)
 
-    @functools.cached_property
-    def _order(self) -> list[str]:
-        """The expressions, each after those that it refers to; CloudWatch refuses circles."""
-        done: list[str] = []
-        seen: set[str] = set()
+    def _triggers(self, alarm: Alarm, now: float, *, first: bool = False) -> list[AlarmTrigger]:
+        last = alarm.last
+        # A state that only older data hold up triggers nothing again: on the service what the first trigger began would
+        # still go on, and here a capacity that came up within seconds would be raised twice for one call.
+        held_up = bool(last.values) and last.stale
+        if not first and (held_up or now < alarm.acted + _REPEAT_S):
+            return []
+        actions: Collection[str] = [action for action in alarm.actions(alarm.state) if _POLICY in action]
+        if actions:
+            alarm.acted = now
+        return [_trigger(alarm, action) for action in actions]
 
-        def add(name: str) -> None:
-            if name in self.expressions and name not in seen:
-                seen.add(name)
-                for used in names_in(self.expressions[name]):
-                    add(used)
-                done.append(name)
-
-        for name in self.expressions:
-            add(name)
-        return done
+    async def _publish(self, topic: str, alarm: Alarm, old: State, reason: str) -> None:
+        account = self._account
+        text = message(alarm, old=old, reason=reason, account_id=account.account_id, region=account.region)
+        title = subject(alarm, account.region)
+        try:
+            await self._clients.run(lambda: self._clients.sns().publish(TopicArn=topic, Subject=title, Message=text))
+        except ClientError as fault:
+            _logger.warning("alarm %s could not be sent to %s: %s", alarm.name, topic, fault)
 
 
-def read(described: Mapping[str, Any]) -> Alarm:
-    """An alarm that can be evaluated.
-
-    Raises:
-        NotEmulated: it is on metric math, a statistic or a kind of threshold that the emulation lacks.
-    """
-    if (comparison := described["ComparisonOperator"]) not in COMPARISONS:
-        raise NotEmulated(f"ComparisonOperator {comparison} is not part of this emulation")
-    queries: dict[str, Query] = {}
-    expressions: dict[str, ast.expr] = {}
-    result = _PLAIN
-    if listed := described.get("Metrics"):
-        for entry in listed:
-            if (stat := entry.get("MetricStat")) is not None:
-                metric = stat["Metric"]
-                queries[entry["Id"]] = _query(metric, stat["Stat"], stat.get("Unit"), int(stat["Period"]))
-            else:
-                expressions[entry["Id"]] = parse(entry["Expression"])
-        result = next((entry["Id"] for entry in listed if entry.get("ReturnData", True)), listed[0]["Id"])
-        _check_ids(queries, expressions)
-    else:
-        statistic = described.get("Statistic") or described["ExtendedStatistic"]
-        queries[_PLAIN] = _query(described, statistic, described.get("Unit"), int(described["Period"]))
-    periods = int(described["EvaluationPeriods"])
-    rule = Rule(
-        comparison=comparison,
-        threshold=float(described["Threshold"]),
-        periods=periods,
-        to_alarm=int(described.get("DatapointsToAlarm") or periods),
-        missing=described.get("TreatMissingData") or "missing",
+def _trigger(alarm: Alarm, action: str) -> AlarmTrigger:
+    return AlarmTrigger(
+        action=action,
+        alarm=alarm.name,
+        state=alarm.state,
+        values=alarm.last.values,
+        threshold=alarm.rule.threshold,
+        comparison=alarm.rule.comparison,
+        evaluated_s=alarm.rule.periods * alarm.period,
     )
-    state: State = described["StateValue"]
-    return Alarm(described=described, rule=rule, queries=queries, expressions=expressions, result=result, state=state)
-
-
-def _check_ids(queries: Mapping[str, Query], expressions: Mapping[str, ast.expr]) -> None:
-    if not queries:
-        raise NotEmulated("metric math without a metric is not part of this emulation")
-    for tree in expressions.values():
-        for name in names_in(tree):
-            if name not in queries and name not in expressions:
-                raise NotEmulated(f"{ast.unparse(tree)}: no query has the id {name}")
-
-
-def _query(metric: Mapping[str, Any], statistic: str, unit: str | None, period: int) -> Query:
-    if statistic not in _STATISTICS and not _PERCENTILE.fullmatch(statistic):
-        raise NotEmulated(f"statistic {statistic} is not part of this emulation")
-    dimensions = ((one["Name"], one["Value"]) for one in metric.get("Dimensions", []))
-    named = Metric.of(metric["Namespace"], metric["MetricName"], dimensions)
-    return Query(metric=named, statistic=statistic, unit=unit, period=period)

@@ -1,4 +1,4 @@
-"""What CloudWatch says of an alarm's change: the reason of its state, and the message to an SNS topic.
+"""The texts of an alarm's change: the reason of its state, and the message to an SNS topic.
 
 The members of the message are those of CloudWatch's own (user guide: "Notifying users on alarm changes").
 """
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from local_aws.cloudwatch.evaluation import Alarm, State, Verdict
+    from local_aws.cloudwatch.alarms import Alarm, Evaluation, State
 
 
 _SUBJECT_LIMIT: Final = 100
@@ -28,18 +28,19 @@ _TRIGGER: Final = (
 )  # fmt: skip
 
 
-def reason_of(alarm: Alarm, verdict: Verdict, state: State) -> str:
-    """Why the alarm is in the state that its data made of it."""
+def reason_of(alarm: Alarm, evaluation: Evaluation, state: State) -> str:
+    """Say why the alarm's data gave it this state."""
     rule = alarm.rule
     if state == "INSUFFICIENT_DATA":
-        return f"Insufficient Data: {verdict.missing} {_datapoints(verdict.missing)} were unknown."
-    if not verdict.values:
+        return f"Insufficient Data: {evaluation.missing} {_datapoints(evaluation.missing)} were unknown."
+    if not evaluation.values:
+        missing = f"{evaluation.missing} missing {_datapoints(evaluation.missing)}"
         return (
             f"Threshold Crossed: no datapoints were received for {rule.periods} period{'s' * (rule.periods > 1)} and "
-            f"{verdict.missing} missing {_datapoints(verdict.missing)} were treated as [{rule.missing.capitalize()}]."
+            f"{missing} were treated as [{rule.missing.capitalize()}]."
         )
-    breaching = [value for value in verdict.values if rule.breaches(value) == (state == "ALARM")]
-    values, verb = breaching or verdict.values, "was" if len(breaching) == 1 else "were"
+    breaching = [value for value in evaluation.values if rule.breaches(value) == (state == "ALARM")]
+    values, verb = breaching or evaluation.values, "was" if len(breaching) == 1 else "were"
     shown = ", ".join(str(float(value)) for value in values[-_SHOWN:])
     return (
         f"Threshold Crossed: {len(values)} out of the last {rule.periods} datapoints [{shown}] {verb} "
@@ -47,46 +48,46 @@ def reason_of(alarm: Alarm, verdict: Verdict, state: State) -> str:
     )
 
 
-def reason_data(alarm: Alarm, verdict: Verdict) -> str:
-    """The same for programs, as JSON."""
+def reason_data(alarm: Alarm, evaluation: Evaluation) -> str:
+    """Render the reason for programs, as JSON."""
     members = {
         "version": "1.0",
         "queryDate": _stamp(),
         "period": alarm.period,
-        "recentDatapoints": list(verdict.values),
+        "recentDatapoints": list(evaluation.values),
         "threshold": alarm.rule.threshold,
     }
     return json.dumps(members)
 
 
 def subject(alarm: Alarm, region: str) -> str:
-    """The subject of an e-mail about it."""
+    """Write the subject of an e-mail about the alarm."""
     return f'{alarm.state}: "{alarm.name}" in {region}'[:_SUBJECT_LIMIT]
 
 
 def message(alarm: Alarm, *, old: State, reason: str, account_id: str, region: str) -> str:
-    """The message about an alarm that has just changed from the state `old`, as JSON."""
-    told = alarm.described
+    """Render the message about an alarm that has just changed from the state `old`, as JSON."""
+    described = alarm.described
     members = {
         "AlarmName": alarm.name,
-        "AlarmDescription": told.get("AlarmDescription"),
+        "AlarmDescription": described.get("AlarmDescription"),
         "AWSAccountId": account_id,
         "NewStateValue": alarm.state,
         "NewStateReason": reason,
         "StateChangeTime": _stamp(),
         "Region": region,
-        "AlarmArn": told["AlarmArn"],
+        "AlarmArn": described["AlarmArn"],
         "OldStateValue": old,
-        **{key: told.get(key, []) for key in ("OKActions", "AlarmActions", "InsufficientDataActions")},
+        **{key: described.get(key, []) for key in ("OKActions", "AlarmActions", "InsufficientDataActions")},
         "Trigger": _trigger(alarm),
     }
     return json.dumps(members)
 
 
 def _trigger(alarm: Alarm) -> dict[str, Any]:
-    told = alarm.described
-    dimensions = [{"name": one["Name"], "value": one["Value"]} for one in told.get("Dimensions", [])]
-    return {**{key: told[key] for key in _TRIGGER if told.get(key)}, "Dimensions": dimensions}
+    described = alarm.described
+    dimensions = [{"name": one["Name"], "value": one["Value"]} for one in described.get("Dimensions", [])]
+    return {**{key: described[key] for key in _TRIGGER if described.get(key)}, "Dimensions": dimensions}
 
 
 def _stamp() -> str:

@@ -1,7 +1,6 @@
-"""CloudWatch as callers see it: moto, with an eye on what passes.
+"""CloudWatch as callers see it: moto answers, values and alarms that pass are recorded and evaluated here.
 
-Values that are put are taken into the history; after a change of alarms they are looked at anew. Composite alarms are
-refused: nothing would evaluate them. Answers are moto's own.
+Composite alarms are rejected: nothing would evaluate them.
 """
 
 from __future__ import annotations
@@ -14,20 +13,23 @@ from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 
+from local_aws.cloudwatch.evaluation import AlarmEvaluator
 from local_aws.cloudwatch.metric_store import COARSE, Metric
 from local_aws.gateway import aws_error
-from local_aws.kit.clients import MARK
+from local_aws.kit.background import DueLoop
+from local_aws.kit.clients import MARK, ServiceClients
 from local_aws.kit.query_protocol import parse_form
 from local_aws.kit.validation import service_model
 from local_aws.moto_services import capture, read_body, replay
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from local_aws.cloudwatch.alarms import Alarms
     from local_aws.cloudwatch.metric_store import History, Sample
+    from local_aws.kit.account import Account
+    from local_aws.kit.alarm_actions import AlarmActions
     from local_aws.kit.clock import Clock
 
 
@@ -36,23 +38,59 @@ _CHANGES: Final = frozenset({_PUTS, "DeleteAlarms", "SetAlarmState", "EnableAlar
 _FIRST_ERROR: Final = 300
 
 
-class Monitoring:
-    """The ASGI app of CloudWatch.
+class CloudWatch:
+    """CloudWatch of one account and region; `asgi` answers what is signed for "monitoring".
+
+    Nothing runs in the background while there is no alarm.
 
     Args:
-        moto: answers.
-        history: takes in what is put.
-        alarms: is told of changes.
-        clock: says when a value was measured.
+        moto: keeps the alarms and answers.
+        endpoint_url: where the other embedded services are found; asked when first needed.
+        account: for messages.
+        clock: what periods go by.
+        history: the metrics; values that callers put are added to it.
+        act: carries out the actions of alarms that are scaling policies.
     """
 
-    def __init__(self, moto: ASGIApp, history: History, alarms: Alarms, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        moto: ASGIApp,
+        endpoint_url: Callable[[], str],
+        account: Account,
+        clock: Clock,
+        history: History,
+        act: AlarmActions,
+    ) -> None:
         self._moto = moto
-        self._history = history
-        self._alarms = alarms
         self._clock = clock
+        self._history = history
+        self._act = act
+        self._clients = ServiceClients(endpoint_url, account.region)
+        self._loop = DueLoop("CloudWatch", clock, next_due=self._next_due, work=self._evaluate)
+        self._alarms = AlarmEvaluator(history, clock, account, self._clients, self._loop.wake)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def in_alarm(self, names: Iterable[str]) -> list[str]:
+        """List those of the named alarms that are in the state ALARM."""
+        return self._alarms.in_alarm(names)
+
+    async def startup(self) -> None:
+        """Start to evaluate alarms. Call it once, in the event loop that serves `asgi`."""
+        self._loop.start()
+
+    async def shutdown(self) -> None:
+        """Stop evaluating alarms."""
+        await self._loop.stop()
+        self._clients.close()
+
+    def _next_due(self) -> float | None:
+        return self._alarms.next_due()
+
+    async def _evaluate(self) -> None:
+        await self._alarms.refresh()
+        await self._act(await self._alarms.evaluate())
+
+    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         headers, body = Headers(scope=scope), await read_body(receive)
         plain = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
@@ -63,17 +101,17 @@ class Monitoring:
             return
         answer = await capture(self._moto, scope, body)
         if answer.status_code < _FIRST_ERROR:
-            # SageMaker's own values came to the history one by one, before they were summed up for this request.
+            # SageMaker's own values were recorded one by one, before they were summed up for this request.
             if action == "PutMetricData" and MARK not in headers.get("user-agent", ""):
-                self._take_in(_members(headers, plain))
+                self._record(_members(headers, plain))
             elif action in _CHANGES:
                 self._alarms.mark_changed()
                 if action == _PUTS:
-                    # An alarm begins with too little data to judge, and a changed one keeps its state: moto says OK.
+                    # An alarm begins with too little data, and a changed one keeps its state: moto says OK.
                     await self._alarms.refresh()
         await answer(scope, replay(b""), send)
 
-    def _take_in(self, request: Mapping[str, Any]) -> None:
+    def _record(self, request: Mapping[str, Any]) -> None:
         for datum in request["MetricData"]:
             dimensions = ((one["Name"], one["Value"]) for one in datum.get("Dimensions") or [])
             sample = self._history.sample(
@@ -109,7 +147,7 @@ def _add(sample: Sample, datum: Mapping[str, Any]) -> None:
 
 
 def _action(headers: Mapping[str, str], body: bytes) -> str:
-    """The operation of a request, in JSON or as a form, as both kinds of SDK send it."""
+    """Read the operation of a request, in JSON or as a form, as both kinds of SDK send it."""
     if target := headers.get("x-amz-target"):
         return target.rpartition(".")[2]
     return parse_qs(body.decode("utf-8", "replace")).get("Action", [""])[0]

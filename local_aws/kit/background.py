@@ -1,13 +1,18 @@
-"""Background tasks that outlive the request that started them."""
+"""Work beside the requests: tasks that outlive the request that started them, and loops that run when work is due."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from botocore.exceptions import BotoCoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from local_aws.kit.clock import Clock
 
 
 _logger = logging.getLogger(__name__)
@@ -35,3 +40,67 @@ class BackgroundTasks:
         self._running.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
             _logger.error("a background task ended with a fault of the emulation", exc_info=fault)
+
+
+_SHORTEST_WAIT_S: Final = 0.02
+_PAUSE_AFTER_FAULT_S: Final = 1.0
+
+
+class DueLoop:
+    """Runs one piece of work whenever it is due by the emulation's clock, and whenever it is woken.
+
+    A fault of the work goes to the log, and the loop goes on after a pause.
+
+    Args:
+        name: the service's, for the log.
+        clock: what the work is due by; the loop counts anew when its speed changes.
+        next_due: tells the clock's time at which the work is due next; None for not before the loop is woken.
+        work: does what is due, and nothing where nothing is.
+    """
+
+    def __init__(
+        self, name: str, clock: Clock, *, next_due: Callable[[], float | None], work: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._next_due = next_due
+        self._work = work
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        clock.on_change(self.wake)
+
+    def wake(self) -> None:
+        """Run the work once more, soon, because something has changed."""
+        self._woken.set()
+
+    def start(self) -> None:
+        """Start the loop. Call it once, in the event loop that it is to run in."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End the loop and wait until it has ended."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        while True:
+            await self._wait()
+            try:
+                await self._work()
+            except BotoCoreError as fault:
+                # Mostly the front door, which closes before this ends.
+                _logger.info("%s could not reach a service: %s", self._name, fault)
+                await asyncio.sleep(_PAUSE_AFTER_FAULT_S)
+            except Exception:
+                _logger.exception("%s met a fault of the emulation", self._name)
+                await asyncio.sleep(_PAUSE_AFTER_FAULT_S)
+
+    async def _wait(self) -> None:
+        """Wait until the work is due, or until the loop is woken."""
+        due = self._next_due()
+        wait_s = None if due is None else max(self._clock.real(due - self._clock.now()), _SHORTEST_WAIT_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), wait_s)
+        self._woken.clear()

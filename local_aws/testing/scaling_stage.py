@@ -1,4 +1,4 @@
-"""The parts of the embedded scaling on a clock that stands still until a test moves it, with make-believe services."""
+"""CloudWatch's alarms and Application Auto Scaling on a clock that a test moves, with fakes of the other services."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from local_aws.autoscaling.operations import AutoScaling
+from local_aws.autoscaling.operations import TargetOperations
 from local_aws.autoscaling.policies import Policies
 from local_aws.autoscaling.scaling_activities import Scaler
-from local_aws.autoscaling.scheduled_actions import ScheduledActions, Timetable
-from local_aws.autoscaling.state import Registry
-from local_aws.cloudwatch.alarms import Alarms
+from local_aws.autoscaling.scheduled_actions import ScheduledActions
+from local_aws.autoscaling.state import ScalableTargets
+from local_aws.cloudwatch.evaluation import AlarmEvaluator
 from local_aws.cloudwatch.metric_store import History
 from local_aws.kit.account import Account
 from local_aws.kit.background import BackgroundTasks
@@ -41,17 +41,24 @@ REFUSALS = "NoCapacityInvocationFailures"
 
 
 def refusal(message: str) -> ClientError:
-    """A service's refusal."""
+    """Make the error of a call that a service rejects."""
     answer: Any = {"Error": {"Code": "ValidationException", "Message": message}}
     return ClientError(answer, "x")
 
 
 @dataclass
 class Services:
-    """CloudWatch, SNS and SageMaker; and the front that leads to them, whose work is done at once.
+    """CloudWatch, SNS and SageMaker, and the `ServiceClients` that lead to them; calls are answered at once.
 
-    `count` is the capacity of the one resource, `asked` what was asked for; while `busy` SageMaker refuses changes,
-    while `slow` they do not come to an end, and `stuck` is why none comes to its goal.
+    Args:
+        count: the capacity of the one resource.
+        asked: the capacities that were asked for.
+        busy: whether SageMaker rejects changes.
+        slow: whether changes go on for ever.
+        stuck: the reason why no change reaches its goal; None where changes succeed.
+        alarms: CloudWatch's alarms by name.
+        states: the states that were set, with the alarm's name.
+        published: the messages to topics.
     """
 
     count: int = 1
@@ -64,21 +71,21 @@ class Services:
     published: list[dict[str, Any]] = field(default_factory=list)
 
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """As the front's."""
+        """Run a call at once."""
         return function(*arguments)
 
     def cloudwatch(self) -> Any:
-        """The services play their own clients."""
+        """Return itself: the services are their own clients."""
         return self
 
     sagemaker = sns = cloudwatch
 
     def get_paginator(self, _: str) -> Any:
-        """Of DescribeAlarms."""
+        """Return the paginator of DescribeAlarms."""
         return self
 
     def paginate(self, **_: Any) -> Iterator[dict[str, Any]]:
-        """One page of all alarms."""
+        """Give one page of all alarms."""
         yield {"MetricAlarms": [dict(alarm) for alarm in self.alarms.values()]}
 
     def put_metric_alarm(self, **alarm: Any) -> None:
@@ -87,7 +94,7 @@ class Services:
         self.alarms[alarm["AlarmName"]] = {**alarm, **fresh}
 
     def delete_alarms(self, *, AlarmNames: list[str]) -> None:  # noqa: N803 - boto3's name
-        """Forget alarms."""
+        """Delete alarms."""
         for name in AlarmNames:
             self.alarms.pop(name, None)
 
@@ -103,14 +110,14 @@ class Services:
         self.published.append(message)
 
     def describe_inference_component(self, **_: str) -> dict[str, Any]:
-        """The component."""
+        """Describe the component."""
         status = "Updating" if self.slow and self.asked else "InService"
         failure = {} if self.stuck is None else {"FailureReason": self.stuck}
         copies = {"DesiredCopyCount": self.count, "CurrentCopyCount": self.count}
         return {"InferenceComponentStatus": status, "RuntimeConfig": copies, **failure}
 
     def describe_endpoint(self, **_: str) -> dict[str, Any]:
-        """The endpoint of the variant."""
+        """Describe the endpoint of the variant."""
         variant = {"VariantName": "v", "CurrentInstanceCount": self.count}
         return {"EndpointStatus": "InService", "ProductionVariants": [variant]}
 
@@ -131,25 +138,35 @@ class Services:
 
 
 class Stage:
-    """Everything on one clock. `put` is Application Auto Scaling, `services` what it works with."""
+    """Both services on one clock.
+
+    Attributes:
+        services: the fakes of the other services.
+        machine: the machine's time, for tests to move.
+        history: the metrics.
+        targets: the scalable targets.
+        alarms: evaluates the alarms.
+        operations: Application Auto Scaling's operations on targets and policies.
+        scheduled: its scheduled actions.
+    """
 
     def __init__(self, count: int = 1) -> None:
-        self.services: Any = Services(count=count)
+        self.services = Services(count=count)
         self.machine = START
         self.clock = Clock(machine=lambda: self.machine)
         self.history = History(self.clock)
         account = Account(account_id="123456789012", region="us-east-1")
-        self.registry = Registry()
-        self._changes = BackgroundTasks()
-        scaler = Scaler(self.registry, self.services, self._changes, lambda: None)
-        self.alarms = Alarms(self.history, self.clock, account, self.services, lambda: None)
-        self._policies = Policies(self.registry, self.alarms, scaler, self.clock)
-        self._timetable = Timetable(self.registry, scaler, self.clock)
-        self.put = AutoScaling(account, self.registry, scaler, self.services)
-        self.schedule = ScheduledActions(account, self.registry, self.clock, lambda: None)
+        self.targets = ScalableTargets()
+        self._tasks = BackgroundTasks()
+        clients: Any = self.services
+        scaler = Scaler(self.targets, clients, self._tasks, lambda: None)
+        self.alarms = AlarmEvaluator(self.history, self.clock, account, clients, lambda: None)
+        self._policies = Policies(self.targets, self.alarms.in_alarm, scaler, self.clock)
+        self.operations = TargetOperations(account, self.targets, scaler, clients)
+        self.scheduled = ScheduledActions(account, self.targets, scaler, self.clock, lambda: None)
 
     def record(self, name: str, value: float, dimensions: tuple[tuple[str, str], ...] = OF_COMPONENT) -> None:
-        """A value of AWS/SageMaker, of high resolution."""
+        """Record a value of AWS/SageMaker, of high resolution."""
         self.history.record(("AWS/SageMaker", name, dimensions), "Count", value, fine=True)
 
     async def alarm(self, **alarm: Any) -> None:
@@ -170,12 +187,12 @@ class Stage:
         await self.alarms.refresh()
 
     async def work(self) -> None:
-        """What the service does each time."""
+        """Evaluate alarms, run scheduled actions and apply policies, as the services do each time."""
         await self.alarms.refresh()
         triggers = await self.alarms.evaluate()
-        self._timetable.run()
+        self.scheduled.run_due()
         await self._policies.act(triggers)
-        # What goes on in the background needs a few turns, since nothing here takes time.
+        # Background tasks need a few turns of the event loop.
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -188,8 +205,8 @@ class Stage:
             await self.work()
 
     async def close(self) -> None:
-        """End what goes on in the background."""
-        await self._changes.give_up()
+        """Cancel the background tasks."""
+        await self._tasks.give_up()
 
 
 def played(scene: Callable[[Stage], Any], count: int = 1) -> Stage:
@@ -206,7 +223,7 @@ def played(scene: Callable[[Stage], Any], count: int = 1) -> Stage:
 
 async def register(stage: Stage, minimum: int = 0, maximum: int = 4, whose: dict[str, str] = COMPONENT) -> None:
     """Register the resource."""
-    await stage.put.register({**whose, "MinCapacity": minimum, "MaxCapacity": maximum})
+    await stage.operations.register({**whose, "MinCapacity": minimum, "MaxCapacity": maximum})
 
 
 async def track(stage: Stage, metric: str = CONCURRENCY, whose: dict[str, str] = COMPONENT, **more: Any) -> Any:
@@ -218,7 +235,7 @@ async def track(stage: Stage, metric: str = CONCURRENCY, whose: dict[str, str] =
         "ScaleInCooldown": 60,
         **more,
     }
-    answer = await stage.put.put_policy(
+    answer = await stage.operations.put_policy(
         {
             **whose,
             "PolicyName": "track",
@@ -233,7 +250,7 @@ async def track(stage: Stage, metric: str = CONCURRENCY, whose: dict[str, str] =
 
 async def wake(stage: Stage, adjustment: int = 1, kind: str = "ChangeInCapacity", **alarm: Any) -> None:
     """Put a step policy, with an alarm on refused calls."""
-    answer = await stage.put.put_policy(
+    answer = await stage.operations.put_policy(
         {
             **COMPONENT,
             "PolicyName": "wake",

@@ -22,7 +22,7 @@ def test_registering_brings_the_capacity_within_the_bounds(
 
     stage = played(scene)
     assert stage.services.asked == asked
-    assert [activity.cause for activity in stage.registry.activities] == ([] if cause is None else [cause])
+    assert [activity.cause for activity in stage.targets.activities] == ([] if cause is None else [cause])
 
 
 def test_bounds_that_could_not_be_kept_are_tried_again_each_minute() -> None:
@@ -49,16 +49,16 @@ def test_scheduled_actions_move_the_bounds() -> None:
             ("night", "at(2027-01-15T08:02:30)", {"MinCapacity": 0, "MaxCapacity": 0}),
         ):
             action = {"ScheduledActionName": name, "Schedule": schedule, "ScalableTargetAction": bounds}
-            await stage.schedule.put({**COMPONENT, **action})
+            await stage.scheduled.put({**COMPONENT, **action})
         await stage.pass_time(50)
         assert stage.services.asked == []
         await stage.pass_time(10)
         assert stage.services.asked == [2]
-        await stage.schedule.delete({**COMPONENT, "ScheduledActionName": "day"})
+        await stage.scheduled.delete({**COMPONENT, "ScheduledActionName": "day"})
         await stage.pass_time(100)
 
     stage = played(scene)
     assert stage.services.asked == [2, 0]
-    assert stage.registry.activities[0].cause == (
+    assert stage.targets.activities[0].cause == (
         "scheduled action name night was triggered, maximum capacity was set to 0"
     )

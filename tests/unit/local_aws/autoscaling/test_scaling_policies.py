@@ -35,7 +35,7 @@ def test_an_idle_component_goes_to_zero_and_a_refused_call_wakes_it() -> None:
         assert stage.services.asked == [0, 1]
 
     stage = played(scene)
-    newest = stage.registry.activities[0]
+    newest = stage.targets.activities[0]
     assert newest.description == "Setting desired copy count to 1."
     assert newest.cause == "monitor alarm w in state ALARM triggered policy wake"
     assert newest.status == "Successful"
@@ -69,7 +69,7 @@ def test_a_copy_that_a_call_has_just_woken_keeps_awake_for_its_idle_time() -> No
             "AdjustmentType": "ExactCapacity",
             "StepAdjustments": [{"MetricIntervalUpperBound": 0.0, "ScalingAdjustment": 0}],
         }
-        answer = await stage.put.put_policy(
+        answer = await stage.operations.put_policy(
             {**COMPONENT, "PolicyName": "idle", "PolicyType": "StepScaling", "StepScalingPolicyConfiguration": step}
         )
         await stage.alarm(
@@ -146,7 +146,7 @@ def test_scaling_in_can_be_switched_off() -> None:
         await stage.pass_time(700, lambda: stage.record("ConcurrentRequestsPerCopy", 0))
 
     async def suspended(stage: Stage) -> None:
-        await stage.put.register(
+        await stage.operations.register(
             {
                 **COMPONENT,
                 "MinCapacity": 0,
@@ -221,7 +221,7 @@ def test_all_tracking_policies_must_agree_on_less() -> None:
         await register(stage)
         await track(stage)
         invocations = {"PredefinedMetricType": "SageMakerInferenceComponentInvocationsPerCopy"}
-        await stage.put.put_policy(
+        await stage.operations.put_policy(
             {
                 **COMPONENT,
                 "PolicyName": "calls",
@@ -262,7 +262,7 @@ def test_while_a_change_goes_on_no_other_is_asked_for() -> None:
         await wake(stage)
         stage.services.slow = True
         await stage.pass_time(300, lambda: stage.record(REFUSALS, 1))
-        assert stage.registry.activities[0].status == "InProgress"
+        assert stage.targets.activities[0].status == "InProgress"
 
     assert played(scene, count=0).services.asked == [1]
 
@@ -278,7 +278,7 @@ def test_what_sagemaker_refuses_fails_and_is_asked_for_again() -> None:
         stage.services.busy = False
         await stage.pass_time(60, lambda: stage.record(REFUSALS, 1))
 
-    activities = played(scene, count=0).registry.activities
+    activities = played(scene, count=0).targets.activities
     assert [one.status for one in activities] == ["Successful", "Failed", "Failed"]
     assert "UPDATE_IN_PROGRESS" in activities[1].message
 
@@ -292,6 +292,6 @@ def test_a_capacity_that_is_not_reached_is_unfulfilled() -> None:
         stage.services.stuck = "not enough hardware"
         await stage.pass_time(60, lambda: stage.record(REFUSALS, 1))
 
-    (activity,) = played(scene, count=0).registry.activities
+    (activity,) = played(scene, count=0).targets.activities
     assert activity.status == "Unfulfilled"
     assert "not enough hardware" in activity.message

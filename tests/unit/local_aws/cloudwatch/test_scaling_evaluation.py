@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from local_aws.cloudwatch.evaluation import Rule, judge
+from local_aws.cloudwatch.alarms import Rule
+from local_aws.cloudwatch.evaluation import evaluate
 
 TREATMENTS = ("missing", "ignore", "breaching", "notBreaching")
 
@@ -16,7 +17,7 @@ def states(data: str, *, periods: int, to_alarm: int) -> list[str | None]:
         Rule(comparison="GreaterThanThreshold", threshold=1, periods=periods, to_alarm=to_alarm, missing=treatment)
         for treatment in TREATMENTS
     ]
-    return [judge(rule, values).state for rule in rules]
+    return [evaluate(rule, values).state for rule in rules]
 
 
 @pytest.mark.parametrize(
