@@ -35,12 +35,12 @@ class PlannedValues:
         self.fates: dict[str, str] = {}
 
     def ref(self, logical_id: str) -> str:
-        """The physical id, unless the resource may get another."""
+        """Return the physical id, unless the resource may get another."""
         live = self._live(logical_id)
         return UNKNOWN if live is None or self.fates.get(logical_id) == "may replace" else live.physical_id
 
     def attribute(self, logical_id: str, name: str) -> Any:  # noqa: ANN401 - attributes are of any type
-        """The attribute, unless the change may touch it."""
+        """Return the attribute, unless the change may touch it."""
         live = self._live(logical_id)
         if live is None or not self.is_certain(Reference(logical_id, name)):
             return UNKNOWN
@@ -49,11 +49,11 @@ class PlannedValues:
         return live.attributes[name]
 
     def is_certain(self, reference: Reference) -> bool:
-        """Whether the deploy leaves this value as it is."""
+        """Tell whether the deploy leaves this value as it is."""
         fate = self.fates.get(reference.target)
         if fate == "in place" and reference.attribute:
             live = self._live(reference.target)
-            return live is not None and not self._context.registry.get(live.type).may_change(reference.attribute)
+            return live is not None and not self._context.resource_types.get(live.type).may_change(reference.attribute)
         return fate in {None, "in place"}
 
     def _live(self, logical_id: str) -> Live | None:
@@ -62,7 +62,7 @@ class PlannedValues:
 
 
 def plan(context: Context, stack: Stack, target: Target) -> list[dict[str, Any]]:
-    """The `Changes` of a change set, in the order of the deploy; removals come last."""
+    """Return the `Changes` of a change set, in the order of the deploy; removals come last."""
     values = PlannedValues(context, stack)
     resolver = context.resolver(stack, target, values)
     changes = []
@@ -103,7 +103,7 @@ def _plan_resource(
         values.fates[definition.logical_id] = "new"
         after = {"AfterContext": _context_text(definition, properties)}
         return _head("Add", definition, None) | {"Scope": [], "Details": []} | after
-    live, resource_type = resource.live, context.registry.get(definition.type)
+    live, resource_type = resource.live, context.resource_types.get(definition.type)
     details = [
         detail
         for path, before, after in differences(live.properties, properties, "/Properties")
@@ -129,7 +129,7 @@ def _plan_resource(
 
 
 def differences(before: Any, after: Any, path: str) -> Iterator[Difference]:  # noqa: ANN401 - any JSON
-    """The places where two values differ, each with its path; lists of one length are compared item by item."""
+    """Find the paths at which two values differ; lists of one length are compared item by item."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(key for key in after if key not in before)]:
             yield from differences(before.get(key, MISSING), after.get(key, MISSING), f"{path}/{key}")
@@ -171,7 +171,7 @@ def _details(
 
 
 def _cause(stack: Stack, target: Target, values: PlannedValues, reference: Reference) -> tuple[str, str] | None:
-    """How a reference brings a change: the change's source and its evaluation; None when it brings none."""
+    """Return the source and the evaluation of the change that a reference brings; None when it brings none."""
     if reference.target in target.parameters:
         previous = stack.target.parameters.get(reference.target) if stack.target is not None else None
         changed = previous is None or previous.value != target.parameters[reference.target].value
@@ -244,7 +244,7 @@ def _value_text(value: Any) -> str:  # noqa: ANN401 - any JSON
 
 
 def described(change: Mapping[str, Any], *, include_values: bool) -> dict[str, Any]:
-    """A change as DescribeChangeSet answers it: with values and contexts only when they are asked for."""
+    """Describe a change as DescribeChangeSet does: with values and contexts only when they are asked for."""
     resource = dict(change["ResourceChange"])
     if not include_values:
         resource.pop("BeforeContext", None)

@@ -1,4 +1,4 @@
-"""What is checked before anything is created: types, properties, references, rules and capabilities."""
+"""Check templates before anything is created: types, properties, references, rules and capabilities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from local_aws.cloudformation.intrinsics import Resolver
-    from local_aws.cloudformation.resources import Registry
+    from local_aws.cloudformation.resources import ResourceTypes
     from local_aws.cloudformation.template import Template
 
 
@@ -23,26 +23,28 @@ PSEUDO_PARAMETERS: Final = frozenset(
 )
 
 
-def check_template(template: Template, registry: Registry) -> None:
+def check_template(template: Template, resource_types: ResourceTypes) -> None:
     """Refuse what the emulation cannot deploy, by name and before anything is created.
 
     Raises:
         ValidationError: a type or a property is not known, a required one is missing, or a reference leads nowhere.
     """
     types = {definition.type for definition in template.resources.values()}
-    unknown = sorted(name for name in types if registry.find(name) is None)
+    unknown = sorted(name for name in types if resource_types.find(name) is None)
     if unknown:
         raise ValidationError(
             f"Template format error: Unrecognized resource types: [{', '.join(unknown)}]. "
-            f"The local AWS knows {', '.join(registry.names)}."
+            f"The local AWS knows {', '.join(resource_types.names)}."
         )
     for definition in template.resources.values():
-        _check_properties(definition.logical_id, definition.type, definition.properties, registry)
+        _check_properties(definition.logical_id, definition.type, definition.properties, resource_types)
     _check_references(template)
 
 
-def _check_properties(logical_id: str, type_name: str, properties: Mapping[str, Any], registry: Registry) -> None:
-    resource_type = registry.get(type_name)
+def _check_properties(
+    logical_id: str, type_name: str, properties: Mapping[str, Any], resource_types: ResourceTypes
+) -> None:
+    resource_type = resource_types.get(type_name)
     unknown = resource_type.unknown_properties(properties)
     if unknown:
         raise ValidationError(
@@ -89,7 +91,7 @@ def check_rules(template: Template, resolver: Resolver) -> None:
 
 
 def needed_capabilities(template: Template) -> list[str]:
-    """The capabilities that a caller must acknowledge for this template."""
+    """Return the capabilities that a caller must acknowledge for this template."""
     iam = [definition for definition in template.resources.values() if definition.type in IAM_TYPES]
     if any(NAMED_BY.get(definition.type) in definition.properties for definition in iam):
         return ["CAPABILITY_NAMED_IAM"]

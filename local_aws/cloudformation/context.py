@@ -14,7 +14,7 @@ from local_aws.kit.account import ACCOUNT_ID, PARTITION
 
 if TYPE_CHECKING:
     from local_aws.cloudformation.intrinsics import Values
-    from local_aws.cloudformation.resources import Registry
+    from local_aws.cloudformation.resources import ResourceTypes
     from local_aws.cloudformation.state import Stack, Target
     from local_aws.kit.clients import Clients
 
@@ -26,14 +26,14 @@ class DeployedValues:
         self._stack = stack
 
     def ref(self, logical_id: str) -> str:
-        """The physical id."""
+        """Return the physical id."""
         resource = self._stack.resources.get(logical_id)
         if resource is None or resource.live is None:
             raise ValidationError(f"Unresolved resource dependency [{logical_id}]: it does not exist")
         return resource.live.physical_id
 
     def attribute(self, logical_id: str, name: str) -> Any:  # noqa: ANN401 - attributes are of any type
-        """The attribute that the resource reported."""
+        """Return the attribute that the resource reported."""
         resource = self._stack.resources.get(logical_id)
         if resource is None or resource.live is None:
             raise ValidationError(f"Unresolved resource dependency [{logical_id}]: it does not exist")
@@ -43,7 +43,7 @@ class DeployedValues:
 
 
 def missing_attribute(type_name: str, logical_id: str, name: str) -> ValidationError:
-    """The refusal of a `Fn::GetAtt` for something the resource does not have."""
+    """Make the error of a `Fn::GetAtt` for an attribute that the resource does not have."""
     if type_name.startswith("AWS::") and type_name != "AWS::CloudFormation::CustomResource":
         return ValidationError(
             f"Template error: resource {logical_id} does not support attribute type {name} in Fn::GetAtt"
@@ -56,19 +56,19 @@ class Context:
 
     Args:
         region: its name.
-        registry: the resource types.
+        resource_types: the resource types.
         clients: boto3 clients of the front door.
     """
 
-    def __init__(self, *, region: str, registry: Registry, clients: Clients) -> None:
+    def __init__(self, *, region: str, resource_types: ResourceTypes, clients: Clients) -> None:
         self.region = region
-        self.registry = registry
+        self.resource_types = resource_types
         self.clients = clients
         self.stacks: list[Stack] = []
         self.lock = threading.RLock()
 
     def lookup_ssm(self, name: str) -> str:
-        """The value of an SSM parameter, `name` or `name:version`.
+        """Return the value of an SSM parameter, `name` or `name:version`.
 
         Raises:
             ValidationError: it does not exist.
@@ -95,7 +95,7 @@ class Context:
         return [stack.name for stack in list(self.stacks) if stack.deleted is None and export in stack.imports]
 
     def resolver(self, stack: Stack, target: Target, values: Values, *, imports: set[str] | None = None) -> Resolver:
-        """A resolver of the target's template for this stack; `imports` collects the exports that it uses."""
+        """Make a resolver of the target's template for this stack; `imports` collects the exports that it uses."""
 
         def import_value(name: str) -> str:
             exports = self.exports()
@@ -120,7 +120,7 @@ class Context:
         )
 
     def active(self, stack: Stack, target: Target) -> list[str]:
-        """The resources of the target whose condition holds."""
+        """Return the resources of the target whose condition holds."""
         resolver = self.resolver(stack, target, DeployedValues(stack))
         return [
             name
@@ -129,13 +129,13 @@ class Context:
         ]
 
     def graph(self, stack: Stack, target: Target) -> Graph:
-        """The order of the target's resources."""
+        """Return the graph of the target's resources."""
         resolver = self.resolver(stack, target, DeployedValues(stack))
         return dependencies(target.template, self.active(stack, target), resolver.conditions())
 
 
 def outputs_of(target: Target, resolver: Resolver) -> list[dict[str, str]]:
-    """The outputs whose condition holds, in the form of DescribeStacks."""
+    """Return the outputs whose condition holds, in the form of DescribeStacks."""
     outputs = []
     for key, spec in target.template.section("Outputs").items():
         condition = spec.get("Condition")

@@ -1,9 +1,7 @@
-"""Creating, updating and deleting one resource: the calls, the events and what is remembered of them.
+"""Bring the resources of a stack to a target: create, update, replace and delete them, and write their events.
 
-Bringing a stack to a target, and taking that back.
-
-Both go resource by resource in the order of the graph, resolve each one's properties anew, and act only where they
-differ from what exists. So a custom resource that keeps its physical id leaves its dependants alone.
+A deployment goes resource by resource in the order of the graph, resolves each one's properties anew, and acts only
+where they differ from what exists. So a custom resource that keeps its physical id leaves its dependants alone.
 """
 
 from __future__ import annotations
@@ -29,13 +27,13 @@ if TYPE_CHECKING:
 REPLACING = "Requested update requires the creation of a new physical resource; hence creating one."
 
 
-class Worker:
-    """Works on the resources of one stack during one operation.
+class ResourceWorker:
+    """Creates, updates and deletes the resources of one stack during one operation.
 
     Args:
         context: the region.
         stack: the stack.
-        journal: takes note of what is begun and of what is replaced.
+        journal: records the updates that are begun and the resources that are replaced.
         tags: the stack's tags for this operation.
     """
 
@@ -46,16 +44,16 @@ class Worker:
         self._tags = tags
 
     def create(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
-        """Make a resource that the stack does not have."""
+        """Create a resource that the stack does not have."""
         resource = StackResource(definition=definition, status="CREATE_IN_PROGRESS")
         self._stack.resources[definition.logical_id] = resource
         self._make(resource, properties, verb="CREATE", reason=None)
 
     def replace(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
-        """Make a new physical resource first; the old one waits for the clean-up."""
+        """Create the new physical resource; the old one waits for the clean-up."""
         resource = self._stack.resources[definition.logical_id]
         assert resource.live is not None  # noqa: S101 - only what exists is replaced
-        resource_type = self._context.registry.get(definition.type)
+        resource_type = self._context.resource_types.get(definition.type)
         name = resource_type.name_property
         if name is not None and name in properties and properties[name] == resource.live.properties.get(name):
             reason = (
@@ -78,7 +76,7 @@ class Worker:
 
         request = self._request(definition, properties, initiated=initiated)
         try:
-            outcome = self._context.registry.get(definition.type).create(request)
+            outcome = self._context.resource_types.get(definition.type).create(request)
         except Exception as error:  # noqa: BLE001 - any fault of a resource is that resource's failure
             self._fail(resource, verb, error)
         resource.physical_id = outcome.physical_id
@@ -86,7 +84,7 @@ class Worker:
         self._stack.set_resource_status(resource, f"{verb}_COMPLETE")
 
     def update(self, definition: ResourceDefinition, properties: dict[str, Any]) -> None:
-        """Change a resource in place; its type may answer with another physical id, which is a replacement."""
+        """Update a resource in place; its type may answer with another physical id, which is a replacement."""
         resource = self._stack.resources[definition.logical_id]
         old = resource.live
         assert old is not None  # noqa: S101 - only what exists is updated
@@ -97,7 +95,7 @@ class Worker:
             request = replace(request, old_properties=resource.attempted)
         resource.attempted = properties
         try:
-            outcome = self._context.registry.get(definition.type).update(request)
+            outcome = self._context.resource_types.get(definition.type).update(request)
         except Exception as error:  # noqa: BLE001 - as in `_make`
             self._fail(resource, "UPDATE", error)
         if outcome.physical_id != old.physical_id:
@@ -109,10 +107,10 @@ class Worker:
         self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
 
     def delete(self, obsolete: Obsolete, *, policy: str) -> None:
-        """Remove a physical resource, or leave it where `policy` says so.
+        """Delete a physical resource, or retain it where `policy` says so.
 
         Raises:
-            ResourceFailure: it could not be removed.
+            ResourceFailure: it could not be deleted.
         """
         definition, live = obsolete.definition, obsolete.live
         # Its own record: the stack's record of this logical id may already be that of a successor.
@@ -126,7 +124,7 @@ class Worker:
         self._stack.set_resource_status(record, "DELETE_IN_PROGRESS")
         request = self._request(definition, dict(live.properties), existing=live)
         try:
-            self._context.registry.get(live.type).delete(request)
+            self._context.resource_types.get(live.type).delete(request)
         except Exception as error:  # noqa: BLE001 - as in `_make`
             self._fail(record, "DELETE", error)
         self._stack.set_resource_status(record, "DELETE_COMPLETE")
@@ -171,7 +169,7 @@ class Worker:
             "aws:cloudformation:stack-id": stack.arn,
             "aws:cloudformation:logical-id": definition.logical_id,
         }
-        takes_system_tags = self._context.registry.get(type_name).takes_system_tags
+        takes_system_tags = self._context.resource_types.get(type_name).takes_system_tags
         request = Request(
             type=type_name,
             logical_id=definition.logical_id,
@@ -196,16 +194,17 @@ class Worker:
 
 
 Failures = dict[str, Exception]
+"""The exceptions of resources that failed, by logical id."""
 
 
 class Deployment:
-    """One way forward: from what exists to the target."""
+    """Brings a stack from the resources that exist to its target."""
 
     def __init__(self, context: Context, stack: Stack, target: Target, journal: Journal) -> None:
         self._context = context
         self._stack = stack
         self._target = target
-        self._worker = Worker(context, stack, journal, target.tags)
+        self._worker = ResourceWorker(context, stack, journal, target.tags)
         self.imports: set[str] = set()
         self._resolver = context.resolver(stack, target, DeployedValues(stack), imports=self.imports)
 
@@ -236,23 +235,23 @@ class Deployment:
             resource.definition = definition
 
     def _differs(self, definition: ResourceDefinition, live: Live, properties: Mapping[str, Any]) -> bool:
-        tagged = "Tags" in self._context.registry.get(definition.type).known
+        tagged = "Tags" in self._context.resource_types.get(definition.type).known
         return properties != live.properties or (tagged and live.tags != self._target.tags)
 
 
 def needs_replacement(
     context: Context, definition: ResourceDefinition, live: Live, properties: Mapping[str, Any]
 ) -> bool:
-    """Whether getting from `live` to `properties` takes a new physical resource."""
+    """Tell whether a change from `live` to `properties` takes a new physical resource."""
     if definition.type != live.type:
         return True
-    resource_type = context.registry.get(definition.type)
+    resource_type = context.resource_types.get(definition.type)
     changed = {key for key in {*properties, *live.properties} if properties.get(key) != live.properties.get(key)}
     return any(resource_type.requires_replacement(key) for key in changed)
 
 
 def clean_up_after_success(context: Context, stack: Stack, target: Target, journal: Journal) -> Failures:
-    """Remove what the new template lacks and what was replaced, in the reverse of the old template's order."""
+    """Remove the resources that the new template lacks or that were replaced, in the old template's reverse order."""
     active = set(context.active(stack, target))
     doomed = [(one, _replace_policy(one)) for one in journal.obsolete]
     for logical_id, resource in list(stack.resources.items()):
@@ -263,7 +262,7 @@ def clean_up_after_success(context: Context, stack: Stack, target: Target, journ
         else:
             obsolete = Obsolete(definition=resource.definition, live=resource.live)
             doomed.append((obsolete, _deletion_policy(obsolete)))
-    worker = Worker(context, stack, journal, target.tags)
+    worker = ResourceWorker(context, stack, journal, target.tags)
     failures = delete_in_order(context, stack, worker, doomed, journal.previous or target)
     for logical_id in set(stack.resources) - active:
         del stack.resources[logical_id]
@@ -286,14 +285,14 @@ def delete_all(context: Context, stack: Stack, journal: Journal, *, retain: set[
             known.add(_identity(obsolete))
             doomed.append((obsolete, _replace_policy(obsolete)))
     tags = stack.target.tags if stack.target is not None else {}
-    worker = Worker(context, stack, journal, tags)
+    worker = ResourceWorker(context, stack, journal, tags)
     return delete_in_order(context, stack, worker, doomed, stack.target, ended=stack.ended)
 
 
 def delete_in_order(
     context: Context,
     stack: Stack,
-    worker: Worker,
+    worker: ResourceWorker,
     doomed: list[tuple[Obsolete, str]],
     order: Target | None,
     *,
@@ -315,6 +314,18 @@ def delete_in_order(
                     ended[logical_id] = resource
 
     return run(restricted(graph, by_id), remove)
+
+
+def failure_reason(stack: Stack, failures: Failures) -> str:
+    """Say in CloudFormation's words which resources failed at which verb: the reason of a stack's status."""
+    by_verb: dict[str, list[str]] = {}
+    for name in failures:
+        resource = stack.resources.get(name)
+        verb = "update" if resource is None else resource.status.split("_", 1)[0].lower()
+        by_verb.setdefault(verb, []).append(name)
+    return "".join(
+        f"The following resource(s) failed to {verb}: [{', '.join(names)}]. " for verb, names in by_verb.items()
+    )
 
 
 def _identity(obsolete: Obsolete) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The life of a stack: which status follows which, and what is done on the way.
+"""The operations on stacks: the statuses that they go through, and the work on the way.
 
 Each operation runs in a thread of its own; callers get the stack's id at once and follow its events.
 """
@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from local_aws.cloudformation.context import DeployedValues, check_exports, outputs_of, refuse_if_used
-from local_aws.cloudformation.deployment import Deployment, clean_up_after_success, delete_all
+from local_aws.cloudformation.deployment import Deployment, clean_up_after_success, delete_all, failure_reason
 from local_aws.cloudformation.errors import ValidationError
-from local_aws.cloudformation.rollback import Rollback
+from local_aws.cloudformation.rollback import ROLLBACK_PREFIXES, roll_back, run_rollback
 from local_aws.cloudformation.state import Journal, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from local_aws.cloudformation.context import Context
-    from local_aws.cloudformation.deployment import Failures
     from local_aws.cloudformation.state import Stack, Target
 
 
@@ -28,11 +27,6 @@ LOGGER: Final = logging.getLogger(__name__)
 UPDATABLE: Final = frozenset(
     {"CREATE_COMPLETE", "CREATE_FAILED", "UPDATE_COMPLETE", "UPDATE_FAILED", "UPDATE_ROLLBACK_COMPLETE"}
 )
-ROLLBACK_STATES: Final = {
-    "CREATE_FAILED": "ROLLBACK",
-    "UPDATE_FAILED": "UPDATE_ROLLBACK",
-    "UPDATE_ROLLBACK_FAILED": "UPDATE_ROLLBACK",
-}
 
 
 class Engine:
@@ -74,15 +68,17 @@ class Engine:
         self._start(stack, "UPDATE_IN_PROGRESS", token, work)
 
     def roll_back(self, stack: Stack, *, token: str | None) -> None:
-        """Take back what failed while rollback was switched off, or try a failed rollback again.
+        """Roll back what failed while rollback was switched off, or try a failed rollback again.
 
         Raises:
-            ValidationError: there is nothing to take back.
+            ValidationError: there is nothing to roll back.
         """
-        prefix = ROLLBACK_STATES.get(stack.status)
+        prefix = ROLLBACK_PREFIXES.get(stack.status)
         if prefix is None or stack.journal is None:
             raise ValidationError(f"Stack:{stack.arn} is in {stack.status} state and can not be rolled back.")
-        self._start(stack, f"{prefix}_IN_PROGRESS", token, lambda: self._roll_back(stack, prefix, reason=None))
+        self._start(
+            stack, f"{prefix}_IN_PROGRESS", token, lambda: run_rollback(self.context, stack, prefix, reason=None)
+        )
 
     def delete(self, stack: Stack, *, token: str | None, retain: set[str]) -> None:
         """Remove a stack; one that is being created is stopped first.
@@ -107,7 +103,7 @@ class Engine:
             stack.cancelled.set()
 
     def _start(self, stack: Stack, status: str, token: str | None, work: Callable[[], None]) -> None:
-        # A caller may follow the last status so closely that the thread of the operation before has not ended.
+        # A caller may react to the last status so soon that the thread of the operation before has not ended.
         stack.settled.wait()
         stack.settled.clear()
         stack.cancelled.clear()
@@ -117,7 +113,7 @@ class Engine:
 
     @staticmethod
     def _guarded(stack: Stack, work: Callable[[], None]) -> None:
-        """Run the work; whatever happens, nobody waits for this stack for ever."""
+        """Run the work, and settle the stack whatever happens."""
         try:
             work()
         except Exception as error:
@@ -138,12 +134,11 @@ class Engine:
             stack.set_status("DELETE_IN_PROGRESS", f"{reason}Delete requested by user.")
             self._delete(stack, set())
         else:
-            self._announce_rollback(stack, "ROLLBACK", reason)
-            self._roll_back(stack, "ROLLBACK", reason=reason)
+            roll_back(self.context, stack, "ROLLBACK", reason=reason)
 
     def _update(self, stack: Stack, target: Target, *, disable_rollback: bool) -> None:
         reason = self._forward(stack, target)
-        journal = _journal(stack)
+        journal = stack.open_journal
         if reason is None:
             stack.set_status("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
             # A leftover that cannot be removed shows in the events; the update itself is done.
@@ -153,12 +148,11 @@ class Engine:
         elif disable_rollback:
             stack.set_status("UPDATE_FAILED", reason)
         else:
-            self._announce_rollback(stack, "UPDATE_ROLLBACK", reason)
-            self._roll_back(stack, "UPDATE_ROLLBACK", reason=reason)
+            roll_back(self.context, stack, "UPDATE_ROLLBACK", reason=reason)
 
     def _forward(self, stack: Stack, target: Target) -> str | None:
-        """Deploy and compute the outputs; the reason of the failure, or None."""
-        deployment = Deployment(self.context, stack, target, _journal(stack))
+        """Deploy and compute the outputs; return the reason of a failure, or None."""
+        deployment = Deployment(self.context, stack, target, stack.open_journal)
         failures = deployment.run()
         if failures:
             return failure_reason(stack, failures)
@@ -171,29 +165,6 @@ class Engine:
         stack.outputs, stack.imports = outputs, deployment.imports
         return None
 
-    @staticmethod
-    def _announce_rollback(stack: Stack, prefix: str, reason: str) -> None:
-        stack.cancelled.clear()
-        stack.set_status(f"{prefix}_IN_PROGRESS", f"{reason}Rollback requested by user.")
-
-    def _roll_back(self, stack: Stack, prefix: str, *, reason: str | None) -> None:
-        journal, failed_target = _journal(stack), stack.target
-        assert failed_target is not None  # noqa: S101 - a stack that is rolled back had a target
-        rollback = Rollback(self.context, stack, journal)
-        failures = rollback.restore()
-        if not failures and journal.previous is not None:
-            stack.set_status(f"{prefix}_COMPLETE_CLEANUP_IN_PROGRESS")
-        if not failures:
-            failures = rollback.clean_up(failed_target)
-            # After an update CloudFormation leaves what it cannot clean up; a stack that was never there must be empty.
-            failures = failures if journal.previous is None else {}
-        if failures:
-            stack.set_status(f"{prefix}_FAILED", failure_reason(stack, failures))
-            return
-        stack.target = journal.previous or failed_target
-        stack.journal = None
-        stack.set_status(f"{prefix}_COMPLETE", reason and reason.strip())
-
     def _delete(self, stack: Stack, retain: set[str]) -> None:
         journal = stack.journal or Journal(previous=None, before={}, definitions={})
         failures = delete_all(self.context, stack, journal, retain=retain)
@@ -203,22 +174,3 @@ class Engine:
         stack.deleted = now()
         stack.outputs, stack.imports = [], set()
         stack.set_status("DELETE_COMPLETE")
-
-
-def failure_reason(stack: Stack, failures: Failures) -> str:
-    """The stack's reason: which resources failed at what, in CloudFormation's words."""
-    by_verb: dict[str, list[str]] = {}
-    for name in failures:
-        resource = stack.resources.get(name)
-        verb = "update" if resource is None else resource.status.split("_", 1)[0].lower()
-        by_verb.setdefault(verb, []).append(name)
-    return "".join(
-        f"The following resource(s) failed to {verb}: [{', '.join(names)}]. " for verb, names in by_verb.items()
-    )
-
-
-def _journal(stack: Stack) -> Journal:
-    journal: Any = stack.journal
-    assert journal is not None  # noqa: S101 - every operation but a deletion keeps a journal
-    checked: Journal = journal
-    return checked

@@ -20,7 +20,7 @@ Graph = dict[str, set[str]]
 
 
 def dependencies(template: Template, active: Iterable[str], conditions: Mapping[str, bool]) -> Graph:
-    """What each active resource waits for: its DependsOn, and every resource that its properties refer to.
+    """Return the graph of the active resources: each waits for its DependsOn and for all that its properties refer to.
 
     Raises:
         ValidationError: resources wait for each other; the text names them.
@@ -41,7 +41,7 @@ def dependencies(template: Template, active: Iterable[str], conditions: Mapping[
 
 
 def reverse(graph: Mapping[str, Iterable[str]]) -> Graph:
-    """The order of deletion: what waited is now waited for."""
+    """Return the graph of the deletion, with all its arrows turned."""
     turned: Graph = {name: set() for name in graph}
     for name, waits_for in graph.items():
         for other in waits_for:
@@ -50,7 +50,7 @@ def reverse(graph: Mapping[str, Iterable[str]]) -> Graph:
 
 
 def restricted(graph: Mapping[str, Iterable[str]], names: Iterable[str]) -> Graph:
-    """The order among `names` alone, also where it led through others; names that the graph lacks wait for nothing."""
+    """Return the graph of `names` alone, with the order that led through others; unknown names wait for nothing."""
     kept = set(names)
     return {name: kept & _reachable(graph, name) for name in kept}
 
@@ -116,7 +116,7 @@ class _Crew:
             self.running += 1
 
     def wait(self) -> tuple[str, Exception | None]:
-        """The next name that is finished, and why it failed if it did."""
+        """Wait for the next name that is finished; with its exception if it failed."""
         outcome = self._finished.get()
         self.running -= 1
         return outcome

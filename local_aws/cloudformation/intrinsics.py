@@ -34,13 +34,13 @@ NO_VALUE: Final = _NoValue()
 
 
 class Values(Protocol):
-    """Where the values of resources come from: a running deploy, or the plan of one."""
+    """The source of resources' values: a running deploy, or the plan of one."""
 
     def ref(self, logical_id: str) -> Any:  # noqa: ANN401 - a Ref may be of any type
-        """The value of a `Ref` to a resource."""
+        """Return the value of a `Ref` to a resource."""
 
     def attribute(self, logical_id: str, name: str) -> Any:  # noqa: ANN401 - as `ref`
-        """The value of a `Fn::GetAtt`; raises ValidationError for an attribute that the type lacks."""
+        """Return the value of a `Fn::GetAtt`; raises ValidationError for an attribute that the type lacks."""
 
 
 class Resolver:
@@ -71,7 +71,7 @@ class Resolver:
         self._conditions: dict[str, bool] = {}
 
     def resolve(self, node: Any) -> Any:  # noqa: ANN401 - any JSON
-        """The value of any part of a template; `NO_VALUE` when the whole part is to be left out."""
+        """Return the value of any part of a template; `NO_VALUE` when the whole part is to be left out."""
         if isinstance(node, dict):
             return self._resolve_dict(node)
         if isinstance(node, list):
@@ -88,7 +88,7 @@ class Resolver:
         return {key: value for key, raw in node.items() if (value := self.resolve(raw)) is not NO_VALUE}
 
     def condition(self, name: str) -> bool:
-        """The value of a condition of the template; raises ValidationError when it has none of that name."""
+        """Return the value of a condition of the template; raises ValidationError when it has none of that name."""
         if name not in self._conditions:
             conditions = self._template.section("Conditions")
             if name not in conditions:
@@ -101,7 +101,7 @@ class Resolver:
         return {name: self.condition(name) for name in self._template.section("Conditions")}
 
     def holds(self, node: Any) -> bool:  # noqa: ANN401 - any JSON
-        """The truth of a condition expression."""
+        """Return the truth of a condition expression."""
         if isinstance(node, dict) and len(node) == 1:
             ((key, value),) = node.items()
             if key == "Condition":
@@ -111,11 +111,11 @@ class Resolver:
         raise ValidationError(f"Template error: {json.dumps(node)} is no condition")
 
     def text(self, node: Any) -> str:  # noqa: ANN401 - any JSON
-        """A resolved value as text, as `Fn::Join` and `Fn::Sub` insert it."""
+        """Write a resolved value as text, as `Fn::Join` and `Fn::Sub` insert it."""
         return as_text(self.resolve(node))
 
     def ref(self, name: Any) -> Any:  # noqa: ANN401 - any JSON
-        """The value of a `Ref`."""
+        """Return the value of a `Ref`."""
         if name == "AWS::NoValue":
             return NO_VALUE
         if name in self._names:
@@ -127,7 +127,7 @@ class Resolver:
         )
 
     def get_att(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
-        """The value of a `Fn::GetAtt`."""
+        """Return the value of a `Fn::GetAtt`."""
         if isinstance(value, list) and not isinstance(value[1], str):
             value = [value[0], self.text(value[1])]
         target, attribute = get_att_parts(value)
@@ -136,7 +136,7 @@ class Resolver:
         return self._values.attribute(target, attribute)
 
     def sub(self, value: Any) -> str:  # noqa: ANN401 - any JSON
-        """The text of a `Fn::Sub`."""
+        """Return the text of a `Fn::Sub`."""
         text, variables = (value, {}) if isinstance(value, str) else (value[0], value[1])
 
         def insert(match: re.Match[str]) -> str:
@@ -148,7 +148,7 @@ class Resolver:
         return str(self._dynamic(SUB_VARIABLE.sub(insert, text).replace("${!", "${")))
 
     def find_in_map(self, value: list[Any]) -> Any:  # noqa: ANN401 - any JSON
-        """The value of a `Fn::FindInMap`."""
+        """Return the value of a `Fn::FindInMap`."""
         name, first, second = (self.text(part) for part in value[:3])
         try:
             return self._template.section("Mappings")[name][first][second]
@@ -156,11 +156,11 @@ class Resolver:
             raise ValidationError(f"Template error: Unable to get mapping for {name}::{first}::{second}") from None
 
     def import_value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
-        """The value of a `Fn::ImportValue`."""
+        """Return the value of a `Fn::ImportValue`."""
         return self._import_value(self.text(value))
 
     def region_zones(self, value: Any) -> list[str]:  # noqa: ANN401 - any JSON
-        """The availability zones of a `Fn::GetAZs`; "" is the stack's region."""
+        """Return the availability zones of a `Fn::GetAZs`; "" is the stack's region."""
         region = self.text(value) or str(self._names["AWS::Region"])
         return [f"{region}{zone}" for zone in AVAILABILITY_ZONES]
 
@@ -175,7 +175,7 @@ class Resolver:
 
 
 def as_text(value: Any) -> str:  # noqa: ANN401 - any scalar of JSON
-    """A scalar as CloudFormation writes it into text: `true`, `1`, `x`."""
+    """Write a scalar as CloudFormation inserts it into text: `true`, `1`, `x`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (dict, list)):
@@ -301,7 +301,7 @@ def _sub(value: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:  # 
 
 
 def get_att_parts(value: Any) -> tuple[str, str]:  # noqa: ANN401 - any JSON
-    """The resource and the attribute of a `Fn::GetAtt`, from both of its spellings."""
+    """Return the resource and the attribute of a `Fn::GetAtt`, from both of its spellings."""
     if isinstance(value, str):
         target, _, attribute = value.partition(".")
         return target, attribute

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def find_stack(context: Context, name: str) -> Stack | None:
-    """A stack by its id, also when it is deleted, or by its name when it is not."""
+    """Return a stack by its id, also when it is deleted, or by its name when it is not."""
     for stack in reversed(context.stacks):
         if stack.arn == name or (stack.name == name and stack.deleted is None):
             return stack
@@ -37,7 +37,7 @@ def get_stack(context: Context, name: str) -> Stack:
 
 
 def get_change_set(context: Context, request: Mapping[str, Any]) -> tuple[Stack, ChangeSet]:
-    """The change set that a request names by its id, or by its name and its stack.
+    """Return the change set that a request names by its id, or by its name and its stack.
 
     Raises:
         CloudFormationError: there is none (`ChangeSetNotFound`).
@@ -52,7 +52,7 @@ def get_change_set(context: Context, request: Mapping[str, Any]) -> tuple[Stack,
 
 
 def make_target(context: Context, stack: Stack, request: Mapping[str, Any]) -> Target:
-    """What a request wants a stack to become, checked as far as that goes without deploying.
+    """Build the target of a request, checked as far as that goes without deploying.
 
     Raises:
         CloudFormationError: the template, a parameter or a rule does not allow it.
@@ -65,7 +65,7 @@ def make_target(context: Context, stack: Stack, request: Mapping[str, Any]) -> T
     else:
         body = template_body(request, context.clients, context.region)
     template = parse_template(body)
-    check_template(template, context.registry)
+    check_template(template, context.resource_types)
     check_capabilities(template, request.get("Capabilities", []))
     before = previous.parameters if previous is not None else {}
     parameters = resolve_parameters(template, request.get("Parameters", []), before, context.lookup_ssm)
@@ -225,7 +225,7 @@ def delete_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def outputs_differ(engine: Engine, stack: Stack, target: Target) -> bool:
-    """Whether the target has other outputs than the stack, as far as that is known before the deploy."""
+    """Tell whether the target has other outputs than the stack, as far as that is known before the deploy."""
     context = engine.context
     if stack.status == REVIEW:
         return True

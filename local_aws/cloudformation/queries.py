@@ -22,7 +22,7 @@ EVENTS_PER_PAGE: Final = 100
 
 
 def stack_view(stack: Stack) -> dict[str, Any]:
-    """An entry of DescribeStacks."""
+    """Build an entry of DescribeStacks."""
     target = stack.target
     view: dict[str, Any] = {
         "StackId": stack.arn,
@@ -51,7 +51,7 @@ def stack_view(stack: Stack) -> dict[str, Any]:
 
 
 def stack_summary(stack: Stack) -> dict[str, Any]:
-    """An entry of ListStacks."""
+    """Build an entry of ListStacks."""
     view = stack_view(stack)
     names = ("StackId", "StackName", "CreationTime", "LastUpdatedTime", "DeletionTime", "StackStatus")
     summary = {name: view[name] for name in (*names, "StackStatusReason", "DriftInformation")}
@@ -59,7 +59,7 @@ def stack_summary(stack: Stack) -> dict[str, Any]:
 
 
 def resource_summary(resource: StackResource) -> dict[str, Any]:
-    """An entry of ListStackResources."""
+    """Build an entry of ListStackResources."""
     return {
         "LogicalResourceId": resource.definition.logical_id,
         "PhysicalResourceId": resource.physical_id,
@@ -72,7 +72,7 @@ def resource_summary(resource: StackResource) -> dict[str, Any]:
 
 
 def resource_view(stack: Stack, resource: StackResource) -> dict[str, Any]:
-    """An entry of DescribeStackResources."""
+    """Build an entry of DescribeStackResources."""
     view = resource_summary(resource)
     view["Timestamp"] = view.pop("LastUpdatedTimestamp")
     return {"StackName": stack.name, "StackId": stack.arn, **view}
@@ -106,7 +106,7 @@ def _event_view(stack: Stack, event: Event) -> dict[str, Any]:
 
 
 def change_set_summary(stack: Stack, change_set: ChangeSet) -> dict[str, Any]:
-    """An entry of ListChangeSets."""
+    """Build an entry of ListChangeSets."""
     return {
         "StackId": stack.arn,
         "StackName": stack.name,
@@ -121,7 +121,7 @@ def change_set_summary(stack: Stack, change_set: ChangeSet) -> dict[str, Any]:
 
 
 def change_set_view(stack: Stack, change_set: ChangeSet, *, include_values: bool) -> dict[str, Any]:
-    """The answer of DescribeChangeSet."""
+    """Build the answer of DescribeChangeSet."""
     request, target = change_set.request, change_set.target
     return {
         **change_set_summary(stack, change_set),
@@ -227,7 +227,7 @@ def get_template_summary(engine: Engine, request: Mapping[str, Any]) -> Answer:
 def validate_template(engine: Engine, request: Mapping[str, Any]) -> Answer:
     """ValidateTemplate, with the checks that a deploy would make first."""
     template = _template(engine, request)
-    check_template(template, engine.context.registry)
+    check_template(template, engine.context.resource_types)
     summary = get_template_summary(engine, {"TemplateBody": template.body})
     for parameter in summary["Parameters"]:
         parameter.pop("ParameterType")

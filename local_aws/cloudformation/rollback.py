@@ -1,11 +1,11 @@
-"""Roll a stack back: restore what was there before an operation and remove what the operation made."""
+"""Roll a stack back: restore the resources of before an operation, delete what it made, set the statuses."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from local_aws.cloudformation.context import Context, DeployedValues
-from local_aws.cloudformation.deployment import Failures, Worker, delete_in_order
+from local_aws.cloudformation.deployment import Failures, ResourceWorker, delete_in_order, failure_reason
 from local_aws.cloudformation.graph import restricted, run
 from local_aws.cloudformation.state import Obsolete
 
@@ -13,8 +13,50 @@ if TYPE_CHECKING:
     from local_aws.cloudformation.state import Journal, Stack, Target
 
 
+ROLLBACK_PREFIXES: Final = {
+    "CREATE_FAILED": "ROLLBACK",
+    "UPDATE_FAILED": "UPDATE_ROLLBACK",
+    "UPDATE_ROLLBACK_FAILED": "UPDATE_ROLLBACK",
+}
+"""The statuses from which a stack can be rolled back, with the beginning of the statuses that follow."""
+
+
+def roll_back(context: Context, stack: Stack, prefix: str, *, reason: str) -> None:
+    """Roll back an operation that has just failed.
+
+    Args:
+        context: the region.
+        stack: the stack.
+        prefix: `ROLLBACK` after a create, `UPDATE_ROLLBACK` after an update.
+        reason: the reason of the failure.
+    """
+    stack.cancelled.clear()
+    stack.set_status(f"{prefix}_IN_PROGRESS", f"{reason}Rollback requested by user.")
+    run_rollback(context, stack, prefix, reason=reason)
+
+
+def run_rollback(context: Context, stack: Stack, prefix: str, *, reason: str | None) -> None:
+    """Restore the resources of a stack whose status is in progress already, and set the status that follows."""
+    journal, failed_target = stack.open_journal, stack.target
+    assert failed_target is not None  # noqa: S101 - a stack that is rolled back had a target
+    rollback = Rollback(context, stack, journal)
+    failures = rollback.restore()
+    if not failures and journal.previous is not None:
+        stack.set_status(f"{prefix}_COMPLETE_CLEANUP_IN_PROGRESS")
+    if not failures:
+        failures = rollback.clean_up(failed_target)
+        # After an update CloudFormation leaves what it cannot clean up; a stack that was never there must be empty.
+        failures = failures if journal.previous is None else {}
+    if failures:
+        stack.set_status(f"{prefix}_FAILED", failure_reason(stack, failures))
+        return
+    stack.target = journal.previous or failed_target
+    stack.journal = None
+    stack.set_status(f"{prefix}_COMPLETE", reason and reason.strip())
+
+
 class Rollback:
-    """One way back: to what the journal says was there before."""
+    """Brings a stack back to the resources of its journal."""
 
     def __init__(self, context: Context, stack: Stack, journal: Journal) -> None:
         self._context = context
@@ -23,11 +65,11 @@ class Rollback:
         self._tags = journal.previous.tags if journal.previous is not None else {}
 
     def restore(self) -> Failures:
-        """Bring every resource that was there before back to its properties of then."""
+        """Bring every resource of before the operation back to its properties of then."""
         previous = self._journal.previous
         if previous is None:
             return {}
-        self._worker = Worker(self._context, self._stack, self._journal, previous.tags)
+        self._worker = ResourceWorker(self._context, self._stack, self._journal, previous.tags)
         self._resolver = self._context.resolver(self._stack, previous, DeployedValues(self._stack))
         graph = restricted(self._context.graph(self._stack, previous), self._journal.before)
         return run(graph, self._restore)
@@ -35,7 +77,7 @@ class Rollback:
     def _restore(self, logical_id: str) -> None:
         old, definition = self._journal.before[logical_id], self._journal.definitions[logical_id]
         resource = self._stack.resources[logical_id]
-        by_update = self._context.registry.get(old.type).rolls_back_by_update
+        by_update = self._context.resource_types.get(old.type).rolls_back_by_update
         if resource.live is not None and resource.live.physical_id != old.physical_id and not by_update:
             self._journal.discarded.append(Obsolete(definition=resource.definition, live=resource.live))
             resource.live, resource.physical_id = old, old.physical_id
@@ -54,10 +96,10 @@ class Rollback:
             self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
 
     def clean_up(self, target: Target) -> Failures:
-        """Remove what the failed operation made, in the reverse of its own order.
+        """Delete the resources that the failed operation made, in the reverse of its own order.
 
         Args:
-            target: what the failed operation was to reach.
+            target: the target of the failed operation.
         """
         doomed = [(one, "Delete") for one in self._journal.discarded]
         for logical_id, resource in list(self._stack.resources.items()):
@@ -68,7 +110,7 @@ class Rollback:
             else:
                 policy = "Retain" if resource.definition.deletion_policy == "Retain" else "Delete"
                 doomed.append((Obsolete(definition=resource.definition, live=resource.live), policy))
-        worker = Worker(self._context, self._stack, self._journal, target.tags)
+        worker = ResourceWorker(self._context, self._stack, self._journal, target.tags)
         # After a failed create the stack itself is at its end.
         ended = self._stack.ended if self._journal.previous is None else None
         return delete_in_order(self._context, self._stack, worker, doomed, target, ended=ended)

@@ -15,7 +15,7 @@ from local_aws.cloudformation.context import Context
 from local_aws.cloudformation.engine import Engine
 from local_aws.cloudformation.errors import CloudFormationError
 from local_aws.cloudformation.operations import find_stack
-from local_aws.cloudformation.resources import Registry, aws_types
+from local_aws.cloudformation.resources import ResourceTypes, aws_types
 from local_aws.cloudformation.resources.custom import CustomResource, Responses
 from local_aws.kit.account import DEFAULT_REGION
 from local_aws.kit.query_protocol import QueryError, QueryProtocol
@@ -67,19 +67,19 @@ class CloudFormation:
 
     Args:
         clients: boto3 clients of the front door, with which resources are made.
-        registry: resource types; left out, those of AWS that the emulation knows.
+        resource_types: resource types; left out, those of AWS that the emulation knows.
     """
 
-    def __init__(self, *, clients: Clients, registry: Registry | None = None) -> None:
+    def __init__(self, *, clients: Clients, resource_types: ResourceTypes | None = None) -> None:
         self.responses = Responses(clients.endpoint_url)
         self._clients = clients
-        self._registry = registry or Registry(aws_types(), custom=CustomResource(self.responses))
+        self._resource_types = resource_types or ResourceTypes(aws_types(), custom=CustomResource(self.responses))
         self._engines: dict[str, Engine] = {}
 
     def engine(self, region: str) -> Engine:
-        """The engine of a region."""
+        """Return the engine of a region."""
         if region not in self._engines:
-            context = Context(region=region, registry=self._registry, clients=self._clients)
+            context = Context(region=region, resource_types=self._resource_types, clients=self._clients)
             self._engines[region] = Engine(context)
         return self._engines[region]
 

@@ -1,4 +1,4 @@
-"""Stacks, their resources, events and change sets: all that the engine remembers."""
+"""The state of the engine: stacks, their resources, events and change sets."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ REVIEW: Final = "REVIEW_IN_PROGRESS"
 
 
 def now() -> datetime:
-    """The time for events and answers, in UTC."""
+    """Return the time for events and answers, in UTC."""
     return datetime.now(tz=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Live:
-    """A resource as it exists: what was asked for it and what came of it."""
+    """A resource as it exists: the properties that it was given and the attributes that it has."""
 
     type: str
     physical_id: str
@@ -74,7 +74,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a stack is to become: everything that decides its resources' properties."""
+    """The template, parameters and tags that a stack is to be brought to."""
 
     template: Template
     parameters: Mapping[str, Parameter]
@@ -91,15 +91,15 @@ class Obsolete:
 
 @dataclass(kw_only=True)
 class Journal:
-    """What is needed to take back an operation that is under way.
+    """The record that a rollback of the operation under way goes by.
 
     Args:
-        previous: what the stack was before; None when it is being created.
-        before: its resources then, by logical id.
-        definitions: their definitions then.
-        obsolete: what the operation replaced.
-        discarded: what the operation made and its rollback replaced again.
-        updated: logical ids whose update in place was begun.
+        previous: the target of the stack before the operation; None when it is being created.
+        before: its resources before the operation, by logical id.
+        definitions: their definitions before the operation.
+        obsolete: the resources that the operation replaced.
+        discarded: the resources that the operation made and its rollback replaced again.
+        updated: logical ids of the resources whose update in place was begun.
     """
 
     previous: Target | None
@@ -130,7 +130,7 @@ class ChangeSet:
 class Stack:
     """One stack. Its operations run one at a time; `settled` is set while none is under way.
 
-    `ended` holds the resources that went, or were left, when the stack was deleted: CloudFormation lists them on.
+    `ended` holds the resources that were deleted or retained with the stack: CloudFormation goes on listing them.
     """
 
     arn: str
@@ -157,8 +157,14 @@ class Stack:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
-        """A new stack has nothing under way."""
+        """Settle a new stack: nothing is under way."""
         self.settled.set()
+
+    @property
+    def open_journal(self) -> Journal:
+        """The journal of the operation that is under way; every operation but a deletion keeps one."""
+        assert self.journal is not None  # noqa: S101 - see above
+        return self.journal
 
     @property
     def exports(self) -> dict[str, str]:

@@ -62,7 +62,7 @@ class Template:
     resources: Mapping[str, ResourceDefinition]
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """A section such as `Parameters`; empty when the template has none."""
+        """Return a section such as `Parameters`; empty when the template has none."""
         section: Mapping[str, Any] = self.document.get(name) or {}
         return section
 
@@ -181,7 +181,7 @@ def _names(names: list[str]) -> str:
 
 
 def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> str:
-    """The text of the template that a request names.
+    """Return the text of the template that a request names.
 
     Raises:
         ValidationError: it names none, or the object cannot be read.
@@ -243,7 +243,7 @@ class Parameter:
     no_echo: bool
 
     def described(self) -> dict[str, str]:
-        """The entry of DescribeStacks; a NoEcho value is masked."""
+        """Return the entry of DescribeStacks; a NoEcho value is masked."""
         entry = {"ParameterKey": self.key, "ParameterValue": HIDDEN if self.no_echo else self.given}
         if self.is_ssm:
             entry["ResolvedValue"] = HIDDEN if self.no_echo else _joined(self.value)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from local_aws.cloudformation.resources.base import ResourceType
 
 
-class Registry:
+class ResourceTypes:
     """Finds the class of a resource type.
 
     Args:
@@ -36,13 +36,13 @@ class Registry:
         self._custom = custom
 
     def find(self, type_name: str) -> ResourceType | None:
-        """The class for this type name; None when the emulation does not know it."""
+        """Return the class for this type name; None when the emulation does not know it."""
         if type_name.startswith("Custom::") or type_name == "AWS::CloudFormation::CustomResource":
             return self._custom
         return self._types.get(type_name)
 
     def get(self, type_name: str) -> ResourceType:
-        """The class for a type name that was checked before."""
+        """Return the class for a type name that was checked before."""
         found = self.find(type_name)
         if found is None:
             raise KeyError(type_name)

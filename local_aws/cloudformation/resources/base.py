@@ -33,7 +33,7 @@ _ALPHABET: Final = string.ascii_uppercase + string.digits
 
 
 def physical_name(stack_name: str, logical_id: str, *, limit: int, lower: bool = False, separator: str = "-") -> str:
-    """A fresh name of at most `limit` characters; the random part is always whole, stack and id share the rest."""
+    """Make a name of at most `limit` characters; the random part is always whole, stack and id share the rest."""
     suffix = "".join(secrets.choice(_ALPHABET) for _ in range(RANDOM_LENGTH))
     room = limit - RANDOM_LENGTH - 2 * len(separator)
     stack, resource = stack_name, logical_id
@@ -45,12 +45,12 @@ def physical_name(stack_name: str, logical_id: str, *, limit: int, lower: bool =
 
 
 def stack_arn(region: str, stack_name: str) -> str:
-    """A fresh stack id."""
+    """Make a stack id."""
     return f"arn:{PARTITION}:cloudformation:{region}:{ACCOUNT_ID}:stack/{stack_name}/{uuid.uuid4()}"
 
 
 def change_set_arn(region: str, name: str) -> str:
-    """A fresh change set id."""
+    """Make a change set id."""
     return f"arn:{PARTITION}:cloudformation:{region}:{ACCOUNT_ID}:changeSet/{name}/{uuid.uuid4()}"
 
 
@@ -62,7 +62,7 @@ class Initiated(Protocol):
 
 
 def _nobody(physical_id: str, **attributes: Any) -> None:  # noqa: ANN401 - as `Initiated`
-    """The listener of a request that nobody follows."""
+    """Ignore the call: nobody follows the request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,18 +100,18 @@ class Request:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def client(self, service: str) -> Any:  # noqa: ANN401 - clients of all services
-        """The boto3 client of a service in the stack's region."""
+        """Return the boto3 client of a service in the stack's region."""
         return self.clients.get(service, self.region)
 
     def name(self, property_name: str, *, limit: int, lower: bool = False) -> str:
-        """The name that the template states, or a generated one of at most `limit` characters."""
+        """Return the name that the template states, or a generated one of at most `limit` characters."""
         stated = self.properties.get(property_name)
         if stated is not None:
             return str(stated)
         return physical_name(self.stack_name, self.logical_id, limit=limit, lower=lower)
 
     def all_tags(self) -> dict[str, str]:
-        """The stack's tags and the resource's own, which win."""
+        """Return the stack's tags and the resource's own, which win."""
         own = self.properties.get("Tags") or []
         if isinstance(own, dict):
             return {**self.tags, **{str(key): str(value) for key, value in own.items()}}
@@ -122,13 +122,13 @@ class Request:
         return [{"Key": key, "Value": value} for key, value in self.all_tags().items()]
 
     def changed(self, *names: str) -> bool:
-        """Whether an update changes one of these properties."""
+        """Tell whether an update changes one of these properties."""
         return any(self.properties.get(name) != self.old_properties.get(name) for name in names)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What exists after a call: the value of `Ref`, and the values of `Fn::GetAtt`."""
+    """The resource after a call: the value of `Ref`, and the values of `Fn::GetAtt`."""
 
     physical_id: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -174,16 +174,16 @@ class ResourceType:
         return sorted(set(names) - self.known)
 
     def requires_replacement(self, property_name: str) -> bool:
-        """Whether a change of this property needs a new resource."""
+        """Tell whether a change of this property needs a new resource."""
         return property_name in self.create_only
 
     def may_change(self, attribute: str) -> bool:
-        """Whether an update in place may change this attribute."""
+        """Tell whether an update in place may change this attribute."""
         return self.volatile is None or attribute in self.volatile
 
 
 def failure_text(error: Exception, service_hint: str = "") -> str:
-    """The reason for a failed call in the words of CloudFormation's events.
+    """Return the reason for a failed call in the words of CloudFormation's events.
 
     Args:
         error: what the call raised.
@@ -208,7 +208,7 @@ def _says_exists(detail: Mapping[str, Any]) -> bool:
 
 
 def is_missing(error: ClientError) -> bool:
-    """Whether a service says that the thing is not there."""
+    """Tell whether a service says that the thing is not there."""
     code = str(error.response["Error"].get("Code", ""))
     message = str(error.response["Error"].get("Message", ""))
     return (
@@ -280,5 +280,5 @@ def _scalar(value: Any, type_name: str) -> Any:  # noqa: ANN401 - as `coerced`
 
 
 def policy_text(document: Any) -> str:  # noqa: ANN401 - a policy is JSON or text
-    """A policy document as the text that APIs want."""
+    """Write a policy document as the text that APIs want."""
     return document if isinstance(document, str) else json.dumps(document)

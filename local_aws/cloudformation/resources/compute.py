@@ -67,7 +67,7 @@ class Function(ResourceType):
 
 
 def _code(code: dict[str, Any]) -> dict[str, Any]:
-    """The code's place for the API; text in the template is packed by the service that runs it."""
+    """Return the location of the code for the API; text in the template is packed by the service that runs it."""
     if "ZipFile" in code:
         return {"ZipFile": zipped(str(code["ZipFile"]))}
     return {key: value for key, value in code.items() if key in {"S3Bucket", "S3Key", "S3ObjectVersion"}}

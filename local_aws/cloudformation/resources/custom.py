@@ -207,13 +207,13 @@ class Responses:
         self._waiting: dict[str, queue.Queue[bytes]] = {}
 
     def open(self) -> tuple[str, str]:
-        """A token and the URL that takes its answer."""
+        """Return a token and the URL that takes its answer."""
         token = secrets.token_urlsafe(24)
         self._waiting[token] = queue.Queue()
         return token, f"{self._endpoint_url()}{PATH}/{token}"
 
     def poll(self, token: str, timeout_seconds: float) -> bytes | None:
-        """The answer, waiting at most so long; None when there is none."""
+        """Wait for the answer, at most so long; None when there is none."""
         try:
             return self._waiting[token].get(timeout=timeout_seconds) if timeout_seconds > 0 else self._now(token)
         except queue.Empty:
@@ -227,7 +227,7 @@ class Responses:
         self._waiting.pop(token, None)
 
     async def receive(self, request: HttpRequest) -> Response:
-        """The route that handlers PUT to."""
+        """Answer the PUT of a handler."""
         inbox = self._waiting.get(request.path_params["token"])
         if inbox is None:
             return Response("Nobody waits for this answer: it is late, or a second one.", 404)

@@ -168,7 +168,7 @@ def _arguments(request: Request, **name: str) -> dict[str, Any]:
 
 
 def _name(request: Request, attribute: str) -> str:
-    """The name; it cannot be read from the ARN, where SageMaker writes it in lower case."""
+    """Return the name; it cannot be read from the ARN, where SageMaker writes it in lower case."""
     return str(request.attributes[attribute])
 
 
@@ -194,7 +194,7 @@ def _wait_in_service(request: Request, name: str) -> None:
 
 
 def _settled(request: Request, name: str) -> Mapping[str, Any]:
-    """The endpoint once it is neither being made nor updated: until then SageMaker refuses every change of it."""
+    """Wait until the endpoint is neither being made nor updated: until then SageMaker rejects every change of it."""
     deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
     while (answer := _describe(request, name))["EndpointStatus"] in {"Creating", "Updating", "RollingBack"}:
         if time.monotonic() > deadline:
@@ -280,12 +280,12 @@ class InferenceComponent(ResourceType):
 
 
 def _component_name(request: Request) -> str:
-    """The name, in lower case as the ARN has it; only calls of the runtime mind the case (AWS: CreateEndpoint)."""
+    """Return the name in lower case, as the ARN has it; only the runtime minds the case (AWS: CreateEndpoint)."""
     return request.physical_id.rpartition("/")[2]
 
 
 def _differs(described: Mapping[str, Any], request: Request) -> bool:
-    """Whether SageMaker has something else than is asked. Copies count only if the template changes them."""
+    """Tell whether SageMaker has something else than is asked. Copies count only if the template changes them."""
     wanted = (request.properties.get("RuntimeConfig") or {}).get("CopyCount")
     copies = described["RuntimeConfig"]["DesiredCopyCount"]
     if request.changed("RuntimeConfig") and wanted is not None and int(wanted) != copies:
@@ -294,7 +294,7 @@ def _differs(described: Mapping[str, Any], request: Request) -> bool:
 
 
 def _specification(described: Mapping[str, Any]) -> dict[str, Any]:
-    """The specification in the form that it was asked for."""
+    """Return the specification in the form that it was asked for."""
     specification: dict[str, Any] = dict(described["Specification"])
     if (container := specification.get("Container")) is not None:
         rest = {key: value for key, value in container.items() if key != "DeployedImage"}
@@ -316,7 +316,7 @@ def _outcome(described: Mapping[str, Any]) -> Outcome:
 
 
 def _in_service(request: Request, name: str) -> Mapping[str, Any]:
-    """The component once it serves as asked.
+    """Wait until the component serves as asked.
 
     Raises:
         ResourceFailure: it failed, its update was taken back, it vanished or never came.
@@ -331,7 +331,7 @@ def _in_service(request: Request, name: str) -> Mapping[str, Any]:
 
 
 def _component_settled(request: Request, name: str, *, cancellable: bool = False) -> Mapping[str, Any]:
-    """The component once it is neither being made nor updated: until then SageMaker refuses every change of it."""
+    """Wait until the component is neither made nor updated: until then SageMaker rejects every change of it."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while (described := _component_description(request, name))["InferenceComponentStatus"] in UNDER_WAY:
         if time.monotonic() > deadline:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from local_aws.cloudformation.context import Context
 from local_aws.cloudformation.engine import Engine
 from local_aws.cloudformation.errors import ResourceFailure
-from local_aws.cloudformation.resources import Registry
+from local_aws.cloudformation.resources import ResourceTypes
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType
 from local_aws.kit.clients import Clients
 
@@ -136,9 +136,9 @@ class FakeStore(ResourceType):
 
 def make_engine(world: World) -> Engine:
     """An engine that knows the two fake types."""
-    registry = Registry([FakeThing(world)], custom=FakeStore(world))
+    resource_types = ResourceTypes([FakeThing(world)], custom=FakeStore(world))
     clients = Clients(lambda: "http://127.0.0.1:9")
-    return Engine(Context(region=REGION, registry=registry, clients=clients))
+    return Engine(Context(region=REGION, resource_types=resource_types, clients=clients))
 
 
 def thing(*, depends_on: list[str] | None = None, **properties: Any) -> dict[str, Any]:
