@@ -275,7 +275,7 @@ def _remove_own(state: Path) -> None:
 
 
 def _nobody(_: LocalAws) -> None:
-    """The listener of a server that nobody waits for."""
+    """Ignore the call: nobody waits for the server."""
 
 
 def _sagemaker(**arguments: Any) -> Any:  # noqa: ANN401 - the class is imported when it is needed
@@ -286,7 +286,7 @@ def _sagemaker(**arguments: Any) -> Any:  # noqa: ANN401 - the class is imported
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What `python -m local_aws up` was started with.
+    """The options that `python -m local_aws up` was started with.
 
     Args:
         port: the front door's port on 127.0.0.1; 0 takes a free one.

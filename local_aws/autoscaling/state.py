@@ -40,12 +40,12 @@ class Policy:
 
     @property
     def tracks(self) -> bool:
-        """Whether it is a target tracking policy."""
+        """Tell whether it is a target tracking policy."""
         return self.type == "TargetTrackingScaling"
 
     @property
     def scales_in(self) -> bool:
-        """Whether it may take capacity away."""
+        """Tell whether it may take capacity away."""
         return not self.configuration.get("DisableScaleIn", False)
 
     @property

@@ -44,7 +44,7 @@ class NotEmulated(ValueError):  # noqa: N818 - says what is the matter
 
 
 def parse(expression: str) -> ast.expr:
-    """The expression, checked.
+    """Parse and check an expression.
 
     Raises:
         NotEmulated: it is no arithmetic, or uses what the emulation lacks.
@@ -63,7 +63,7 @@ def parse(expression: str) -> ast.expr:
 
 
 def values_of(tree: ast.expr, series: Mapping[str, Series], length: int) -> Series:
-    """What a checked expression comes to in each of `length` periods, with `series` by id.
+    """Evaluate a checked expression for each of `length` periods, with `series` by id.
 
     Raises:
         NotEmulated: an id has no query.
@@ -101,7 +101,7 @@ def _called(call: ast.Call, work_out: Callable[[ast.expr], Series]) -> Series:
 
 
 def names_in(tree: ast.expr) -> list[str]:
-    """The ids that an expression refers to."""
+    """Return the ids that an expression refers to."""
     functions = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in functions]
 
@@ -134,7 +134,7 @@ def _combined(function: Callable[[float, float], float], left: Series, right: Se
 
 
 def _of_all(function: Callable[[list[float]], float], series: list[Series]) -> Series:
-    """A function of what several series have in each period; those that have nothing there do not count."""
+    """Apply a function to the values of several series in each period; missing values do not count."""
     columns = ([value for value in column if value is not None] for column in zip(*series, strict=True))
     return [function(column) if column else None for column in columns]
 

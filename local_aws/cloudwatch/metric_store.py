@@ -29,7 +29,7 @@ _DIGITS: Final = 3
 
 @dataclass(frozen=True)
 class Metric:
-    """What identifies a metric: its namespace, its name, and its dimensions in order of their names."""
+    """The identity of a metric: its namespace, its name, and its dimensions in order of their names."""
 
     namespace: str
     name: str
@@ -37,7 +37,7 @@ class Metric:
 
     @classmethod
     def of(cls, namespace: str, name: str, dimensions: Iterable[tuple[str, str]]) -> Metric:
-        """The metric with these dimensions, in whatever order they are given."""
+        """Return the metric with these dimensions, in whatever order they are given."""
         return cls(namespace, name, tuple(sorted(dimensions)))
 
 
@@ -69,7 +69,7 @@ class Sample:
             self.values[value] += times
 
     def statistic(self, name: str) -> float | None:
-        """A statistic by CloudWatch's name, such as Average or p99; None where it cannot be told."""
+        """Return a statistic by CloudWatch's name, such as Average or p99; None where it cannot be told."""
         if name.startswith("p"):
             return self._percentile(float(name[1:]))
         known = {
@@ -88,7 +88,7 @@ class Sample:
         self.most = max(self.most, most)
 
     def _percentile(self, percent: float) -> float | None:
-        """The least value that so many of a hundred values do not exceed; None unless all values are known."""
+        """Return the least value that `percent` of the values do not exceed; None unless all values are known."""
         known = sum(self.values.values())
         if not known or known < self.count:
             return None
@@ -108,7 +108,7 @@ class Series:
         self._coarse: dict[int, Sample] = {}
 
     def sample(self, time: float, *, fine: bool) -> Sample:
-        """The stretch that a time belongs to, to add to it."""
+        """Return the stretch that a time belongs to, to add to it."""
         width, stretches = (FINE, self._fine) if fine else (COARSE, self._coarse)
         start = int(time // width) * width
         if (found := stretches.get(start)) is None:
@@ -117,7 +117,7 @@ class Series:
         return found
 
     def within(self, start: float, end: float) -> Iterator[Sample]:
-        """The stretches that begin in a span of time."""
+        """Return the stretches that begin in a span of time."""
         for stretches, width in ((self._fine, FINE), (self._coarse, COARSE)):
             for begin in range(math.ceil(start / width) * width, math.ceil(end), width):
                 if (found := stretches.get(begin)) is not None:
@@ -147,12 +147,12 @@ class History:
         self.sample(metric, unit, self._clock.now(), fine=fine).add(value)
 
     def sample(self, metric: Metric, unit: str, time: float, *, fine: bool) -> Sample:
-        """The stretch of a metric at a time of the clock's, to add to it."""
+        """Return the stretch of a metric at a time of the clock's, to add to it."""
         series = self._series.setdefault(metric, {}).setdefault(unit, Series())
         return series.sample(time, fine=fine)
 
     def between(self, metric: Metric, unit: str | None, start: float, end: float) -> Sample | None:
-        """What was measured from `start` until before `end`, in a unit or (None) in any; None if nothing was."""
+        """Merge the values from `start` until before `end`, in one unit or (None) in any; None without a value."""
         by_unit: Mapping[str, Series] = self._series.get(metric, {})
         found = [
             sample for name, series in by_unit.items() if unit in {None, name} for sample in series.within(start, end)
@@ -166,7 +166,7 @@ class History:
 
 
 def _older(stretches: Mapping[int, Sample], limit: int) -> list[int]:
-    """The starts before a limit; they mostly stand in order, so the search ends at the first that is not."""
+    """Return the starts before a limit; they mostly stand in order, so the search ends at the first that is not."""
     old = []
     for start in stretches:
         if start >= limit:

@@ -40,7 +40,7 @@ class AlarmTrigger:
 
     @property
     def watches_above(self) -> bool:
-        """Whether the alarm goes off by values above its threshold, not below."""
+        """True for an alarm that goes off by values above its threshold, not below."""
         return self.comparison.startswith("Greater")
 
 

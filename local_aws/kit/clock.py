@@ -1,9 +1,7 @@
-"""The clock that scaling goes by: the machine's own, or one that runs faster so that a test's minute is a second.
+"""The emulation's clock: the machine's own, or one that runs faster so that a test's minute is a second.
 
-Periods, cooldowns, idle times and schedules are read from it. What callers are told of times (activities, alarms) is
-the machine's time.
-
-Schedules of scheduled actions: checked as the service checks them; when they are due is the core's to say.
+Periods, cooldowns, idle times and schedules go by it, and their expressions are checked here. The times in answers
+(activities, alarms) are the machine's.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class Clock:
 
     @property
     def speed(self) -> float:
-        """How much faster than the machine's clock it runs."""
+        """Its speed as a multiple of the machine's clock."""
         return self._stretches[-1][2]
 
     def set_speed(self, speed: float) -> None:
@@ -67,11 +65,11 @@ class Clock:
         self._listeners.append(listener)
 
     def now(self) -> float:
-        """The clock's time."""
+        """Return the clock's time."""
         return self.at(self._machine())
 
     def at(self, machine: float) -> float:
-        """What this clock showed, or will show, at a time of the machine's."""
+        """Return this clock's time at a time of the machine's, past or to come."""
         index = bisect.bisect_right(self._stretches, machine, key=lambda stretch: stretch[0]) - 1
         if index < 0:
             return machine
@@ -79,11 +77,11 @@ class Clock:
         return showed + (machine - began) * speed
 
     def real(self, seconds: float) -> float:
-        """How many of the machine's seconds a length of time takes."""
+        """Convert a length of time to seconds of the machine."""
         return seconds / self.speed
 
     async def answer(self, request: Request) -> Response:
-        """The page `/_cohost/clock`: GET tells speed and time, PUT of `{"speed": n}` sets the speed."""
+        """Answer the page `/_cohost/clock`: GET tells speed and time, PUT of `{"speed": n}` sets the speed."""
         if request.method == "PUT":
             try:
                 self.set_speed(_wanted(await request.body()))
@@ -109,10 +107,10 @@ def _checked(speed: Any) -> float:  # noqa: ANN401 - as `_wanted`
 
 
 def check_schedule(expression: str, timezone: str) -> None:
-    """Check a scheduled action's expression and time zone.
+    """Check the expression and the time zone of a schedule or scheduled action.
 
     Raises:
-        ValidationException: the service would refuse one of them.
+        ValidationException: the services would reject one of them.
     """
     try:
         check_expression(expression)

@@ -65,7 +65,7 @@ class CodeStore:
         self._by_function[region, name] = folder
 
     def get(self, region: str, name: str) -> Path | None:
-        """The folder of a function's code; None for an unknown function."""
+        """Return the folder of a function's code; None for an unknown function."""
         return self._by_function.get((region, name))
 
     def remove(self, region: str, name: str, *, keep: Path | None = None) -> None:

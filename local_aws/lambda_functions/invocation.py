@@ -1,8 +1,7 @@
-"""One invocation: a fresh process from the function's own folder, with Lambda's environment and time limit.
+"""Invoke functions: a fresh process from the function's own folder, with Lambda's environment, time limit and log.
 
-Differences from Lambda: every invocation is a cold start, and the memory limit is told but not enforced.
-
-What functions print, into their log group.
+Differences from Lambda: every invocation is a cold start, and the memory limit is told but not enforced. The lines that
+a function prints go to its log group.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class InvocationResult:
-    """How an invocation ended: the payload to answer with, whether it is an error, and what was printed."""
+    """The end of an invocation: the payload to answer with, whether it is an error, and the printed lines."""
 
     payload: bytes
     failed: bool

@@ -80,7 +80,7 @@ class Functions:
             self._invoker.stop()
 
     async def _manage(self, scope: Scope, region: str, body: bytes) -> Response:
-        """A call of the management API: moto's, with what moto does not keep taken out of it and put back."""
+        """Pass a call of the management API to moto, and keep the code and logging that moto does not."""
         call = _ManagementCall.read(scope, body)
         refusal = call.refusal()
         if refusal is not None:
@@ -179,7 +179,7 @@ class Functions:
 
 
 def function_name(given: str) -> str:
-    """The bare name out of a name, a partial or a whole ARN (`…:function:NAME`, perhaps with a qualifier)."""
+    """Return the bare name from a name, a partial or a whole ARN (`…:function:NAME`, perhaps with a qualifier)."""
     given = unquote(given)
     if ":function:" in given:
         given = given.partition(":function:")[2]
@@ -187,14 +187,14 @@ def function_name(given: str) -> str:
 
 
 def lambda_error(code: str, message: str, *, status: int = 400) -> Response:
-    """An error of the Lambda API."""
+    """Make an error answer of the Lambda API."""
     body = json.dumps({"Type": "User", "message": message, "Message": message})
     return Response(body, status, {"x-amzn-errortype": code}, media_type="application/json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ManagementCall:
-    """What of a management request concerns code and logging."""
+    """The parts of a management request that concern code and logging."""
 
     name: str
     request: dict[str, Any]
@@ -233,7 +233,7 @@ class _ManagementCall:
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
-    """A body as an object; anything else is left for moto to refuse."""
+    """Read a body as a JSON object; anything else is left for moto to reject."""
     try:
         content = json.loads(body)
     except ValueError:
