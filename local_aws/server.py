@@ -33,7 +33,7 @@ from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION, HOST, Account
 from local_aws.kit.clients import Clients
 from local_aws.kit.clock import PATH as CLOCK_PATH
 from local_aws.kit.clock import Clock
-from local_aws.lambda_functions.routes import Functions
+from local_aws.lambda_functions.routes import LambdaFunctions
 from local_aws.moto_services import MotoServices, issued_key, moto_app, warm_up
 from local_aws.sagemaker.debug.fault_injection import PATH as FAULTS_PATH
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
@@ -103,7 +103,9 @@ class LocalAws:
         self.auto_scaling = AutoScaling(
             endpoint_url=lambda: self.url, account=account, clock=clock, in_alarm=self.cloudwatch.in_alarm
         )
-        self.functions = Functions(others=moto, clients=clients, keys=keys, folder=settings.state_dir / "functions")
+        self.functions = LambdaFunctions(
+            others=moto, clients=clients, keys=keys, folder=settings.state_dir / "functions"
+        )
         self.cloudformation = CloudFormation(clients=clients)
         self.scheduler = Scheduler(others=moto, clients=clients, now=clock.now)
         self._server = _AnnouncingServer(self._config(self._app(moto)), self._announce)

@@ -1,4 +1,4 @@
-"""The code of functions: fetched once when a function is made or changed, and unpacked into the state folder."""
+"""The code of functions: fetched once when a function is created or changed, and unpacked into the state folder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
+from local_aws.lambda_functions.errors import CodeError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -26,12 +28,8 @@ UNPACKED_LIMIT_BYTES: Final = 250 * 1024 * 1024
 SYMLINK: Final = stat.S_IFLNK
 
 
-class CodeError(Exception):
-    """The code cannot be fetched or unpacked; the text says which and why."""
-
-
 class CodeStore:
-    """Keeps the unpacked code of every function.
+    """Keeps the unpacked code of all functions.
 
     Args:
         folder: where it is unpacked; one sub-folder for each content.

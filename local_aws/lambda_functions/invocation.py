@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.py")
-# What of the server's own environment a handler may see; the rest would leak this machine's set-up into it.
+# The variables of the server's environment that a handler may see; the rest would leak this machine's set-up into it.
 PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
 EXIT_SECONDS: Final = 5.0
 
@@ -62,7 +62,7 @@ class InvocationResult:
 
 
 class Invoker:
-    """Starts handler processes and ends them all when told to.
+    """Starts handler processes, and ends them all on `stop`.
 
     Args:
         endpoint_url: the front door's address, which the handler's SDK is pointed at.
@@ -160,6 +160,12 @@ class Invoker:
             "_HANDLER": spec.handler,
         }
 
+    @property
+    def running(self) -> int:
+        """The number of handlers that run now."""
+        with self._lock:
+            return len(self._running)
+
     def stop(self) -> None:
         """End every handler that runs."""
         with self._lock:
@@ -169,7 +175,7 @@ class Invoker:
 
 
 def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds: float) -> tuple[bytes, bool]:
-    """Send the request and collect what is printed; says also whether the time limit ended it.
+    """Send the request and collect the printed lines; tell also whether the time limit ended the handler.
 
     `communicate` would close the pipe after the request, and the end of the pipe is the handler's sign to leave.
     """

@@ -50,7 +50,7 @@ class Handler:
     def raw(self, event: dict[str, Any], body: bytes) -> None:
         """Put any bytes into the inbox."""
         token = event["ResponseURL"].rsplit("/", 1)[1]
-        self.responses._waiting[token].put(body)
+        assert self.responses.deliver(token, body)
 
 
 def make(act: Callable[[Handler, dict[str, Any]], dict[str, Any] | None]) -> tuple[CustomResource, Handler]:

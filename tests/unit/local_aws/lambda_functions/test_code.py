@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local_aws.kit.clients import Clients
-from local_aws.lambda_functions.code import CodeError, CodeStore
-from local_aws.lambda_functions.routes import function_name
+from local_aws.lambda_functions.code import CodeStore
+from local_aws.lambda_functions.errors import CodeError
+from local_aws.lambda_functions.operations import function_name
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,6 +15,7 @@ import pytest
 
 from local_aws.kit.access_keys import AccessKey
 from local_aws.lambda_functions.invocation import BOOTSTRAP, FunctionSpec, InvocationResult, Invoker
+from local_aws.testing import wait_for
 
 pytestmark = pytest.mark.process
 
@@ -121,10 +122,8 @@ def test_time_limit_ends_the_handler_and_its_children(tmp_path: Path) -> None:
         if (tmp_path / "child").exists():
             break  # on a busy machine a second may be over before the handler has begun
     # A killed process takes a moment to be gone, and the one that was killed first is all that the runner waits for.
-    child, deadline = int((tmp_path / "child").read_text()), time.monotonic() + 60
-    while is_alive(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_alive(child)
+    child = int((tmp_path / "child").read_text())
+    wait_for(lambda: not is_alive(child))
 
 
 def test_stop_ends_what_runs(tmp_path: Path) -> None:
@@ -138,9 +137,7 @@ def test_stop_ends_what_runs(tmp_path: Path) -> None:
     results: list[InvocationResult] = []
     caller = threading.Thread(target=lambda: results.append(invoker.invoke(spec, b"{}")))
     caller.start()
-    deadline = time.monotonic() + 60
-    while not invoker._running and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: invoker.running)
     invoker.stop()
     caller.join(timeout=60)
     assert not caller.is_alive()
