@@ -25,7 +25,7 @@ from cohost.local import subcommand
 from local_aws.autoscaling.routes import AutoScaling
 from local_aws.cloudformation.resources.custom import PATH as RESPONSE_PATH
 from local_aws.cloudformation.routes import CloudFormation
-from local_aws.cloudwatch.metric_store import History
+from local_aws.cloudwatch.metric_store import MetricStore
 from local_aws.cloudwatch.routes import CloudWatch
 from local_aws.gateway import Gateway, ThisMachineOnly
 from local_aws.kit.access_keys import AccessKeys, user_key
@@ -80,7 +80,7 @@ class LocalAws:
         keys = self.keys = AccessKeys(user_key(settings.state_dir), issued_key)
         clients = self._clients = Clients(lambda: self.url)
         moto = MotoServices(moto_app(managed_policies=settings.managed_policies))
-        history = History(clock)
+        metrics = MetricStore(clock)
         self.sagemaker = (make_sagemaker or _sagemaker)(
             endpoint_url=lambda: self.url,
             state_dir=settings.state_dir,
@@ -88,7 +88,7 @@ class LocalAws:
             account_id=ACCOUNT_ID,
             region=settings.region,
             clock=clock,
-            history=history,
+            history=metrics,
             keys=keys,
         )
         account = Account(account_id=ACCOUNT_ID, region=settings.region)
@@ -97,7 +97,7 @@ class LocalAws:
             endpoint_url=lambda: self.url,
             account=account,
             clock=clock,
-            history=history,
+            metrics=metrics,
             act=self._act_on_alarms,
         )
         self.auto_scaling = AutoScaling(

@@ -19,7 +19,7 @@ from local_aws.cloudwatch.metric_store import COARSE, FINE, Metric
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from local_aws.cloudwatch.metric_store import History
+    from local_aws.cloudwatch.metric_store import MetricStore
 
     State = Literal["OK", "ALARM", "INSUFFICIENT_DATA"]
 
@@ -131,16 +131,16 @@ class Alarm:
         """List the actions for entering a state; none while actions are switched off."""
         return list(self.described.get(ACTIONS[state], [])) if self.described.get("ActionsEnabled", True) else []
 
-    def data(self, history: History, end: float) -> list[float | None]:
+    def data(self, metrics: MetricStore, end: float) -> list[float | None]:
         """Read the values of the periods up to `end`, the newest last; None for a period without data."""
         count = self.rule.periods + LOOKED_BACK_MORE
         starts = [end - self.period * (count - index) for index in range(count)]
-        series = {name: self._read(history, query, starts) for name, query in self.queries.items()}
+        series = {name: self._read(metrics, query, starts) for name, query in self.queries.items()}
         for name in self._order:
             series[name] = values_of(self.expressions[name], series, count)
         return series[self.result]
 
-    def has_few_samples(self, history: History, end: float) -> bool:
+    def has_few_samples(self, metrics: MetricStore, end: float) -> bool:
         """Tell whether its percentile has too few samples to be evaluated, where the alarm asks to ignore those."""
         if self.described.get("EvaluateLowSampleCountPercentile") != "ignore":
             return False
@@ -149,12 +149,12 @@ class Alarm:
             return False
         percent = float(query.statistic[1:])
         share = (100 - percent if percent >= _HALF else percent) / 100
-        sample = history.between(query.metric, query.unit, end - query.period, end)
-        return sample is not None and share > 0 and sample.count < _ENOUGH_SAMPLES / share
+        statistics = metrics.between(query.metric, query.unit, end - query.period, end)
+        return statistics is not None and share > 0 and statistics.count < _ENOUGH_SAMPLES / share
 
-    def _read(self, history: History, query: Query, starts: Sequence[float]) -> list[float | None]:
-        samples = (history.between(query.metric, query.unit, start, start + self.period) for start in starts)
-        return [None if sample is None else sample.statistic(query.statistic) for sample in samples]
+    def _read(self, metrics: MetricStore, query: Query, starts: Sequence[float]) -> list[float | None]:
+        found = (metrics.between(query.metric, query.unit, start, start + self.period) for start in starts)
+        return [None if one is None else one.statistic(query.statistic) for one in found]
 
     @functools.cached_property
     def _order(self) -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from local_aws.cloudwatch.alarms import Alarm, Rule, State
-    from local_aws.cloudwatch.metric_store import History
+    from local_aws.cloudwatch.metric_store import MetricStore
     from local_aws.kit.account import Account
     from local_aws.kit.clients import ServiceClients
     from local_aws.kit.clock import Clock
@@ -77,7 +77,7 @@ class AlarmEvaluator:
     """Evaluates all metric alarms of the account.
 
     Args:
-        history: the metrics.
+        metrics: the metrics.
         clock: what periods go by.
         account: for messages.
         clients: of CloudWatch and SNS.
@@ -85,9 +85,9 @@ class AlarmEvaluator:
     """
 
     def __init__(
-        self, history: History, clock: Clock, account: Account, clients: ServiceClients, wake: Callable[[], None]
+        self, metrics: MetricStore, clock: Clock, account: Account, clients: ServiceClients, wake: Callable[[], None]
     ) -> None:
-        self._history = history
+        self._metrics = metrics
         self._clock = clock
         self._account = account
         self._clients = clients
@@ -163,9 +163,9 @@ class AlarmEvaluator:
                 self._set_by_hand.append((alarm, old.state, str(described["StateReason"])))
 
     async def _evaluate(self, alarm: Alarm, end: float, now: float) -> list[AlarmTrigger]:
-        data = alarm.data(self._history, end)
+        data = alarm.data(self._metrics, end)
         last = alarm.last = evaluate(alarm.rule, data)
-        if last.state is None or last.state == alarm.state or alarm.has_few_samples(self._history, end):
+        if last.state is None or last.state == alarm.state or alarm.has_few_samples(self._metrics, end):
             return self._triggers(alarm, now)
         return await self._change(alarm, last, last.state)
 

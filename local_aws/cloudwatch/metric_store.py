@@ -1,8 +1,8 @@
-"""Metrics over the time of a clock, with their values, so that any statistic of any period can be told.
+"""The values of metrics over the time of a clock, so that any statistic of any period can be computed.
 
 CloudWatch keeps values of high resolution for 3 hours and those of a minute for 15 days (user guide: "Metrics
-retention"); here both are shorter-lived than what an alarm can look back on, which is 7 days. 10 s is the shortest
-period of an alarm, so nothing is kept apart that lies closer together.
+retention"); here the latter are kept for 7 days, which is as far as an alarm can look back. 10 s is the shortest
+period of an alarm, so values that lie closer together share one statistic set.
 """
 
 from __future__ import annotations
@@ -42,29 +42,32 @@ class Metric:
 
 
 @dataclass(slots=True)
-class Sample:
-    """Values of one stretch of time; `values` counts them by value, and lacks those told as a statistic set only."""
+class StatisticSet:
+    """The statistics of one interval.
+
+    `values` counts the samples by value; it lacks those of which callers put a statistic set only.
+    """
 
     count: float = 0.0
     total: float = 0.0
-    least: float = math.inf
-    most: float = -math.inf
+    minimum: float = math.inf
+    maximum: float = -math.inf
     values: defaultdict[float, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, value: float, times: float = 1.0) -> None:
-        """Take in a value that came up so many times."""
+        """Add a value that came up so many times."""
         self._include(times, value * times, value, value)
         self.values[float(f"{value:.{_DIGITS}g}")] += times
 
-    def add_set(self, *, count: float, total: float, least: float, most: float) -> None:
-        """Take in a statistic set; its single values are known where they are all equal."""
-        self._include(count, total, least, most)
-        if least == most:
-            self.values[least] += count
+    def add_set(self, *, count: float, total: float, minimum: float, maximum: float) -> None:
+        """Add a statistic set that a caller put; its single values are known where they are all equal."""
+        self._include(count, total, minimum, maximum)
+        if minimum == maximum:
+            self.values[minimum] += count
 
-    def merge(self, other: Sample) -> None:
-        """Take in another stretch's values."""
-        self._include(other.count, other.total, other.least, other.most)
+    def merge(self, other: StatisticSet) -> None:
+        """Add the values of another interval."""
+        self._include(other.count, other.total, other.minimum, other.maximum)
         for value, times in other.values.items():
             self.values[value] += times
 
@@ -75,17 +78,17 @@ class Sample:
         known = {
             "SampleCount": self.count,
             "Sum": self.total,
-            "Minimum": self.least,
-            "Maximum": self.most,
+            "Minimum": self.minimum,
+            "Maximum": self.maximum,
             "Average": self.total / self.count if self.count else None,
         }
         return known[name]
 
-    def _include(self, count: float, total: float, least: float, most: float) -> None:
+    def _include(self, count: float, total: float, minimum: float, maximum: float) -> None:
         self.count += count
         self.total += total
-        self.least = min(self.least, least)
-        self.most = max(self.most, most)
+        self.minimum = min(self.minimum, minimum)
+        self.maximum = max(self.maximum, maximum)
 
     def _percentile(self, percent: float) -> float | None:
         """Return the least value that `percent` of the values do not exceed; None unless all values are known."""
@@ -97,78 +100,81 @@ class Sample:
             reached += self.values[value]
             if reached >= known * percent / 100:
                 return value
-        return self.most
+        return self.maximum
 
 
-class Series:
-    """One metric's values: by stretches of 10 s where they are of high resolution and young, else by the minute."""
+class MetricSeries:
+    """One metric's values: per 10 s where they are of high resolution and young, else per minute."""
 
     def __init__(self) -> None:
-        self._fine: dict[int, Sample] = {}
-        self._coarse: dict[int, Sample] = {}
+        self._fine: dict[int, StatisticSet] = {}
+        self._coarse: dict[int, StatisticSet] = {}
 
-    def sample(self, time: float, *, fine: bool) -> Sample:
-        """Return the stretch that a time belongs to, to add to it."""
-        width, stretches = (FINE, self._fine) if fine else (COARSE, self._coarse)
+    def at(self, time: float, *, fine: bool) -> StatisticSet:
+        """Return the statistics of the interval that a time belongs to, to add values to them."""
+        width, intervals = (FINE, self._fine) if fine else (COARSE, self._coarse)
         start = int(time // width) * width
-        if (found := stretches.get(start)) is None:
-            found = stretches[start] = Sample()
+        if (found := intervals.get(start)) is None:
+            found = intervals[start] = StatisticSet()
             self._age(start)
         return found
 
-    def within(self, start: float, end: float) -> Iterator[Sample]:
-        """Return the stretches that begin in a span of time."""
-        for stretches, width in ((self._fine, FINE), (self._coarse, COARSE)):
+    def within(self, start: float, end: float) -> Iterator[StatisticSet]:
+        """Return the statistics of the intervals that begin in a span of time."""
+        for intervals, width in ((self._fine, FINE), (self._coarse, COARSE)):
             for begin in range(math.ceil(start / width) * width, math.ceil(end), width):
-                if (found := stretches.get(begin)) is not None:
+                if (found := intervals.get(begin)) is not None:
                     yield found
 
     def _age(self, now: int) -> None:
         """Merge what is old into minutes, and drop what is too old."""
         for start in _older(self._fine, now - _FINE_KEPT):
             minute = start // COARSE * COARSE
-            self._coarse.setdefault(minute, Sample()).merge(self._fine.pop(start))
+            self._coarse.setdefault(minute, StatisticSet()).merge(self._fine.pop(start))
         for start in _older(self._coarse, now - _KEPT):
             del self._coarse[start]
 
 
-class History:
+class MetricStore:
     """All metrics, by the time of a clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._series: dict[Metric, dict[str, Series]] = {}
+        self._series: dict[Metric, dict[str, MetricSeries]] = {}
         self._named: dict[tuple[str, str, Dimensions], Metric] = {}
 
     def record(self, key: tuple[str, str, Dimensions], unit: str, value: float, *, fine: bool) -> None:
         """Record a value that was measured now: namespace, name and dimensions; `fine` for one of high resolution."""
         if (metric := self._named.get(key)) is None:
             metric = self._named[key] = Metric.of(*key)
-        self.sample(metric, unit, self._clock.now(), fine=fine).add(value)
+        self.at(metric, unit, self._clock.now(), fine=fine).add(value)
 
-    def sample(self, metric: Metric, unit: str, time: float, *, fine: bool) -> Sample:
-        """Return the stretch of a metric at a time of the clock's, to add to it."""
-        series = self._series.setdefault(metric, {}).setdefault(unit, Series())
-        return series.sample(time, fine=fine)
+    def at(self, metric: Metric, unit: str, time: float, *, fine: bool) -> StatisticSet:
+        """Return a metric's statistics at a time of the clock, to add values to them."""
+        series = self._series.setdefault(metric, {}).setdefault(unit, MetricSeries())
+        return series.at(time, fine=fine)
 
-    def between(self, metric: Metric, unit: str | None, start: float, end: float) -> Sample | None:
+    def between(self, metric: Metric, unit: str | None, start: float, end: float) -> StatisticSet | None:
         """Merge the values from `start` until before `end`, in one unit or (None) in any; None without a value."""
-        by_unit: Mapping[str, Series] = self._series.get(metric, {})
+        by_unit: Mapping[str, MetricSeries] = self._series.get(metric, {})
         found = [
-            sample for name, series in by_unit.items() if unit in {None, name} for sample in series.within(start, end)
+            statistics
+            for name, series in by_unit.items()
+            if unit in {None, name}
+            for statistics in series.within(start, end)
         ]
         if not found:
             return None
-        whole = Sample()
-        for sample in found:
-            whole.merge(sample)
+        whole = StatisticSet()
+        for statistics in found:
+            whole.merge(statistics)
         return whole
 
 
-def _older(stretches: Mapping[int, Sample], limit: int) -> list[int]:
+def _older(intervals: Mapping[int, StatisticSet], limit: int) -> list[int]:
     """Return the starts before a limit; they mostly stand in order, so the search ends at the first that is not."""
     old = []
-    for start in stretches:
+    for start in intervals:
         if start >= limit:
             break
         old.append(start)

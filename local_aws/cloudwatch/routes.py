@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from local_aws.cloudwatch.metric_store import History, Sample
+    from local_aws.cloudwatch.metric_store import MetricStore, StatisticSet
     from local_aws.kit.account import Account
     from local_aws.kit.alarm_actions import AlarmActions
     from local_aws.kit.clock import Clock
@@ -48,7 +48,7 @@ class CloudWatch:
         endpoint_url: where the other embedded services are found; asked when first needed.
         account: for messages.
         clock: what periods go by.
-        history: the metrics; values that callers put are added to it.
+        metrics: the metrics; values that callers put are added to it.
         act: carries out the actions of alarms that are scaling policies.
     """
 
@@ -59,16 +59,16 @@ class CloudWatch:
         endpoint_url: Callable[[], str],
         account: Account,
         clock: Clock,
-        history: History,
+        metrics: MetricStore,
         act: AlarmActions,
     ) -> None:
         self._moto = moto
         self._clock = clock
-        self._history = history
+        self._metrics = metrics
         self._act = act
         self._clients = ServiceClients(endpoint_url, account.region)
         self._loop = DueLoop("CloudWatch", clock, next_due=self._next_due, work=self._evaluate)
-        self._alarms = AlarmEvaluator(history, clock, account, self._clients, self._loop.wake)
+        self._alarms = AlarmEvaluator(metrics, clock, account, self._clients, self._loop.wake)
 
     def in_alarm(self, names: Iterable[str]) -> list[str]:
         """List those of the named alarms that are in the state ALARM."""
@@ -114,13 +114,13 @@ class CloudWatch:
     def _record(self, request: Mapping[str, Any]) -> None:
         for datum in request["MetricData"]:
             dimensions = ((one["Name"], one["Value"]) for one in datum.get("Dimensions") or [])
-            sample = self._history.sample(
+            statistics = self._metrics.at(
                 Metric.of(request["Namespace"], datum["MetricName"], dimensions),
                 datum.get("Unit") or "None",
                 self._time(datum.get("Timestamp")),
                 fine=int(datum.get("StorageResolution") or COARSE) < COARSE,
             )
-            _add(sample, datum)
+            _add(statistics, datum)
 
     def _time(self, timestamp: float | str | None) -> float:
         if timestamp is None:
@@ -130,20 +130,20 @@ class CloudWatch:
         return self._clock.at(timestamp)
 
 
-def _add(sample: Sample, datum: Mapping[str, Any]) -> None:
+def _add(statistics: StatisticSet, datum: Mapping[str, Any]) -> None:
     if values := datum.get("Values"):
         counts = datum.get("Counts") or [1] * len(values)
         for value, times in zip(values, counts, strict=True):
-            sample.add(float(value), float(times))
+            statistics.add(float(value), float(times))
     elif (known := datum.get("StatisticValues")) is not None:
-        sample.add_set(
+        statistics.add_set(
             count=float(known["SampleCount"]),
             total=float(known["Sum"]),
-            least=float(known["Minimum"]),
-            most=float(known["Maximum"]),
+            minimum=float(known["Minimum"]),
+            maximum=float(known["Maximum"]),
         )
     else:
-        sample.add(float(datum.get("Value", 0)))
+        statistics.add(float(datum.get("Value", 0)))
 
 
 def _action(headers: Mapping[str, str], body: bytes) -> str:

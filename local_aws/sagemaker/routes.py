@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from local_aws.cloudwatch.metric_store import History
+    from local_aws.cloudwatch.metric_store import MetricStore
     from local_aws.kit.access_keys import AccessKeys
     from local_aws.sagemaker.hosting.container import StartContainer
 
@@ -82,7 +82,7 @@ class SageMaker:
         settings: Settings | None = None,
         start_container: StartContainer | None = None,
         clock: Clock | None = None,
-        history: History | None = None,
+        history: MetricStore | None = None,
         keys: AccessKeys | None = None,
     ) -> None:
         self._account = Account(account_id=account_id, region=region)

@@ -14,7 +14,7 @@ from local_aws.autoscaling.scaling_activities import Scaler
 from local_aws.autoscaling.scheduled_actions import ScheduledActions
 from local_aws.autoscaling.state import ScalableTargets
 from local_aws.cloudwatch.evaluation import AlarmEvaluator
-from local_aws.cloudwatch.metric_store import History
+from local_aws.cloudwatch.metric_store import MetricStore
 from local_aws.kit.account import Account
 from local_aws.kit.background import BackgroundTasks
 from local_aws.kit.clock import Clock
@@ -143,7 +143,7 @@ class Stage:
     Attributes:
         services: the fakes of the other services.
         machine: the machine's time, for tests to move.
-        history: the metrics.
+        metrics: the metrics.
         targets: the scalable targets.
         alarms: evaluates the alarms.
         operations: Application Auto Scaling's operations on targets and policies.
@@ -154,20 +154,20 @@ class Stage:
         self.services = Services(count=count)
         self.machine = START
         self.clock = Clock(machine=lambda: self.machine)
-        self.history = History(self.clock)
+        self.metrics = MetricStore(self.clock)
         account = Account(account_id="123456789012", region="us-east-1")
         self.targets = ScalableTargets()
         self._tasks = BackgroundTasks()
         clients: Any = self.services
         scaler = Scaler(self.targets, clients, self._tasks, lambda: None)
-        self.alarms = AlarmEvaluator(self.history, self.clock, account, clients, lambda: None)
+        self.alarms = AlarmEvaluator(self.metrics, self.clock, account, clients, lambda: None)
         self._policies = Policies(self.targets, self.alarms.in_alarm, scaler, self.clock)
         self.operations = TargetOperations(account, self.targets, scaler, clients)
         self.scheduled = ScheduledActions(account, self.targets, scaler, self.clock, lambda: None)
 
     def record(self, name: str, value: float, dimensions: tuple[tuple[str, str], ...] = OF_COMPONENT) -> None:
         """Record a value of AWS/SageMaker, of high resolution."""
-        self.history.record(("AWS/SageMaker", name, dimensions), "Count", value, fine=True)
+        self.metrics.record(("AWS/SageMaker", name, dimensions), "Count", value, fine=True)
 
     async def alarm(self, **alarm: Any) -> None:
         """Put an alarm on CPU-like values of metric `m`, of one period of a minute unless said otherwise."""

@@ -44,11 +44,11 @@ def story(idle: dict[str, Any], *hours: str) -> list[str]:
     """Give what the alarm told, hour by hour: "busy" has a call and an instance, "idle" an instance, "gone" neither."""
 
     def instance(stage: Stage) -> None:
-        stage.history.record(("/aws/sagemaker/Endpoints", "CPUUtilization", OF_ENDPOINT), "None", 3.0, fine=False)
+        stage.metrics.record(("/aws/sagemaker/Endpoints", "CPUUtilization", OF_ENDPOINT), "None", 3.0, fine=False)
 
     def call(stage: Stage) -> None:
         instance(stage)
-        stage.history.record(("AWS/SageMaker", "Invocations", OF_ENDPOINT), "Count", 1.0, fine=False)
+        stage.metrics.record(("AWS/SageMaker", "Invocations", OF_ENDPOINT), "Count", 1.0, fine=False)
 
     happenings: dict[str, Callable[[Stage], None]] = {"busy": call, "idle": instance, "gone": lambda _: None}
 
@@ -101,7 +101,7 @@ def refusals(refused: dict[str, Any], *minutes: tuple[int, int]) -> list[str]:
         for calls, bad in minutes:
             stage.machine += 30
             for number in range(calls):
-                stage.history.record(metric, "None", float(number < bad), fine=False)
+                stage.metrics.record(metric, "None", float(number < bad), fine=False)
             stage.machine += 30
             await stage.work()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_cloudwatch.type_defs import MetricDatumTypeDef
 
-    from local_aws.cloudwatch.metric_store import History
+    from local_aws.cloudwatch.metric_store import MetricStore
     from local_aws.kit.clients import ServiceClients
     from local_aws.kit.clock import Clock
 
@@ -67,7 +67,7 @@ class Metrics:
     `history`, where there is one, gets each value when it is recorded: alarms go by it.
     """
 
-    def __init__(self, clients: ServiceClients, history: History | None) -> None:
+    def __init__(self, clients: ServiceClients, history: MetricStore | None) -> None:
         self._clients = clients
         self._history = history
         self._recorded: dict[Key, _Statistics] = {}

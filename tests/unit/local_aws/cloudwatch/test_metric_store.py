@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local_aws.cloudwatch.metric_store import History, Metric, Sample
+from local_aws.cloudwatch.metric_store import Metric, MetricStore, StatisticSet
 from local_aws.kit.clock import Clock
 
 KEY = ("N", "m", (("b", "2"), ("a", "1")))
@@ -12,19 +12,19 @@ METRIC = Metric.of("N", "m", [("a", "1"), ("b", "2")])
 
 
 class Machine:
-    """A clock's source that a test moves, and a history on it."""
+    """A clock's source that a test moves, and a metrics on it."""
 
     def __init__(self) -> None:
         self.time = 6000.0
-        self.history = History(Clock(machine=lambda: self.time))
+        self.metrics = MetricStore(Clock(machine=lambda: self.time))
 
     def record(self, value: float, *, fine: bool = True, unit: str = "Count") -> None:
         """A value now."""
-        self.history.record(KEY, unit, value, fine=fine)
+        self.metrics.record(KEY, unit, value, fine=fine)
 
     def total(self, start: float, end: float, unit: str | None = None) -> float | None:
         """The sum over a span."""
-        found = self.history.between(METRIC, unit, start, end)
+        found = self.metrics.between(METRIC, unit, start, end)
         return None if found is None else found.total
 
 
@@ -39,7 +39,7 @@ def test_values_are_found_by_time_and_unit_in_any_order_of_dimensions() -> None:
     assert machine.total(6010, 6030) == 28
     assert machine.total(6010, 6030, "Count") == 12
     assert machine.total(6100, 6200) is None
-    assert machine.history.between(Metric.of("N", "other", []), None, 0, 9e9) is None
+    assert machine.metrics.between(Metric.of("N", "other", []), None, 0, 9e9) is None
 
 
 def test_a_metric_of_standard_resolution_has_a_value_a_minute() -> None:
@@ -68,28 +68,28 @@ def test_old_values_become_minutes_and_then_go() -> None:
 
 def test_statistics() -> None:
     """The five statistics, and percentiles of the values themselves."""
-    sample = Sample()
+    statistics = StatisticSet()
     for value in range(1, 101):
-        sample.add(value)
+        statistics.add(value)
     names = ("SampleCount", "Sum", "Minimum", "Maximum", "Average", "p50", "p99", "p99.5", "p100", "p0")
-    assert [sample.statistic(name) for name in names] == [100, 5050, 1, 100, 50.5, 50, 99, 100, 100, 1]
+    assert [statistics.statistic(name) for name in names] == [100, 5050, 1, 100, 50.5, 50, 99, 100, 100, 1]
 
 
 def test_percentiles_hold_to_half_a_hundredth() -> None:
     """Values are kept with three digits, which bounds what a long test takes of memory."""
-    sample = Sample()
+    statistics = StatisticSet()
     for value in range(100_000, 200_000, 7):
-        sample.add(value)
-    assert sample.statistic("p50") == pytest.approx(150_000, rel=0.005)
-    assert len(sample.values) <= 101
+        statistics.add(value)
+    assert statistics.statistic("p50") == pytest.approx(150_000, rel=0.005)
+    assert len(statistics.values) <= 101
 
 
 def test_a_statistic_set_has_no_percentiles_unless_all_its_values_are_equal() -> None:
     """CloudWatch cannot tell them either (PutMetricData)."""
-    mixed, equal = Sample(), Sample()
-    mixed.add_set(count=2, total=3, least=1, most=2)
-    equal.add_set(count=2, total=4, least=2, most=2)
+    mixed, equal = StatisticSet(), StatisticSet()
+    mixed.add_set(count=2, total=3, minimum=1, maximum=2)
+    equal.add_set(count=2, total=4, minimum=2, maximum=2)
     assert (mixed.statistic("Average"), mixed.statistic("p50")) == (1.5, None)
     assert equal.statistic("p50") == 2
     mixed.merge(equal)
-    assert (mixed.count, mixed.statistic("p50"), Sample().statistic("Average")) == (4, None, None)
+    assert (mixed.count, mixed.statistic("p50"), StatisticSet().statistic("Average")) == (4, None, None)
