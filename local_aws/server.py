@@ -128,7 +128,7 @@ class LocalAws:
         verifier = Verifier(self.keys, subcommand("env", self.settings.state_dir))
         return Starlette(
             routes=[
-                # The two that take no signature: one tells who is here, the other's address is a secret itself.
+                # Two that take no signature: one says that this is the emulator, the other's address is a secret itself.
                 Route("/_cohost/health", self._health),
                 Route(f"{RESPONSE_PATH}/{{token}}", self.cloudformation.responses.receive, methods=["PUT"]),
                 Mount("/", Gateway(verifier=verifier, services=services, pages=pages, others=moto)),
@@ -221,7 +221,7 @@ class LocalAws:
 
 
 class _AnnouncingServer(uvicorn.Server):
-    """A uvicorn server that says when it answers requests."""
+    """A uvicorn server that reports when it answers requests."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
@@ -293,7 +293,7 @@ class Settings:
     Args:
         port: the front door's port on 127.0.0.1; 0 takes a free one.
         state_dir: folder for logs, fetched code, unpacked archives and `server.json`.
-        catalog: the catalog that is to be deployed here; it is checked at the start and told in `server.json`.
+        catalog: the catalog that is to be deployed here; it is checked at the start and named in `server.json`.
         hub_roots: folders `org/name/` of Hugging Face files from which containers take weights.
         region: the region that requests without one belong to.
         speed: how much faster than real time the clock runs that alarms, cooldowns and schedules go by.

@@ -322,7 +322,7 @@ class Policies:
         return self._clock.now() >= target.above_zero_since + trigger.evaluated_s
 
     def _all_low(self, target: ScalableTarget) -> bool:
-        """Tell whether all tracking policies that may scale in want to (user guide: "Multiple target tracking")."""
+        """Tell whether all tracking policies that may scale in would (user guide: "Multiple target tracking")."""
         lows = [policy.alarms[1] for policy in target.policies.values() if policy.tracks and policy.scales_in]
         return len(self._in_alarm(lows)) == len(lows)
 

@@ -39,7 +39,7 @@ class Scaler:
         self._wake = wake
 
     async def capacity(self, target: ScalableTarget) -> Capacity | None:
-        """Read the target's capacity; None where SageMaker cannot tell, as after its deletion."""
+        """Read the target's capacity; None where SageMaker does not know it, as after its deletion."""
         try:
             return await self._clients.run(lambda: target.resource.read(self._clients.sagemaker()))
         except (ClientError, BotoCoreError, ServiceFault):

@@ -1,7 +1,7 @@
-"""Change sets: what an update would do, told before it is done.
+"""Change sets: the changes that an update would make, computed before it is made.
 
-As in AWS a value that only the deploy will tell counts as a change that may happen (`Evaluation: Dynamic`), and only
-what can really differ is listed: an update in place does not change an ARN.
+As in AWS a value that is known only after the deploy counts as a change that may happen (`Evaluation: Dynamic`), and
+only values that can really differ are listed: an update in place does not change an ARN.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PlannedValues:
     def __init__(self, context: Context, stack: Stack) -> None:
         self._context = context
         self._stack = stack
-        # What the plan says so far, by logical id: "new", "may replace" or "in place". Nothing else will change.
+        # The plan so far, by logical id: "new", "may replace" or "in place". Nothing else will change.
         self.fates: dict[str, str] = {}
 
     def ref(self, logical_id: str) -> str:
@@ -112,7 +112,7 @@ def _plan_resource(
     details += _attribute_details(resource.definition, definition)
     if "Tags" in resource_type.known and live.tags != target.tags:
         details.append(_detail("Tags", None, "Static", "DirectModification", "Never"))
-    # What failed to update without a rollback is not what `live` says; the next deploy sets it right.
+    # A resource that failed to update without a rollback differs from `live`; the next deploy sets it right.
     failed = resource.status == "UPDATE_FAILED"
     if live.type == definition.type and not details and not failed:
         return None

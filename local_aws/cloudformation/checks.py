@@ -24,7 +24,7 @@ PSEUDO_PARAMETERS: Final = frozenset(
 
 
 def check_template(template: Template, resource_types: ResourceTypes) -> None:
-    """Refuse what the emulation cannot deploy, by name and before anything is created.
+    """Reject what the emulation cannot deploy, by name and before anything is created.
 
     Raises:
         ValidationError: a type or a property is not known, a required one is missing, or a reference leads nowhere.
@@ -75,7 +75,7 @@ def _check_references(template: Template) -> None:
 
 
 def check_rules(template: Template, resolver: Resolver) -> None:
-    """Refuse parameters that break a rule of the template.
+    """Reject parameters that break a rule of the template.
 
     Raises:
         ValidationError: an assertion does not hold; the text is the assertion's own.
@@ -99,7 +99,7 @@ def needed_capabilities(template: Template) -> list[str]:
 
 
 def check_capabilities(template: Template, acknowledged: Iterable[str]) -> None:
-    """Refuse IAM resources that the caller did not acknowledge.
+    """Reject IAM resources that the caller did not acknowledge.
 
     Raises:
         CloudFormationError: `InsufficientCapabilitiesException`.

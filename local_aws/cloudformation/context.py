@@ -154,7 +154,7 @@ def outputs_of(target: Target, resolver: Resolver) -> list[dict[str, str]]:
 
 
 def check_exports(context: Context, stack: Stack, outputs: list[dict[str, str]]) -> None:
-    """Refuse an export that another stack has, and a change of one that another stack uses.
+    """Reject an export that another stack has, and a change of one that another stack uses.
 
     Raises:
         ValidationError: names the export and the stack.
@@ -165,11 +165,11 @@ def check_exports(context: Context, stack: Stack, outputs: list[dict[str, str]])
             raise ValidationError(f"Export with name {name} is already exported by stack {owner.name}")
     for name, value in stack.exports.items():
         if wanted.get(name) != value:
-            refuse_if_used(context, name, "updated")
+            reject_if_used(context, name, "updated")
 
 
-def refuse_if_used(context: Context, export: str, verb: str) -> None:
-    """Refuse to take away an export in use.
+def reject_if_used(context: Context, export: str, verb: str) -> None:
+    """Reject the removal or change of an export in use.
 
     Raises:
         ValidationError: names the stacks that use it.

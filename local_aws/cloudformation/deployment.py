@@ -253,7 +253,7 @@ def needs_replacement(
 def clean_up_after_success(context: Context, stack: Stack, target: Target, journal: Journal) -> Failures:
     """Remove the resources that the new template lacks or that were replaced, in the old template's reverse order."""
     active = set(context.active(stack, target))
-    doomed = [(one, _replace_policy(one)) for one in journal.obsolete]
+    removals = [(one, _replace_policy(one)) for one in journal.obsolete]
     for logical_id, resource in list(stack.resources.items()):
         if logical_id in active:
             continue
@@ -261,9 +261,9 @@ def clean_up_after_success(context: Context, stack: Stack, target: Target, journ
             del stack.resources[logical_id]
         else:
             obsolete = Obsolete(definition=resource.definition, live=resource.live)
-            doomed.append((obsolete, _deletion_policy(obsolete)))
+            removals.append((obsolete, _deletion_policy(obsolete)))
     worker = ResourceWorker(context, stack, journal, target.tags)
-    failures = delete_in_order(context, stack, worker, doomed, journal.previous or target)
+    failures = delete_in_order(context, stack, worker, removals, journal.previous or target)
     for logical_id in set(stack.resources) - active:
         del stack.resources[logical_id]
     return failures
@@ -271,36 +271,36 @@ def clean_up_after_success(context: Context, stack: Stack, target: Target, journ
 
 def delete_all(context: Context, stack: Stack, journal: Journal, *, retain: set[str]) -> Failures:
     """Remove every resource of a stack, in reverse order; those named in `retain` are left and forgotten."""
-    doomed = []
+    removals = []
     for logical_id, resource in list(stack.resources.items()):
         if resource.live is None:
             del stack.resources[logical_id]
             continue
         obsolete = Obsolete(definition=resource.definition, live=resource.live)
-        doomed.append((obsolete, "Retain" if logical_id in retain else _deletion_policy(obsolete)))
+        removals.append((obsolete, "Retain" if logical_id in retain else _deletion_policy(obsolete)))
     # An operation that ended badly left more behind; what it listed may be current again, or be listed twice.
-    known = {_identity(one) for one, _ in doomed}
+    known = {_identity(one) for one, _ in removals}
     for obsolete in [*journal.discarded, *journal.obsolete]:
         if _identity(obsolete) not in known:
             known.add(_identity(obsolete))
-            doomed.append((obsolete, _replace_policy(obsolete)))
+            removals.append((obsolete, _replace_policy(obsolete)))
     tags = stack.target.tags if stack.target is not None else {}
     worker = ResourceWorker(context, stack, journal, tags)
-    return delete_in_order(context, stack, worker, doomed, stack.target, ended=stack.ended)
+    return delete_in_order(context, stack, worker, removals, stack.target, ended=stack.ended)
 
 
 def delete_in_order(
     context: Context,
     stack: Stack,
     worker: ResourceWorker,
-    doomed: list[tuple[Obsolete, str]],
+    removals: list[tuple[Obsolete, str]],
     order: Target | None,
     *,
     ended: dict[str, StackResource] | None = None,
 ) -> Failures:
     """Remove physical resources so that what depends on another goes first; records of the stack go to `ended`."""
     by_id: dict[str, list[tuple[Obsolete, str]]] = {}
-    for obsolete, policy in doomed:
+    for obsolete, policy in removals:
         by_id.setdefault(obsolete.definition.logical_id, []).append((obsolete, policy))
     graph = {} if order is None else reverse(context.graph(stack, order))
 

@@ -9,7 +9,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from local_aws.cloudformation.context import DeployedValues, check_exports, outputs_of, refuse_if_used
+from local_aws.cloudformation.context import DeployedValues, check_exports, outputs_of, reject_if_used
 from local_aws.cloudformation.deployment import Deployment, clean_up_after_success, delete_all, failure_reason
 from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.rollback import ROLLBACK_PREFIXES, roll_back, run_rollback
@@ -89,7 +89,7 @@ class Engine:
         if stack.termination_protection:
             raise ValidationError(f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
         for export in stack.exports:
-            refuse_if_used(self.context, export, "deleted")
+            reject_if_used(self.context, export, "deleted")
         if stack.status == "CREATE_IN_PROGRESS":
             stack.cancelled.set()
             stack.settled.wait()

@@ -1,4 +1,4 @@
-"""The order of work: which resource waits for which, and running them as far apart as that allows."""
+"""The order of resources: the graph of those that wait for one another, and running them in parallel along it."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def run(
     """
     sorter = graphlib.TopologicalSorter(graph)
     sorter.prepare()
-    crew = _Crew(action)
+    threads = _Threads(action)
     failures: dict[str, Exception] = {}
     while True:
         if not (failures and on_failure):
-            crew.start(sorter.get_ready())
-        if crew.running == 0:
+            threads.start(sorter.get_ready())
+        if threads.running == 0:
             return failures
-        name, error = crew.wait()
+        name, error = threads.wait()
         if error is None:
             sorter.done(name)
             continue
@@ -100,8 +100,8 @@ def run(
         failures[name] = error
 
 
-class _Crew:
-    """Calls the action in one thread a name, and reports each end."""
+class _Threads:
+    """Calls the action in one thread per name, and reports each end."""
 
     def __init__(self, action: Callable[[str], None]) -> None:
         self._action = action
@@ -111,7 +111,7 @@ class _Crew:
     def start(self, names: Iterable[str]) -> None:
         """Begin the work on these."""
         for name in names:
-            # Daemon threads: a resource that hangs must not keep the process alive when it is told to stop.
+            # Daemon threads: a resource that hangs must not keep the process alive when that stops.
             threading.Thread(target=self._work, args=(name,), name=f"resource-{name}", daemon=True).start()
             self.running += 1
 

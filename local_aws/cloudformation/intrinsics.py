@@ -1,6 +1,6 @@
 """Resolving a template's intrinsic functions, pseudo parameters, conditions and dynamic references.
 
-AWS: CloudFormation user guide, "Intrinsic function reference". A function that is not here is refused by name.
+AWS: CloudFormation user guide, "Intrinsic function reference". A function that is not here is rejected by name.
 
 Which names an expression of a template refers to: the source of the order of work and of a change's causes.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from local_aws.cloudformation.template import Template
 
-# Stands for a value that only the deploy will tell; the same text as in AWS's change sets.
+# In the place of a value that is known only after the deploy; the same text as in AWS's change sets.
 UNKNOWN: Final = "{{changeSet:KNOWN_AFTER_APPLY}}"
 DYNAMIC: Final = re.compile(r"\{\{resolve:([a-z-]+):([^}]+)\}\}")
 AVAILABILITY_ZONES: Final = ("a", "b", "c")

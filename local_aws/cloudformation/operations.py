@@ -1,4 +1,4 @@
-"""The operations that change something: stacks, change sets, and the targets that requests ask for."""
+"""The operations that change stacks and change sets, and the targets that requests ask for."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def update_termination_protection(engine: Engine, request: Mapping[str, Any]) ->
 
 
 def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """CreateChangeSet; the plan is made at once, so that the first look at it finds it complete."""
+    """CreateChangeSet; the plan is made at once, so that the first DescribeChangeSet finds it complete."""
     # ImportExistingResources only permits an import (`cdk bootstrap` always does): here what exists fails the deploy.
     if request.get("ChangeSetType") == "IMPORT":
         raise ValidationError("Importing existing resources is not supported by the local AWS.")

@@ -1,4 +1,4 @@
-"""The operations that only read: the engine's records in the form of CloudFormation's answers."""
+"""The operations that only read: the engine's state in the form of CloudFormation's answers."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Rollback:
             self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
         resource.definition = definition
         properties = self._resolver.resolve(dict(definition.properties))
-        assert resource.live is not None  # noqa: S101 - what was there before is never removed on the way forward
+        assert resource.live is not None  # noqa: S101 - a deployment removes nothing of before
         begun = logical_id in self._journal.updated
         touched = begun and (resource.live is not old or resource.status.endswith("_FAILED"))
         if touched or properties != resource.live.properties:
@@ -101,7 +101,7 @@ class Rollback:
         Args:
             target: the target of the failed operation.
         """
-        doomed = [(one, "Delete") for one in self._journal.discarded]
+        removals = [(one, "Delete") for one in self._journal.discarded]
         for logical_id, resource in list(self._stack.resources.items()):
             if logical_id in self._journal.before:
                 continue
@@ -109,8 +109,8 @@ class Rollback:
                 del self._stack.resources[logical_id]
             else:
                 policy = "Retain" if resource.definition.deletion_policy == "Retain" else "Delete"
-                doomed.append((Obsolete(definition=resource.definition, live=resource.live), policy))
+                removals.append((Obsolete(definition=resource.definition, live=resource.live), policy))
         worker = ResourceWorker(self._context, self._stack, self._journal, target.tags)
         # After a failed create the stack itself is at its end.
         ended = self._stack.ended if self._journal.previous is None else None
-        return delete_in_order(self._context, self._stack, worker, doomed, target, ended=ended)
+        return delete_in_order(self._context, self._stack, worker, removals, target, ended=ended)

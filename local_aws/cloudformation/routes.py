@@ -1,4 +1,4 @@
-"""CloudFormation for one machine: the query protocol of the cdk CLI and boto3 before a small engine."""
+"""CloudFormation as callers see it: the query protocol of the cdk CLI and boto3 in front of an engine per region."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ACTIONS: Final[dict[str, Callable[[Engine, Mapping[str, Any]], dict[str, Any]]]]
     "UpdateTerminationProtection": operations.update_termination_protection,
     "ValidateTemplate": queries.validate_template,
 }
-# The cdk CLI looks at a stack under way every 5 s. Its look is answered when the operation ends, or after this long:
+# The cdk CLI polls a stack under way every 5 s. A poll is answered when the operation ends, or after this long:
 # a deploy of a second then takes a second, and the CLI's event monitor prints meanwhile.
 HOLD_SECONDS: Final = 20.0
 HOLD_POLL_SECONDS: Final = 0.05

@@ -39,7 +39,7 @@ class StackResource:
     """A resource of a stack.
 
     Args:
-        definition: what the template says.
+        definition: its entry in the template.
         status: its last status.
         reason: why it has that status.
         physical_id: its id, which may be known before it is complete.

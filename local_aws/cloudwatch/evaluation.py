@@ -36,7 +36,7 @@ def evaluate(rule: Rule, data: Sequence[float | None]) -> Evaluation:
     """Evaluate data: one value per period, the newest last, `LOOKED_BACK_MORE` more than the rule counts.
 
     A period without data among the evaluated ones is made up for by an older one with data, and only if those do not
-    suffice by what the alarm says of missing data.
+    suffice by the alarm's treatment of missing data.
     """
     stale = data[-1] is None
     there = [value for value in data if value is not None]

@@ -23,7 +23,7 @@ FINE: Final = 10
 COARSE: Final = 60
 _FINE_KEPT: Final = 3 * 3600
 _KEPT: Final = 7 * 86400
-# Three digits tell values half a hundredth apart, and keep the values of a minute few.
+# Three digits keep values within half a hundredth, and the different values of a minute few.
 _DIGITS: Final = 3
 
 
@@ -72,7 +72,7 @@ class StatisticSet:
             self.values[value] += times
 
     def statistic(self, name: str) -> float | None:
-        """Return a statistic by CloudWatch's name, such as Average or p99; None where it cannot be told."""
+        """Return a statistic by CloudWatch's name, such as Average or p99; None where it is not known."""
         if name.startswith("p"):
             return self._percentile(float(name[1:]))
         known = {

@@ -29,7 +29,7 @@ _TRIGGER: Final = (
 
 
 def reason_of(alarm: Alarm, evaluation: Evaluation, state: State) -> str:
-    """Say why the alarm's data gave it this state."""
+    """Write the reason for the state that the data gave the alarm."""
     rule = alarm.rule
     if state == "INSUFFICIENT_DATA":
         return f"Insufficient Data: {evaluation.missing} {_datapoints(evaluation.missing)} were unknown."

@@ -1,4 +1,4 @@
-"""Work beside the requests: tasks that outlive the request that started them, and loops that run when work is due."""
+"""Work outside of requests: tasks that outlive the request that started them, and loops that run when work is due."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DueLoop:
     Args:
         name: the service's, for the log.
         clock: what the work is due by; the loop counts anew when its speed changes.
-        next_due: tells the clock's time at which the work is due next; None for not before the loop is woken.
+        next_due: returns the clock's time at which the work is due next; None for not before the loop is woken.
         work: does what is due, and nothing where nothing is.
     """
 

@@ -54,7 +54,7 @@ class Clock:
         return self._stretches[-1][2]
 
     def set_speed(self, speed: float) -> None:
-        """Run at another speed from now on; the time told does not jump. Raises as the constructor does."""
+        """Run at another speed from now on; its time does not jump. Raises as the constructor does."""
         checked, machine = _checked(speed), self._machine()
         self._stretches.append((machine, self.at(machine), checked))
         for listener in self._listeners:
@@ -81,7 +81,7 @@ class Clock:
         return seconds / self.speed
 
     async def answer(self, request: Request) -> Response:
-        """Answer the page `/_cohost/clock`: GET tells speed and time, PUT of `{"speed": n}` sets the speed."""
+        """Answer the page `/_cohost/clock`: GET answers with speed and time, PUT of `{"speed": n}` sets the speed."""
         if request.method == "PUT":
             try:
                 self.set_speed(_wanted(await request.body()))

@@ -58,7 +58,7 @@ class CodeStore:
             return self._unpacked(data)
 
     def bind(self, region: str, name: str, folder: Path) -> None:
-        """Let a function run from a folder that `unpack` made; the folder of before goes when nobody has it."""
+        """Let a function run from a folder that `unpack` made; its former folder goes when no other function has it."""
         self.remove(region, name, keep=folder)
         self._by_function[region, name] = folder
 
@@ -101,7 +101,7 @@ class CodeStore:
 
 
 def _check_members(archive: zipfile.ZipFile) -> None:
-    """Refuse members that would leave the folder, and archives too large to be a function.
+    """Reject members that would leave the folder, and archives too large to be a function.
 
     Raises:
         CodeError: names the member or the size.

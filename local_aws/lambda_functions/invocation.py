@@ -1,7 +1,7 @@
 """Invoke functions: a fresh process from the function's own folder, with Lambda's environment, time limit and log.
 
-Differences from Lambda: every invocation is a cold start, and the memory limit is told but not enforced. The lines that
-a function prints go to its log group.
+Differences from Lambda: every invocation is a cold start, and the memory limit is in the context but not enforced.
+The lines that a function prints go to its log group.
 """
 
 from __future__ import annotations

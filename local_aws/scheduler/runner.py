@@ -190,7 +190,7 @@ class ScheduleRunner:
 
     @staticmethod
     def _will_retry(entry: _Entry, now: float) -> bool:
-        """Tell whether a call that failed is tried again; then `due` says when."""
+        """Tell whether a call that failed is tried again, and set `due` to the time of that."""
         policy = entry.definition["Target"].get("RetryPolicy", {})
         entry.since = entry.since or entry.due or now
         entry.attempts += 1

@@ -1,6 +1,6 @@
-"""Physical names and ids, made the way CloudFormation makes them: `<stack>-<logical id>-<random>`.
+"""The base of all resource types: requests, outcomes, calls of services, and physical names.
 
-What every resource type answers to, and the parts that the types share.
+Names have CloudFormation's form, `<stack>-<logical id>-<random>`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class ResourceType:
 
     Class attributes:
         type: the name in templates.
-        known: properties that the emulation honours; others are refused before anything is created.
+        known: properties that the emulation honours; others are rejected before anything is created.
         required: properties without which it cannot be created.
         create_only: properties whose change means a new resource.
         name_property: the property that fixes the physical name, if there is one.
@@ -208,7 +208,7 @@ def _says_exists(detail: Mapping[str, Any]) -> bool:
 
 
 def is_missing(error: ClientError) -> bool:
-    """Tell whether a service says that the thing is not there."""
+    """Tell whether an error means that the thing is not there."""
     code = str(error.response["Error"].get("Code", ""))
     message = str(error.response["Error"].get("Message", ""))
     return (
@@ -226,7 +226,7 @@ def call(client: Any, method: str, **arguments: Any) -> Any:  # noqa: ANN401 - a
 
 
 def call_if_there(client: Any, method: str, **arguments: Any) -> bool:  # noqa: ANN401 - as `call`
-    """`call`, where a thing that is missing is fine; says whether it was there."""
+    """Make a `call` that may find nothing; tell whether the thing was there."""
     try:
         call(client, method, **arguments)
     except ClientError as error:

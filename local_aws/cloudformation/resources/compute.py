@@ -173,7 +173,7 @@ class VpcEndpoint(ResourceType):
     create_only: ClassVar[frozenset[str]] = frozenset({"ServiceName", "VpcEndpointType", "VpcId"})
 
     def create(self, request: Request) -> Outcome:
-        """Make the endpoint; a VPC or route table that is not there is refused, which moto would not do."""
+        """Make the endpoint; a VPC or route table that is not there is rejected, which moto would not do."""
         client, properties = request.client("ec2"), request.properties
         tables = list(properties.get("RouteTableIds", []))
         call(client, "describe_vpcs", VpcIds=[properties["VpcId"]])

@@ -5,7 +5,7 @@ function has ended without an answer the resource fails at once, where CloudForm
 
 The inbox of custom resources' answers: what S3 and a presigned URL are in the real service.
 
-A handler PUTs its answer to a URL that holds a secret token; whoever waits for that token gets the body.
+A handler PUTs its answer to a URL that holds a secret token; the operation that waits for that token gets the body.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class CustomResource(ResourceType):
         while time.monotonic() < deadline:
             answer = self._responses.poll(token, POLL_SECONDS)
             if answer is None and not call.is_alive():
-                # The answer may have come between the last look and the end of the function.
+                # The answer may have come between the last poll and the end of the function.
                 answer = self._responses.poll(token, 0)
                 if answer is None:
                     raise ResourceFailure(call.ending())

@@ -60,7 +60,7 @@ class Alarm(ResourceType):
         return outcome
 
     def delete(self, request: Request) -> None:
-        """Remove the alarm; CloudWatch does not mind one that is gone."""
+        """Remove the alarm; CloudWatch takes the name of one that is gone too."""
         call(request.client("cloudwatch"), "delete_alarms", AlarmNames=[request.physical_id])
 
     def _put(self, request: Request, name: str, *, tags: list[dict[str, str]] | None) -> Outcome:
@@ -103,7 +103,7 @@ class Dashboard(ResourceType):
 
 
 def _check(body: str) -> None:
-    """Refuse what CloudWatch would (AWS: Dashboard Body Structure and Syntax); moto takes any text.
+    """Reject a body that CloudWatch would reject (AWS: Dashboard Body Structure and Syntax); moto takes any text.
 
     Raises:
         ResourceFailure: the body is no JSON object with a list of widgets that each have a type and properties.

@@ -50,7 +50,7 @@ class Bucket(ResourceType):
         return _bucket_outcome(request.physical_id, request.region)
 
     def delete(self, request: Request) -> None:
-        """Remove the bucket; S3 refuses one that holds objects, and so does this."""
+        """Remove the bucket; S3 rejects one that holds objects, and so does this."""
         call_if_there(request.client("s3"), "delete_bucket", Bucket=request.physical_id)
 
 

@@ -285,7 +285,7 @@ def _component_name(request: Request) -> str:
 
 
 def _differs(described: Mapping[str, Any], request: Request) -> bool:
-    """Tell whether SageMaker has something else than is asked. Copies count only if the template changes them."""
+    """Tell whether SageMaker's state differs from the request. Copies count only if the template changes them."""
     wanted = (request.properties.get("RuntimeConfig") or {}).get("CopyCount")
     copies = described["RuntimeConfig"]["DesiredCopyCount"]
     if request.changed("RuntimeConfig") and wanted is not None and int(wanted) != copies:
