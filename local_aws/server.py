@@ -128,7 +128,7 @@ class LocalAws:
         verifier = Verifier(self.keys, subcommand("env", self.settings.state_dir))
         return Starlette(
             routes=[
-                # Two that take no signature: one says that this is the emulator, the other's address is a secret itself.
+                # Two that take no signature: one names the emulator, the other's address is a secret itself.
                 Route("/_cohost/health", self._health),
                 Route(f"{RESPONSE_PATH}/{{token}}", self.cloudformation.responses.receive, methods=["PUT"]),
                 Mount("/", Gateway(verifier=verifier, services=services, pages=pages, others=moto)),

@@ -56,11 +56,19 @@ class DueLoop:
         clock: what the work is due by; the loop counts anew when its speed changes.
         next_due: returns the clock's time at which the work is due next; None for not before the loop is woken.
         work: does what is due, and nothing where nothing is.
+        pause_s: the pause after a fault.
     """
 
     def __init__(
-        self, name: str, clock: Clock, *, next_due: Callable[[], float | None], work: Callable[[], Awaitable[None]]
+        self,
+        name: str,
+        clock: Clock,
+        *,
+        next_due: Callable[[], float | None],
+        work: Callable[[], Awaitable[None]],
+        pause_s: float = _PAUSE_AFTER_FAULT_S,
     ) -> None:
+        self._pause_s = pause_s
         self._name = name
         self._clock = clock
         self._next_due = next_due
@@ -92,10 +100,10 @@ class DueLoop:
             except BotoCoreError as fault:
                 # Mostly the front door, which closes before this ends.
                 _logger.info("%s could not reach a service: %s", self._name, fault)
-                await asyncio.sleep(_PAUSE_AFTER_FAULT_S)
+                await asyncio.sleep(self._pause_s)
             except Exception:
                 _logger.exception("%s met a fault of the emulation", self._name)
-                await asyncio.sleep(_PAUSE_AFTER_FAULT_S)
+                await asyncio.sleep(self._pause_s)
 
     async def _wait(self) -> None:
         """Wait until the work is due, or until the loop is woken."""
