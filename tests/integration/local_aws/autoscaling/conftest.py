@@ -1,4 +1,4 @@
-"""Fixtures: the whole front door with make-believe containers, and clients of it."""
+"""Fixtures: a whole server with fake containers, and clients of it."""
 
 from __future__ import annotations
 

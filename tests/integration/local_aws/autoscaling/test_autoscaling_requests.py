@@ -1,4 +1,4 @@
-"""Application Auto Scaling's operations through boto3, on an endpoint of make-believe containers."""
+"""Application Auto Scaling's operations through boto3, on an endpoint of fake containers."""
 
 from __future__ import annotations
 

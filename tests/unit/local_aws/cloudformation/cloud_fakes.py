@@ -1,4 +1,4 @@
-"""A world of make-believe resources, in which every call can be made to fail."""
+"""Fake resources, of which every call can be made to fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules are acted out when the emulation's clock says so, against services that are played here."""
+"""Schedules run by the emulation's clock, against fakes of the services that they call."""
 
 from __future__ import annotations
 
