@@ -103,9 +103,8 @@ class LocalAws:
         self.auto_scaling = AutoScaling(
             endpoint_url=lambda: self.url, account=account, clock=clock, in_alarm=self.cloudwatch.in_alarm
         )
-        self.functions = LambdaFunctions(
-            others=moto, clients=clients, keys=keys, folder=settings.state_dir / "functions"
-        )
+        code = settings.state_dir / "functions"
+        self.functions = LambdaFunctions(others=moto, clients=clients, keys=keys, folder=code)
         self.cloudformation = CloudFormation(clients=clients)
         self.scheduler = Scheduler(others=moto, clients=clients, now=clock.now)
         self._server = _AnnouncingServer(self._config(self._app(moto)), self._announce)

@@ -219,7 +219,7 @@ class Deployment:
         try:
             properties = self._resolver.resolve(dict(definition.properties))
         except Exception as error:
-            _refuse(self._stack, definition, resource, error)
+            _record_unresolved(self._stack, definition, resource, error)
             raise
         if resource is not None and resource.live is not None and resource.status == "CREATE_FAILED":
             # An earlier try without rollback left half a resource.
@@ -340,8 +340,10 @@ def _deletion_policy(obsolete: Obsolete) -> str:
     return "Delete" if obsolete.definition.deletion_policy == "Delete" else "Retain"
 
 
-def _refuse(stack: Stack, definition: ResourceDefinition, resource: StackResource | None, error: Exception) -> None:
-    """Write the failure of a resource whose properties cannot be resolved into the history."""
+def _record_unresolved(
+    stack: Stack, definition: ResourceDefinition, resource: StackResource | None, error: Exception
+) -> None:
+    """Record the failure of a resource whose properties cannot be resolved, and raise it."""
     verb = "CREATE" if resource is None or resource.live is None else "UPDATE"
     record = resource or StackResource(definition=definition, status="")
     if resource is None:

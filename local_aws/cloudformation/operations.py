@@ -89,7 +89,7 @@ Answer = dict[str, Any]
 
 
 def create_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """CreateStack."""
+    """Answer CreateStack."""
     name = _checked_name(request)
     with engine.context.lock:
         existing = find_stack(engine.context, name)
@@ -106,7 +106,7 @@ def create_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def update_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """UpdateStack."""
+    """Answer UpdateStack."""
     with engine.context.lock:
         stack = get_stack(engine.context, str(request["StackName"]))
         target = make_target(engine.context, stack, request)
@@ -118,7 +118,7 @@ def update_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def delete_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """DeleteStack; one that does not exist, or is going already, is no error."""
+    """Answer DeleteStack; one that does not exist, or is going already, is no error."""
     stack = find_stack(engine.context, str(request["StackName"]))
     if stack is None or stack.deleted is not None or stack.status == "DELETE_IN_PROGRESS":
         return {}
@@ -133,7 +133,7 @@ def delete_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def roll_back_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """RollbackStack, and ContinueUpdateRollback without skipped resources."""
+    """Answer RollbackStack, and ContinueUpdateRollback without skipped resources."""
     if request.get("ResourcesToSkip"):
         raise ValidationError("ResourcesToSkip is not supported by the local AWS.")
     with engine.context.lock:
@@ -143,20 +143,20 @@ def roll_back_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def continue_update_rollback(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """ContinueUpdateRollback."""
+    """Answer ContinueUpdateRollback."""
     roll_back_stack(engine, request)
     return {}
 
 
 def update_termination_protection(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """UpdateTerminationProtection."""
+    """Answer UpdateTerminationProtection."""
     stack = get_stack(engine.context, str(request["StackName"]))
     stack.termination_protection = bool(request["EnableTerminationProtection"])
     return {"StackId": stack.arn}
 
 
 def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """CreateChangeSet; the plan is made at once, so that the first DescribeChangeSet finds it complete."""
+    """Answer CreateChangeSet; the plan is made at once, so that the first DescribeChangeSet finds it complete."""
     # ImportExistingResources only permits an import (`cdk bootstrap` always does): here what exists fails the deploy.
     if request.get("ChangeSetType") == "IMPORT":
         raise ValidationError("Importing existing resources is not supported by the local AWS.")
@@ -187,7 +187,7 @@ def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def execute_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """ExecuteChangeSet; the stack's other change sets are void from now on."""
+    """Answer ExecuteChangeSet; the stack's other change sets are void from now on."""
     with engine.context.lock:
         stack, change_set = get_change_set(engine.context, request)
         if change_set.execution_status != "AVAILABLE":
@@ -212,7 +212,7 @@ def execute_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def delete_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """DeleteChangeSet; one that does not exist is no error, as in AWS."""
+    """Answer DeleteChangeSet; one that does not exist is no error, as in AWS."""
     with engine.context.lock:
         try:
             stack, change_set = get_change_set(engine.context, request)

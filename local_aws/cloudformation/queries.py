@@ -79,7 +79,7 @@ def resource_view(stack: Stack, resource: StackResource) -> dict[str, Any]:
 
 
 def event_page(stack: Stack, token: str | None) -> tuple[list[dict[str, Any]], str | None]:
-    """One page of a stack's events, newest first, and the token of the next.
+    """Return one page of a stack's events, newest first, and the token of the next.
 
     The token counts the events that are older than the page, so that new ones in between shift nothing.
     """
@@ -140,7 +140,7 @@ Answer = dict[str, Any]
 
 
 def describe_stacks(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """DescribeStacks."""
+    """Answer DescribeStacks."""
     name = request.get("StackName")
     if name:
         return {"Stacks": [stack_view(get_stack(engine.context, str(name)))]}
@@ -148,14 +148,14 @@ def describe_stacks(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def list_stacks(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """ListStacks, deleted ones included."""
+    """Answer ListStacks, deleted ones included."""
     wanted = set(request.get("StackStatusFilter", []))
     stacks = [one for one in reversed(engine.context.stacks) if not wanted or one.status in wanted]
     return {"StackSummaries": [stack_summary(one) for one in stacks]}
 
 
 def describe_stack_events(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """DescribeStackEvents, newest first."""
+    """Answer DescribeStackEvents, newest first."""
     name = str(request.get("StackName", ""))
     stack = find_stack(engine.context, name)
     if stack is None:
@@ -165,14 +165,14 @@ def describe_stack_events(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def list_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """ListStackResources; of a deleted stack, what it had, with what it left marked DELETE_SKIPPED."""
+    """Answer ListStackResources; of a deleted stack its last resources, the retained ones as DELETE_SKIPPED."""
     stack = get_stack(engine.context, str(request["StackName"]))
     resources = [*stack.resources.values(), *(stack.ended.values() if stack.deleted is not None else ())]
     return {"StackResourceSummaries": [resource_summary(one) for one in resources]}
 
 
 def describe_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """DescribeStackResources, by stack or by the physical id of one of its resources."""
+    """Answer DescribeStackResources, by stack or by the physical id of one of its resources."""
     physical = request.get("PhysicalResourceId")
     if request.get("StackName"):
         stack = get_stack(engine.context, str(request["StackName"]))
@@ -187,7 +187,7 @@ def describe_stack_resources(engine: Engine, request: Mapping[str, Any]) -> Answ
 
 
 def describe_stack_resource(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """DescribeStackResource."""
+    """Answer DescribeStackResource."""
     stack = get_stack(engine.context, str(request["StackName"]))
     name = str(request["LogicalResourceId"])
     resource = stack.resources.get(name)
@@ -198,7 +198,7 @@ def describe_stack_resource(engine: Engine, request: Mapping[str, Any]) -> Answe
 
 
 def get_template(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """GetTemplate of a stack or of a change set; there are no transforms, so both stages are one."""
+    """Answer GetTemplate of a stack or of a change set; there are no transforms, so both stages are one."""
     if request.get("ChangeSetName"):
         target = get_change_set(engine.context, request)[1].target
         return {"TemplateBody": target.template.body, "StagesAvailable": ["Original", "Processed"]}
@@ -208,7 +208,7 @@ def get_template(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def get_template_summary(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """GetTemplateSummary of a template or of a stack's."""
+    """Answer GetTemplateSummary of a template or of a stack's."""
     template = _template(engine, request)
     parameters = []
     for key, spec in template.section("Parameters").items():
@@ -225,7 +225,7 @@ def get_template_summary(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def validate_template(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """ValidateTemplate, with the checks that a deploy would make first."""
+    """Answer ValidateTemplate, with the checks that a deploy would make first."""
     template = _template(engine, request)
     check_template(template, engine.context.resource_types)
     summary = get_template_summary(engine, {"TemplateBody": template.body})
@@ -244,19 +244,19 @@ def _template(engine: Engine, request: Mapping[str, Any]) -> Template:
 
 
 def describe_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """DescribeChangeSet."""
+    """Answer DescribeChangeSet."""
     stack, change_set = get_change_set(engine.context, request)
     return change_set_view(stack, change_set, include_values=bool(request.get("IncludePropertyValues")))
 
 
 def list_change_sets(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """ListChangeSets."""
+    """Answer ListChangeSets."""
     stack = get_stack(engine.context, str(request["StackName"]))
     return {"Summaries": [change_set_summary(stack, one) for one in stack.change_sets.values()]}
 
 
 def list_exports(engine: Engine, request: Mapping[str, Any]) -> Answer:  # noqa: ARG001 - all actions look alike
-    """ListExports."""
+    """Answer ListExports."""
     return {
         "Exports": [
             {"ExportingStackId": stack.arn, "Name": name, "Value": value}
@@ -266,7 +266,7 @@ def list_exports(engine: Engine, request: Mapping[str, Any]) -> Answer:  # noqa:
 
 
 def list_imports(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """ListImports."""
+    """Answer ListImports."""
     name = str(request["ExportName"])
     importers = engine.context.importers(name)
     if not importers:
@@ -275,5 +275,5 @@ def list_imports(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def list_hook_results(engine: Engine, request: Mapping[str, Any]) -> Answer:  # noqa: ARG001 - as `list_exports`
-    """ListHookResults: no hooks exist here; the cdk CLI asks after a failure."""
+    """Answer ListHookResults: no hooks exist here; the cdk CLI asks after a failure."""
     return {"HookResults": []}

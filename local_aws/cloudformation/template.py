@@ -311,25 +311,25 @@ def _parameter(key: str, spec: Mapping[str, Any], text: str, lookup_ssm: Callabl
 def _check(key: str, spec: Mapping[str, Any], text: str) -> None:
     allowed = [str(value) for value in spec.get("AllowedValues", [])]
     if allowed and text not in allowed:
-        _refuse(key, spec, f"Parameter '{key}' must be one of AllowedValues: {', '.join(allowed)} (it is '{text}')")
+        _reject(key, spec, f"Parameter '{key}' must be one of AllowedValues: {', '.join(allowed)} (it is '{text}')")
     pattern = spec.get("AllowedPattern")
     if pattern is not None and re.fullmatch(pattern, text) is None:
-        _refuse(key, spec, f"Parameter '{key}' must match pattern {pattern} (it is '{text}')")
+        _reject(key, spec, f"Parameter '{key}' must match pattern {pattern} (it is '{text}')")
     _check_bounds(key, spec, len(text), ("MinLength", "MaxLength"))
     if spec.get("Type") == "Number":
         try:
             _check_bounds(key, spec, float(text), ("MinValue", "MaxValue"))
         except ValueError:
-            _refuse(key, spec, f"Parameter '{key}' must be a number (it is '{text}')")
+            _reject(key, spec, f"Parameter '{key}' must be a number (it is '{text}')")
 
 
 def _check_bounds(key: str, spec: Mapping[str, Any], size: float, names: tuple[str, str]) -> None:
     low, high = (spec.get(name) for name in names)
     if (low is not None and size < float(low)) or (high is not None and size > float(high)):
-        _refuse(key, spec, f"Parameter '{key}' must be within {names[0]} {low} and {names[1]} {high} (it is {size})")
+        _reject(key, spec, f"Parameter '{key}' must be within {names[0]} {low} and {names[1]} {high} (it is {size})")
 
 
-def _refuse(key: str, spec: Mapping[str, Any], message: str) -> None:
+def _reject(key: str, spec: Mapping[str, Any], message: str) -> None:
     constraint = spec.get("ConstraintDescription")
     if constraint:
         message = f"Parameter '{key}' failed to satisfy constraint: {constraint}"
