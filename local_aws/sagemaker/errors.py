@@ -1,20 +1,46 @@
-"""The errors of SageMaker's control plane and of InvokeEndpoint, each with the service's code and status.
+"""The errors of SageMaker: of the control plane, of InvokeEndpoint, and of what goes on behind both.
 
-ServiceFault
+ServiceFault (local_aws.kit.errors), an answer with the service's code and status
 ├── control plane (JSON 1.1; AWS API reference: "Common Errors" and the errors of each operation)
-│   ├── ValidationException, ResourceLimitExceeded, SerializationException, UnknownOperationException
-└── runtime (AWS API reference: InvokeEndpoint)
-    ├── ValidationError, ModelError, ModelNotReadyException, ServiceUnavailable, InternalFailure
-    └── PayloadTooLarge, ThrottlingException
+│   ├── ResourceLimitExceeded
+│   └── ValidationException, SerializationException, UnknownOperationException (local_aws.kit.errors)
+└── InvokeEndpoint (AWS API reference: InvokeEndpoint of Amazon SageMaker AI Runtime)
+    ├── ValidationError, ModelError, ModelNotReadyException, ServiceUnavailable
+    ├── PayloadTooLarge, ThrottlingException
+    └── InternalFailure (local_aws.kit.errors)
+Exception, which no caller sees as it is
+├── DeploymentError: becomes the FailureReason of an endpoint or a component
+└── ModelLoadError: becomes a ModelError
 
-Texts are the service's own where a public report quotes them; each such place names its source.
+Every error of InvokeEndpoint is made by a function below. Texts are the service's own where a public report quotes
+them, and the function names that report; the others are the emulation's.
 """
 
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
-from local_aws.kit.errors import ServiceFault
+from local_aws.kit.errors import InternalFailure, ServiceFault
+
+if TYPE_CHECKING:
+    from local_aws.kit.account import Account
+
+
+_FIRST_SERVER_ERROR = 500
+
+
+class DeploymentError(Exception):
+    """A creation or an update cannot be completed; the text is the FailureReason of the endpoint or component."""
+
+
+class ModelLoadError(Exception):
+    """The container did not load a model; `status` and `text` are its answer, status 0 stands for none."""
+
+    def __init__(self, status: int, text: str) -> None:
+        self.status = status
+        self.text = text
+        super().__init__(text)
 
 
 class ResourceLimitExceeded(ServiceFault):
@@ -25,7 +51,7 @@ class ResourceLimitExceeded(ServiceFault):
 
 
 class ValidationError(ServiceFault):
-    """A call of the runtime is wrong, or names an endpoint or model that is not there."""
+    """A call of the runtime is wrong, or names an endpoint or model that does not exist."""
 
     code = "ValidationError"
     status = HTTPStatus.BAD_REQUEST
@@ -64,3 +90,179 @@ class PayloadTooLarge(ServiceFault):
 
     code = ""
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+# InvokeEndpoint: the request
+
+
+def not_emulated(feature: str) -> ValidationError:
+    """Refuse a feature of InvokeEndpoint that the emulation does not have."""
+    return ValidationError(f"{feature} is not part of this emulation of SageMaker")
+
+
+def only_invoke_endpoint() -> ValidationError:
+    """Refuse an operation of the runtime that the emulation does not have."""
+    return ValidationError("Only InvokeEndpoint is part of this emulation of SageMaker's runtime")
+
+
+def payload_too_large(limit_bytes: int) -> PayloadTooLarge:
+    """Refuse a body over the limit (text: aws/sagemaker-python-sdk#171)."""
+    return PayloadTooLarge(f"HTTP content length exceeded {limit_bytes} bytes.")
+
+
+def endpoint_not_found(name: str, account_id: str) -> ValidationError:
+    """Report an endpoint that does not exist or does not serve (text: aws/amazon-sagemaker-examples#293)."""
+    return ValidationError(f"Endpoint {name} of account {account_id} not found.", ErrorCode="NO_SUCH_ENDPOINT")
+
+
+def variant_not_found(name: str) -> ValidationError:
+    """Report a TargetVariant that the endpoint does not have."""
+    return ValidationError(f"Variant {name} not found for Request")
+
+
+def target_model_missing(request_id: str) -> ValidationError:
+    """Report a call of a multi-model endpoint without TargetModel.
+
+    Text: aws/sagemaker-tensorflow-serving-container#166, aws/amazon-sagemaker-examples#1026.
+    """
+    return ValidationError(
+        f"Request {request_id} is missing a target model header.", ErrorCode="TARGET_MODEL_HEADER_MISSING"
+    )
+
+
+def target_model_not_supported(endpoint_name: str) -> ValidationError:
+    """Report a TargetModel for an endpoint that is not a multi-model one (text: aws/amazon-sagemaker-examples#1216)."""
+    return ValidationError(
+        f"Endpoint {endpoint_name} is not a multi-model endpoint and does not support target model header.",
+        ErrorCode="TARGET_MODEL_HEADER_NOT_SUPPORTED",
+    )
+
+
+def target_model_outside(target: str) -> ValidationError:
+    """Refuse a TargetModel that is no path below the endpoint's ModelDataUrl."""
+    return ValidationError(
+        f"TargetModel {target} must be the path of an archive below the endpoint's ModelDataUrl, without '..'"
+    )
+
+
+def component_name_missing() -> ValidationError:
+    """Report a call that names no component, of an endpoint made of components (text: BerriAI/litellm#37766)."""
+    return ValidationError(
+        "Inference Component Name header is required for endpoints to which you plan to deploy inference "
+        "components. Please include Inference Component Name header or consider using SageMaker models.",
+        ErrorCode="INFERENCE_COMPONENT_NAME_MISSING",
+    )
+
+
+def component_name_not_allowed() -> ValidationError:
+    """Report a call that names a component, of an endpoint without components (text: BerriAI/litellm#37766)."""
+    return ValidationError(
+        "Inference Component Name header is not allowed for endpoints to which you dont plan to deploy inference "
+        "components. Please remove the Inference Component Name header and try again.",
+        ErrorCode="INFERENCE_COMPONENT_NAME_NOT_ALLOWED",
+    )
+
+
+def component_not_found(name: str, endpoint_name: str) -> ValidationError:
+    """Report a component that the endpoint does not have."""
+    return ValidationError(f"Inference Component {name} of endpoint {endpoint_name} not found.")
+
+
+def component_on_other_variant(name: str, variant_name: str) -> ValidationError:
+    """Report a TargetVariant that the named component is not on."""
+    return ValidationError(f"Inference Component {name} is not on variant {variant_name}.")
+
+
+# InvokeEndpoint: instances, copies and models
+
+
+def throttled() -> ThrottlingException:
+    """Refuse a call as one too many."""
+    return ThrottlingException(None)
+
+
+def unavailable_on_request() -> ServiceUnavailable:
+    """Refuse a call because a fault switch asks for it."""
+    return ServiceUnavailable("ServiceUnavailable was asked for with a fault switch; retry the request")
+
+
+def no_instance_ready(owner: str) -> ServiceUnavailable:
+    """Report that no container can take the call; `owner` is the variant or component that they belong to."""
+    return ServiceUnavailable(f"No instance of {owner} is ready; retry the request")
+
+
+def no_component_capacity() -> ValidationError:
+    """Report a component without copies (text: AWS's blog post on scaling inference components down to zero)."""
+    return ValidationError(
+        "Inference Component has no capacity to process this request. ApplicationAutoScaling may be "
+        "in-progress (if configured) or try to increase the capacity by invoking "
+        "UpdateInferenceComponentRuntimeConfig API."
+    )
+
+
+def model_not_ready(waited_s: float) -> ModelNotReadyException:
+    """Report that the target model is not loaded yet."""
+    return ModelNotReadyException(
+        f"The model is still being downloaded or loaded after {waited_s:g} seconds. Retry the request."
+    )
+
+
+def model_data_unavailable(action: str, bucket: str, key: str, requirement: str) -> ValidationError:
+    """Report an archive that cannot be had; `action` is download or extract, `requirement` what must hold for it."""
+    return ValidationError(
+        f"Failed to {action} model data(bucket: {bucket}, key: {key}). Please ensure that {requirement}.",
+        ErrorCode="MODEL_DATA_DOWNLOAD_FAILED",
+    )
+
+
+def load_timed_out(limit_s: float) -> ModelLoadError:
+    """Report a load that was given up after its time limit."""
+    return ModelLoadError(0, f"not loaded within {limit_s:g} seconds")
+
+
+def container_ended() -> ModelLoadError:
+    """Report a container that ended while a call waited for a model in it."""
+    return ModelLoadError(0, "Container primary ended before the model was loaded; it is started again.")
+
+
+# InvokeEndpoint: the container's answer
+
+
+def model_error(status: int, text: str, *, log_group: str, account: Account) -> ModelError:
+    """Make the error of a call that the container did not answer with success; status 0 stands for no answer.
+
+    Text: aws/sagemaker-python-sdk#2955; members: aws/sagemaker-tensorflow-serving-container#109.
+    """
+    side = "client" if 0 < status < _FIRST_SERVER_ERROR else "server"
+    return ModelError(
+        f'Received {side} error ({status}) from primary with message "{text}". '
+        f"See {account.log_group_page(log_group)} in account {account.account_id} for more information.",
+        ErrorCode="CLIENT_ERROR_FROM_MODEL" if side == "client" else "INTERNAL_FAILURE_FROM_MODEL",
+        OriginalStatusCode=status,
+        OriginalMessage=text,
+        LogStreamArn=account.log_group_arn(log_group),
+    )
+
+
+def invocation_timed_out(*, log_group: str, account: Account) -> ModelError:
+    """Make the error of a call that the container did not answer in time (text: aws/amazon-sagemaker-examples#3089)."""
+    text = (
+        "Your invocation timed out while waiting for a response from container primary. Review the latency metrics for "
+        "each container in Amazon CloudWatch, resolve the issue, and try again."
+    )
+    return model_error(0, text, log_group=log_group, account=account)
+
+
+def no_response(endpoint_name: str, *, log_group: str, account: Account) -> ModelError:
+    """Make the error of a call whose connection broke (text: aws/amazon-sagemaker-examples#3089)."""
+    text = (
+        f"Amazon SageMaker could not get a response from the {endpoint_name} endpoint. This can occur when CPU or "
+        "memory utilization is high. To check your utilization, see Amazon CloudWatch. To fix this problem, use an "
+        "instance type with more CPU capacity or memory."
+    )
+    return model_error(0, text, log_group=log_group, account=account)
+
+
+def emulation_failed() -> InternalFailure:
+    """Report a fault of the emulation itself."""
+    return InternalFailure("The emulation failed; its log has the reason.")

@@ -18,12 +18,12 @@ from local_aws.kit.clock import Clock
 from local_aws.kit.json_protocol import ControlPlane, request_id, runtime_fault
 from local_aws.kit.validation import service_model
 from local_aws.lmi.container import Container
+from local_aws.sagemaker import errors
 from local_aws.sagemaker.control.operations import operations
 from local_aws.sagemaker.debug.fault_injection import PATH as FAULTS_PATH
 from local_aws.sagemaker.debug.fault_injection import Switches
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.debug.pages import FaultPage, snapshot
-from local_aws.sagemaker.errors import ValidationError
 from local_aws.sagemaker.hosting.container_transport import ContainerTransport
 from local_aws.sagemaker.hosting.endpoint import Deployments
 from local_aws.sagemaker.hosting.host import Host
@@ -185,5 +185,4 @@ def _container_client() -> httpx.AsyncClient:
 
 
 async def _not_emulated(_request: Request) -> Response:
-    fault = ValidationError("Only InvokeEndpoint is part of this emulation of SageMaker's runtime")
-    return runtime_fault(fault, request_id())
+    return runtime_fault(errors.only_invoke_endpoint(), request_id())

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from local_aws.sagemaker.errors import ServiceUnavailable, ThrottlingException
+from local_aws.sagemaker import errors
 
 if TYPE_CHECKING:
     from local_aws.sagemaker.settings import Settings
@@ -69,10 +69,10 @@ class Switches:
         """
         if self.throttled_calls > 0:
             self.throttled_calls -= 1
-            raise ThrottlingException(None)
+            raise errors.throttled()
         if self.unavailable_calls > 0:
             self.unavailable_calls -= 1
-            raise ServiceUnavailable("ServiceUnavailable was asked for with a fault switch; retry the request")
+            raise errors.unavailable_on_request()
 
     @staticmethod
     def check(wanted: object) -> dict[str, Any]:

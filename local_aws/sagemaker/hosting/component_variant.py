@@ -14,9 +14,9 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from local_aws.sagemaker.errors import ResourceLimitExceeded, ValidationError
+from local_aws.sagemaker.errors import DeploymentError, ResourceLimitExceeded, no_component_capacity
 from local_aws.sagemaker.hosting.endpoint_snapshot import model_memory_mb
-from local_aws.sagemaker.hosting.host import Seat, StartFailed
+from local_aws.sagemaker.hosting.host import Seat
 from local_aws.sagemaker.hosting.placement import Machine, schedulable
 from local_aws.sagemaker.hosting.replicas import Replica, all_of, drain_and_stop, invoke_one
 from local_aws.sagemaker.telemetry.metrics import ConcurrencyGauge
@@ -68,15 +68,11 @@ class Copies:
         """Record a call that finds no copy, which is what wakes a component up.
 
         Raises:
-            ValidationError: there is no copy; the text is quoted in AWS's blog post on scaling down to zero.
+            ValidationError: there is no copy.
         """
         if not self.in_service:
             self.meter.count("NoCapacityInvocationFailures")
-            raise ValidationError(
-                "Inference Component has no capacity to process this request. ApplicationAutoScaling may be "
-                "in-progress (if configured) or try to increase the capacity by invoking "
-                "UpdateInferenceComponentRuntimeConfig API."
-            )
+            raise no_component_capacity()
 
     async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """A container's answer; raises as `invoke_one` does, and as `check_capacity`."""
@@ -147,13 +143,13 @@ class ComponentVariant:
         await drain_and_stop([copy.replica for copy in self.placed], self._host.settings.drain_limit_s)
 
     async def adopt(self, other: ComponentVariant) -> None:
-        """Have the copies that another variant has; raises StartFailed."""
+        """Have the copies that another variant has; raises DeploymentError."""
         for copies in other._copies.values():
             for copy in copies.in_service:
                 await self._add(copy.plan, 1)
 
     async def scale(self, plan: ComponentPlan, count: int) -> None:
-        """Have so many copies of a component. Raises StartFailed, with the copies as they were."""
+        """Have so many copies of a component. Raises DeploymentError, with the copies as they were."""
         serving = self.copies(plan.name).in_service
         if count > len(serving):
             await self._add(plan, count - len(serving))
@@ -165,7 +161,7 @@ class ComponentVariant:
         """Replace copies that run anything else than `plan`, `batch` at a time: new ones first, then the old ones go.
 
         Raises:
-            StartFailed: a batch found no room or did not come up; the batches before it are done.
+            DeploymentError: a batch found no room or did not come up; the batches before it are done.
         """
         outdated = [copy for copy in self.copies(plan.name).in_service if copy.plan is not plan]
         for start in range(0, len(outdated), batch):
@@ -210,7 +206,7 @@ class ComponentVariant:
                 machine = self._machine_for(plan.resources)
                 machine.take(plan.resources)
                 placed.append(Copy(plan=plan, machine=machine, replica=self._new_replica(plan, machine)))
-        except StartFailed:
+        except DeploymentError:
             self._vacate(placed)
             raise
         return placed
@@ -222,13 +218,13 @@ class ComponentVariant:
             return min(roomy, key=lambda machine: machine.copies)
         machine = self._new_machine()
         if self.plan.scaling is None or not machine.free.holds(wanted):
-            raise StartFailed(NO_ROOM)
+            raise DeploymentError(NO_ROOM)
         if len(self.machines) >= self.plan.scaling.maximum:
-            raise StartFailed(NO_ROOM)
+            raise DeploymentError(NO_ROOM)
         try:
             self._host.quotas.check([(self.plan.instance_type, 1)])
         except ResourceLimitExceeded as fault:
-            raise StartFailed(str(fault)) from fault
+            raise DeploymentError(str(fault)) from fault
         self.machines.append(machine)
         return machine
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from local_aws.kit.account import log_group
 from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import Resource
+from local_aws.sagemaker.errors import DeploymentError
 from local_aws.sagemaker.hosting.component_variant import ComponentVariant
 from local_aws.sagemaker.hosting.guardrails import Shift, shift_calls
-from local_aws.sagemaker.hosting.host import StartFailed
 from local_aws.sagemaker.hosting.production_variants import Fleet
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Deployments:
     async def _create(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
         try:
             await self._replace_fleet(endpoint, endpoint.config_name, plans)
-        except StartFailed as failure:
+        except DeploymentError as failure:
             endpoint.failure_reason = str(failure)
             endpoint.enter("Failed")
         else:
@@ -119,7 +119,7 @@ class Deployments:
     ) -> None:
         try:
             await self._replace_fleet(endpoint, config_name, plans, guardrails)
-        except StartFailed as failure:
+        except DeploymentError as failure:
             # The old instances never stopped, so that rolling back is no more than saying so.
             endpoint.failure_reason = str(failure)
             endpoint.enter("RollingBack")
@@ -134,7 +134,7 @@ class Deployments:
         try:
             for variant, count in counts.items():
                 await variant.resize(count)
-        except StartFailed as failure:
+        except DeploymentError as failure:
             endpoint.failure_reason = str(failure)
         else:
             endpoint.failure_reason = None
@@ -170,7 +170,7 @@ class Deployments:
             await old.drain_and_stop()
 
     async def _shift(self, endpoint: Endpoint, old: Fleet, new: Fleet, guardrails: Guardrails) -> None:
-        """Move calls under guardrails; raises StartFailed when they are taken back, and then the new fleet is gone."""
+        """Move calls under guardrails; raises DeploymentError if they are taken back, and the new fleet is gone."""
         endpoint.shift = Shift(old, new)
         try:
             try:
@@ -178,7 +178,7 @@ class Deployments:
             finally:
                 # First of all, so that the new fleet gets no call any more while it ends.
                 endpoint.shift = None
-        except StartFailed:
+        except DeploymentError:
             await new.drain_and_stop()
             raise
         except BaseException:
@@ -187,7 +187,7 @@ class Deployments:
 
 
 async def _move_copies(old: Fleet | None, new: Fleet) -> None:
-    """Start the copies of inference components on new instances; raises StartFailed, and then none is left running."""
+    """Start the copies of inference components on new instances; raises DeploymentError, and leaves none running."""
     try:
         for name, variant in new.variants.items():
             former = None if old is None else old.variants.get(name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.kit.errors import ValidationException
-from local_aws.sagemaker.hosting.host import StartFailed
+from local_aws.sagemaker.errors import DeploymentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ async def shift_calls(shift: Shift, guardrails: Guardrails, clients: ServiceClie
     """Give the new fleet its calls step by step and watch until the old one may go.
 
     Raises:
-        StartFailed: an alarm went off, and the shift is to be given up.
+        DeploymentError: an alarm went off, and the shift is to be given up.
     """
     for share in guardrails.shares:
         shift.share = share
@@ -99,7 +99,7 @@ async def _watch(seconds: float, alarms: Sequence[str], clients: ServiceClients,
     end = clock.now() + seconds
     while True:
         if alarms and (gone_off := await clients.run(_gone_off, clients, alarms)):
-            raise StartFailed(
+            raise DeploymentError(
                 f"The deployment was rolled back because of CloudWatch alarms in state ALARM: {', '.join(gone_off)}"
             )
         left = clock.real(end - clock.now())

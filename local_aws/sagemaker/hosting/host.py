@@ -1,4 +1,4 @@
-"""What containers are made with, where they run, and how they tell that they could not start."""
+"""What containers are made with, and where they run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.state import Quotas
     from local_aws.sagemaker.telemetry.logs import LogShipper
     from local_aws.sagemaker.telemetry.metrics import Metrics, Processor
-
-
-class StartFailed(Exception):  # noqa: N818 - says what happened
-    """A container did not come up; the text is what DescribeEndpoint gives as FailureReason."""
 
 
 @dataclass(frozen=True, kw_only=True)

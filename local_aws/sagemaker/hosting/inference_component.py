@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from local_aws.kit.account import component_log_group
 from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import Resource
+from local_aws.sagemaker.errors import DeploymentError
 from local_aws.sagemaker.hosting.component_variant import ComponentVariant
-from local_aws.sagemaker.hosting.host import StartFailed
 
 if TYPE_CHECKING:
     from local_aws.kit.background import BackgroundTasks
@@ -114,7 +114,7 @@ class ComponentDeployments:
         await self._host.dwell()
         try:
             await component.variant.scale(component.plan, component.desired_copies)
-        except StartFailed as failure:
+        except DeploymentError as failure:
             component.failure_reason = str(failure)
             component.enter("Failed")
         else:
@@ -124,7 +124,7 @@ class ComponentDeployments:
         await self._host.dwell()
         try:
             await component.variant.scale(component.plan, component.desired_copies)
-        except StartFailed as failure:
+        except DeploymentError as failure:
             component.failure_reason = str(failure)
         else:
             component.failure_reason = None
@@ -139,7 +139,7 @@ class ComponentDeployments:
         try:
             await variant.roll(plan, batch=batch, pause_s=pause_s)
             await variant.scale(plan, copies)
-        except StartFailed as failure:
+        except DeploymentError as failure:
             await self._roll_back(component, str(failure))
         else:
             component.definition, component.plan, component.desired_copies = specification, plan, copies
@@ -151,7 +151,7 @@ class ComponentDeployments:
         """Put the former copies back where batches had been replaced; mostly none had."""
         try:
             await component.variant.roll(component.plan, batch=1, pause_s=0)
-        except StartFailed as failure:
+        except DeploymentError as failure:
             component.failure_reason = f"{reason} The copies before the update could not be put back: {failure}"
             component.enter("Failed")
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
-from local_aws.sagemaker.errors import ValidationError
+from local_aws.sagemaker.errors import variant_not_found
 from local_aws.sagemaker.hosting.component_variant import ComponentVariant
 from local_aws.sagemaker.hosting.host import Seat
 from local_aws.sagemaker.hosting.placement import new_instance_id
@@ -43,7 +43,7 @@ class ModelVariant:
         return len(self.replicas)
 
     async def start(self) -> None:
-        """Start all instances; raises StartFailed, after all have come up or failed."""
+        """Start all instances; raises DeploymentError, after all have come up or failed."""
         await all_of([replica.start() for replica in self.replicas])
 
     async def stop(self) -> None:
@@ -55,7 +55,7 @@ class ModelVariant:
         await drain_and_stop(self.replicas, self._host.settings.drain_limit_s)
 
     async def resize(self, count: int) -> None:
-        """Have so many instances: start what is missing, drain and stop what is too many. Raises StartFailed."""
+        """Have so many instances: start what is missing, drain and stop what is too many. Raises DeploymentError."""
         added = [self._new_replica() for _ in range(count - len(self.replicas))]
         try:
             await all_of([replica.start() for replica in added])
@@ -104,7 +104,7 @@ class Fleet:
         return any(isinstance(variant, ComponentVariant) for variant in self.variants.values())
 
     async def start(self) -> None:
-        """Start everything; raises StartFailed, and then nothing of the fleet is left running."""
+        """Start everything; raises DeploymentError, and then nothing of the fleet is left running."""
         try:
             await all_of([variant.start() for variant in self.variants.values()])
         except BaseException:
@@ -135,7 +135,7 @@ class Fleet:
         """
         if variant_name is not None:
             if (named := self.variants.get(variant_name)) is None:
-                raise ValidationError(f"Variant {variant_name} not found for Request")
+                raise variant_not_found(variant_name)
             return named
         if len(self.variants) == 1:
             return next(iter(self.variants.values()))

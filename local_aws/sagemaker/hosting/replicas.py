@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import httpx
 
-from local_aws.sagemaker.errors import ServiceUnavailable, ValidationError
+from local_aws.sagemaker.errors import DeploymentError, ValidationError, no_instance_ready
 from local_aws.sagemaker.hosting.container import ContainerApi
-from local_aws.sagemaker.hosting.host import StartFailed
 from local_aws.sagemaker.model_cache.cache import ModelCache
 from local_aws.sagemaker.model_cache.disk import ModelDisk
 from local_aws.sagemaker.telemetry.logs import InstanceLog
@@ -92,7 +91,7 @@ class Replica:
         """Start the container and, from then on, start it again whenever it dies.
 
         Raises:
-            StartFailed: the archive of a single model could not be had, or the container does not answer pings.
+            DeploymentError: the archive of a single model could not be had, or the container does not answer pings.
         """
         stream = f"{self.seat.variant_name}/{self.seat.replica_id}"
         self._host.logs.attach(self.seat.log_group, stream, self.log_file)
@@ -102,7 +101,7 @@ class Replica:
         except Exception as fault:
             _logger.exception("the container of %s did not start", self.seat.replica_id)
             self._log.note(f"container did not start: {fault}")
-            raise StartFailed(self.seat.failure) from fault
+            raise DeploymentError(self.seat.failure) from fault
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
@@ -120,7 +119,7 @@ class Replica:
 
         Raises:
             httpx.TransportError: the container cannot be reached, or did not answer.
-            ModelNotReadyException, ValidationError, LoadRefused: as `ModelCache.acquire`.
+            ModelNotReadyException, ValidationError, ModelLoadError: as `ModelCache.acquire`.
         """
         self.in_flight += 1
         try:
@@ -194,7 +193,7 @@ class Replica:
         try:
             self._store = await self._disk.fetch(self._plan.model_data, _SINGLE_MODEL)
         except ValidationError as fault:
-            raise StartFailed(str(fault)) from fault
+            raise DeploymentError(str(fault)) from fault
 
     async def _launch(self) -> None:
         host, plan = self._host, self._plan
@@ -311,7 +310,7 @@ async def invoke_one(
     while True:
         ready = [replica for replica in replicas if replica.ready and replica not in tried]
         if not ready:
-            raise ServiceUnavailable(f"No instance of {whose} is ready; retry the request")
+            raise no_instance_ready(whose)
         replica = choose(ready, target)
         try:
             return await replica.invoke(target, body, headers)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from local_aws.sagemaker.errors import ModelNotReadyException
+from local_aws.sagemaker.errors import ModelLoadError, container_ended, load_timed_out, model_not_ready
 from local_aws.sagemaker.model_cache.disk import S3Location
 
 if TYPE_CHECKING:
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.settings import Settings
     from local_aws.sagemaker.telemetry.logs import InstanceLog
     from local_aws.sagemaker.telemetry.metrics import Meter
-
-
-class LoadRefused(Exception):  # noqa: N818 - says what happened
-    """The container did not load the model; `status` and `text` are its answer."""
-
-    def __init__(self, status: int, text: str) -> None:
-        self.status = status
-        self.text = text
-        super().__init__(text)
 
 
 @dataclass(eq=False)
@@ -114,7 +105,7 @@ class ModelCache:
         Raises:
             ModelNotReadyException: it is not loaded within `load_wait_s`; loading goes on.
             ValidationError: its archive is missing or broken.
-            LoadRefused: the container would not load it.
+            ModelLoadError: the container would not load it.
             httpx.TransportError: the container cannot be reached.
         """
         model = self._models.get(target)
@@ -152,7 +143,7 @@ class ModelCache:
         return True
 
     def close(self) -> None:
-        """Give up what is still being loaded: the container has ended. Whoever waits for it gets LoadRefused."""
+        """Give up what is still being loaded: the container has ended. Whoever waits for it gets ModelLoadError."""
         self._closed = True
         self._pulse()
         loads = {model.load for model in self._models.values() if model.load is not None}
@@ -163,7 +154,7 @@ class ModelCache:
         while (model := self._models.get(target)) is not None and model.retiring and not self._closed:
             await self._wait_for_change(deadline)
         if self._closed:
-            raise _ended()
+            raise container_ended()
         model = model or self._begin(target)
         model.leases += 1
         try:
@@ -186,9 +177,9 @@ class ModelCache:
     async def _wait_for_load(self, load: asyncio.Task[None], deadline: float) -> None:
         done, _ = await asyncio.wait({load}, timeout=max(0.0, deadline - time.monotonic()))
         if not done:
-            raise self._not_ready()
+            raise model_not_ready(self._settings.load_wait_s)
         if load.cancelled():
-            raise _ended()
+            raise container_ended()
         load.result()
 
     async def _wait_for_change(self, deadline: float | None = None) -> None:
@@ -196,7 +187,7 @@ class ModelCache:
         try:
             await asyncio.wait_for(self._change.wait(), remaining)
         except TimeoutError:
-            raise self._not_ready() from None
+            raise model_not_ready(self._settings.load_wait_s) from None
 
     async def _load(self, model: CachedModel) -> None:
         try:
@@ -210,7 +201,7 @@ class ModelCache:
                 await self._disk.discard(model.model_id)
             if isinstance(fault, TimeoutError):
                 self._in_background(self._abandon(model.model_id))
-                raise LoadRefused(0, f"not loaded within {self._settings.load_limit_s:g} seconds") from fault
+                raise load_timed_out(self._settings.load_limit_s) from fault
             raise
         finally:
             if not model.loaded:
@@ -232,7 +223,7 @@ class ModelCache:
             answer = await self._post_with_room(model, folder)
         # 409: loaded already; the container and this cache have lost each other, and the model is what counts.
         if not answer.is_success and answer.status_code != httpx.codes.CONFLICT:
-            raise LoadRefused(answer.status_code, answer.text)
+            raise ModelLoadError(answer.status_code, answer.text)
         self._meter.duration("ModelLoadingTime", time.monotonic() - started)
         self._log.note(f"{model.target} was loaded as {model.model_id} in {time.monotonic() - started:.2f} s")
         model.loaded = True
@@ -298,13 +289,3 @@ class ModelCache:
     def _pulse(self) -> None:
         self._change.set()
         self._change = asyncio.Event()
-
-    def _not_ready(self) -> ModelNotReadyException:
-        return ModelNotReadyException(
-            f"The model is still being downloaded or loaded after {self._settings.load_wait_s:g} seconds. "
-            "Retry the request."
-        )
-
-
-def _ended() -> LoadRefused:
-    return LoadRefused(0, "Container primary ended before the model was loaded; it is started again.")

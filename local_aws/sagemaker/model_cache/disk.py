@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ClientError, ParamValidationError
 
 from local_aws.kit.errors import ValidationException
-from local_aws.sagemaker.errors import ValidationError
+from local_aws.sagemaker.errors import model_data_unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ class S3Location:
 _CHUNK_BYTES = 1024 * 1024
 
 
-class ArchiveFault(Exception):  # noqa: N818 - a fault of the user's archive, named as one
+class ArchiveError(Exception):
     """An archive is no gzip-compressed tar, is cut short, or holds what must not be unpacked."""
 
 
@@ -64,7 +64,7 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpack a gzip-compressed tar into a folder, which is made.
 
     Raises:
-        ArchiveFault: the archive cannot be read to its end, or has a link, a device or a path outside the folder.
+        ArchiveError: the archive cannot be read to its end, or has a link, a device or a path outside the folder.
     """
     folder.mkdir(parents=True)
     try:
@@ -76,22 +76,22 @@ def unpack(archive: Path, folder: Path) -> None:
             while stream.read(_CHUNK_BYTES):
                 pass
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, UnicodeError) as fault:
-        raise ArchiveFault(str(fault) or type(fault).__name__) from fault
+        raise ArchiveError(str(fault) or type(fault).__name__) from fault
     except (FileExistsError, IsADirectoryError, NotADirectoryError) as fault:
-        raise ArchiveFault(f"a file and a folder have one name: {fault.filename}") from fault
+        raise ArchiveError(f"a file and a folder have one name: {fault.filename}") from fault
 
 
 def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\0" in member.name:
-        raise ArchiveFault(f"{member.name!r} lies outside the archive's folder")
+        raise ArchiveError(f"{member.name!r} lies outside the archive's folder")
     target = folder / path
     if member.isdir():
         target.mkdir(parents=True, exist_ok=True)
         return
     content = tar.extractfile(member) if member.isreg() else None
     if content is None:
-        raise ArchiveFault(f"{member.name!r} is a link or a special file; only plain files can be served")
+        raise ArchiveError(f"{member.name!r} is a link or a special file; only plain files can be served")
     target.parent.mkdir(parents=True, exist_ok=True)
     with content, target.open("wb") as out:
         shutil.copyfileobj(content, out)
@@ -136,9 +136,9 @@ class ModelDisk:
             self._download(source, scratch / "archive")
             unpack(scratch / "archive", scratch / "model")
             fetch.move(scratch / "model", folder)
-        except ArchiveFault as fault:
-            raise _refusal(
-                "extract", source, f"the object is a gzip-compressed tar of plain files ({fault})"
+        except ArchiveError as fault:
+            raise model_data_unavailable(
+                "extract", source.bucket, source.key, f"the object is a gzip-compressed tar of plain files ({fault})"
             ) from fault
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -147,9 +147,10 @@ class ModelDisk:
         try:
             body = self._clients.s3().get_object(Bucket=source.bucket, Key=source.key)["Body"]
         except (ClientError, ParamValidationError) as fault:
-            raise _refusal(
+            raise model_data_unavailable(
                 "download",
-                source,
+                source.bucket,
+                source.key,
                 "there is an object located at the URL and that the role passed to CreateModel has permissions to "
                 "download the model",
             ) from fault
@@ -174,8 +175,3 @@ class _Fetch:
         with self._deciding:
             if self._wanted:
                 source.replace(target)
-
-
-def _refusal(what: str, source: S3Location, wish: str) -> ValidationError:
-    message = f"Failed to {what} model data(bucket: {source.bucket}, key: {source.key}). Please ensure that {wish}."
-    return ValidationError(message, ErrorCode="MODEL_DATA_DOWNLOAD_FAILED")

@@ -1,8 +1,6 @@
 """InvokeEndpoint (AWS API reference: InvokeEndpoint of Amazon SageMaker AI Runtime).
 
-Texts and codes: aws/amazon-sagemaker-examples#293 (endpoint not found), aws/amazon-sagemaker-examples#3089 (a container
-that gave no answer), aws/sagemaker-python-sdk#2955 (ModelError's message),
-aws/sagemaker-tensorflow-serving-container#109 (ModelError's members).
+Its errors are made in local_aws/sagemaker/errors.py.
 """
 
 from __future__ import annotations
@@ -16,11 +14,10 @@ import httpx
 from starlette.responses import Response
 
 from local_aws.kit.account import component_log_group, log_group
-from local_aws.kit.errors import InternalFailure, ServiceFault
+from local_aws.kit.errors import ServiceFault
 from local_aws.kit.json_protocol import request_id, runtime_fault
-from local_aws.sagemaker.errors import ModelError, ServiceUnavailable, ValidationError
+from local_aws.sagemaker import errors
 from local_aws.sagemaker.hosting.production_variants import ModelVariant
-from local_aws.sagemaker.model_cache.cache import LoadRefused
 from local_aws.sagemaker.runtime.request import (
     CUSTOM_ATTRIBUTES,
     TARGET_VARIANT,
@@ -48,16 +45,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _SERVING = {"InService", "Updating", "RollingBack"}
-_FIRST_SERVER_ERROR = 500
-_TIMED_OUT = (
-    "Your invocation timed out while waiting for a response from container primary. Review the latency metrics for "
-    "each container in Amazon CloudWatch, resolve the issue, and try again."
-)
-_NO_RESPONSE = (
-    "Amazon SageMaker could not get a response from the {} endpoint. This can occur when CPU or memory utilization is "
-    "high. To check your utilization, see Amazon CloudWatch. To fix this problem, use an instance type with more CPU "
-    "capacity or memory."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +85,7 @@ class Runtime:
             return runtime_fault(fault, identity)
         except Exception:
             _logger.exception("a call ended with a fault of the emulation")
-            return runtime_fault(InternalFailure("The emulation failed; its log has the reason."), identity)
+            return runtime_fault(errors.emulation_failed(), identity)
 
     async def _read(self, request: Request, identity: str) -> Call:
         name, headers = request.path_params["name"], request.headers
@@ -108,9 +95,7 @@ class Runtime:
         endpoint = self._endpoints.find(name)
         fleet = None if endpoint is None else endpoint.taking
         if endpoint is None or fleet is None or endpoint.status not in _SERVING:
-            raise ValidationError(
-                f"Endpoint {name} of account {self._account.account_id} not found.", ErrorCode="NO_SUCH_ENDPOINT"
-            )
+            raise errors.endpoint_not_found(name, self._account.account_id)
         variant = fleet.choose(headers.get(TARGET_VARIANT))
         if isinstance(variant, ModelVariant):
             return self._model_call(endpoint, variant, headers, body, identity)
@@ -135,9 +120,9 @@ class Runtime:
         refuse_target_model(endpoint.name, headers)
         component = self._components.find(name)
         if component is None or component.endpoint is not endpoint:
-            raise ValidationError(f"Inference Component {name} of endpoint {endpoint.name} not found.")
+            raise errors.component_not_found(name, endpoint.name)
         if headers.get(TARGET_VARIANT) not in {None, component.variant_name}:
-            raise ValidationError(f"Inference Component {name} is not on variant {headers[TARGET_VARIANT]}.")
+            raise errors.component_on_other_variant(name, headers[TARGET_VARIANT])
         copies = component.variant.copies(name)
         copies.check_capacity()
         return Call(
@@ -156,36 +141,26 @@ class Runtime:
         reached = True
         try:
             answer = await self._ask(call)
-        except ServiceUnavailable:
+        except errors.ServiceUnavailable:
             reached = False
             raise
         finally:
             self._measure(call, answer, time.perf_counter() - started, reached=reached)
         if not answer.is_success:
-            raise self._model_error(call, answer.status_code, answer.text)
+            raise errors.model_error(answer.status_code, answer.text, log_group=call.log_group, account=self._account)
         return _passed_back(answer, call.variant_name, identity)
 
     async def _ask(self, call: Call) -> httpx.Response:
         try:
             return await call.destination.invoke(call.target, call.body, call.headers)
-        except LoadRefused as refusal:
-            raise self._model_error(call, refusal.status, refusal.text) from refusal
+        except errors.ModelLoadError as fault:
+            raise errors.model_error(
+                fault.status, fault.text, log_group=call.log_group, account=self._account
+            ) from fault
+        except httpx.TimeoutException as fault:
+            raise errors.invocation_timed_out(log_group=call.log_group, account=self._account) from fault
         except httpx.TransportError as fault:
-            timed_out = isinstance(fault, httpx.TimeoutException)
-            text = _TIMED_OUT if timed_out else _NO_RESPONSE.format(call.endpoint_name)
-            raise self._model_error(call, 0, text) from fault
-
-    def _model_error(self, call: Call, status: int, text: str) -> ModelError:
-        group = call.log_group
-        side = "client" if 0 < status < _FIRST_SERVER_ERROR else "server"
-        return ModelError(
-            f'Received {side} error ({status}) from primary with message "{text}". '
-            f"See {self._account.log_group_page(group)} in account {self._account.account_id} for more information.",
-            ErrorCode="CLIENT_ERROR_FROM_MODEL" if side == "client" else "INTERNAL_FAILURE_FROM_MODEL",
-            OriginalStatusCode=status,
-            OriginalMessage=text,
-            LogStreamArn=self._account.log_group_arn(group),
-        )
+            raise errors.no_response(call.endpoint_name, log_group=call.log_group, account=self._account) from fault
 
     @staticmethod
     def _measure(call: Call, answer: httpx.Response | None, total_s: float, *, reached: bool) -> None:

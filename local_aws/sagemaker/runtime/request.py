@@ -1,9 +1,4 @@
-"""Reads and checks a call of an endpoint: header fields, target and body (AWS API reference: InvokeEndpoint).
-
-Texts and codes: aws/amazon-sagemaker-examples#1216 (target model not supported), #1026,
-aws/sagemaker-tensorflow-serving-container#166 (target model missing), aws/sagemaker-python-sdk#171 (body too large),
-BerriAI/litellm#37766 (component name missing, not allowed).
-"""
+"""The request of a call: its header fields, its target and its body (AWS API reference: InvokeEndpoint)."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from local_aws.kit.errors import ValidationException
 from local_aws.kit.validation import check_value, service_model
-from local_aws.sagemaker.errors import PayloadTooLarge, ValidationError
+from local_aws.sagemaker import errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,87 +42,68 @@ def check_headers(headers: Mapping[str, str]) -> None:
             try:
                 check_value(shape, value, path=name)
             except ValidationException as fault:
-                raise ValidationError(fault.message) from None
+                raise errors.ValidationError(fault.message) from None
     for header, member in _UNSUPPORTED.items():
         if header in headers:
-            raise ValidationError(f"{member} is not part of this emulation of SageMaker")
+            raise errors.not_emulated(member)
 
 
 def component_name(headers: Mapping[str, str]) -> str:
-    """The inference component that a call is for, on an endpoint made of components.
+    """Return the inference component that a call is for, on an endpoint made of components.
 
     Raises:
         ValidationError: it is missing, or a model is named in the way of multi-model endpoints.
     """
     if (name := headers.get(INFERENCE_COMPONENT)) is None:
-        raise ValidationError(
-            "Inference Component Name header is required for endpoints to which you plan to deploy inference "
-            "components. Please include Inference Component Name header or consider using SageMaker models.",
-            ErrorCode="INFERENCE_COMPONENT_NAME_MISSING",
-        )
+        raise errors.component_name_missing()
     return name
 
 
 def target_model(endpoint_name: str, headers: Mapping[str, str], request_id: str, *, multi_model: bool) -> str | None:
-    """The model that a call is for, relative to the endpoint's ModelDataUrl; None on an endpoint with one model.
+    """Return the path of the model that a call is for, below the ModelDataUrl; None on an endpoint with one model.
 
     Raises:
         ValidationError: it is missing, or not wanted, or leads out of the prefix; or a component is named.
     """
     if INFERENCE_COMPONENT in headers:
-        raise ValidationError(
-            "Inference Component Name header is not allowed for endpoints to which you dont plan to deploy inference "
-            "components. Please remove the Inference Component Name header and try again.",
-            ErrorCode="INFERENCE_COMPONENT_NAME_NOT_ALLOWED",
-        )
+        raise errors.component_name_not_allowed()
     target = headers.get(TARGET_MODEL)
     if not multi_model:
         refuse_target_model(endpoint_name, headers)
         return None
     if target is None:
-        raise ValidationError(
-            f"Request {request_id} is missing a target model header.", ErrorCode="TARGET_MODEL_HEADER_MISSING"
-        )
+        raise errors.target_model_missing(request_id)
     if ".." in target.split("/") or not target.strip("/"):
-        raise ValidationError(
-            f"TargetModel {target} must be the path of an archive below the endpoint's ModelDataUrl, without '..'"
-        )
+        raise errors.target_model_outside(target)
     return target
 
 
 def refuse_target_model(endpoint_name: str, headers: Mapping[str, str]) -> None:
     """Raise ValidationError if a call names a target model, for an endpoint that has none."""
     if TARGET_MODEL in headers:
-        raise ValidationError(
-            f"Endpoint {endpoint_name} is not a multi-model endpoint and does not support target model header.",
-            ErrorCode="TARGET_MODEL_HEADER_NOT_SUPPORTED",
-        )
+        raise errors.target_model_not_supported(endpoint_name)
 
 
 def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """The header fields that the container gets to see."""
+    """Return the header fields that the container gets to see."""
     return {name: headers[name] for name in _PASSED_ON if name in headers}
 
 
 async def read_body(request: Request) -> bytes:
-    """The body of a call.
+    """Read the body of a call.
 
     Raises:
         PayloadTooLarge: it is longer than InvokeEndpoint takes.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
-        raise _too_large()
+        raise errors.payload_too_large(MAX_BODY_BYTES)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise _too_large()
+            raise errors.payload_too_large(MAX_BODY_BYTES)
     return bytes(body)
-
-
-def _too_large() -> PayloadTooLarge:
-    return PayloadTooLarge(f"HTTP content length exceeded {MAX_BODY_BYTES} bytes.")
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local_aws.sagemaker.model_cache.disk import ArchiveFault, unpack
+from local_aws.sagemaker.model_cache.disk import ArchiveError, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ def test_files_and_folders_are_unpacked(tmp_path: Path, pack: Callable[[dict[str
 def test_hostile_members_are_refused(tmp_path: Path, member: tarfile.TarInfo, reason: str) -> None:
     """Links, devices and paths that lead out are refused, and nothing is written outside the folder."""
     (tmp_path / "a.tar.gz").write_bytes(packed(member))
-    with pytest.raises(ArchiveFault, match=reason):
+    with pytest.raises(ArchiveError, match=reason):
         unpack(tmp_path / "a.tar.gz", tmp_path / "deep" / "out")
     assert not (tmp_path / "up").exists()
     assert not (tmp_path / "deep" / "up").exists()
@@ -64,7 +64,7 @@ def test_hostile_members_are_refused(tmp_path: Path, member: tarfile.TarInfo, re
 
 @pytest.mark.parametrize("kind", ["empty", "text", "cut short", "gzip of text", "broken inside"])
 def test_what_is_no_archive_is_refused(tmp_path: Path, kind: str, pack: Callable[[dict[str, str]], bytes]) -> None:
-    """Whatever is not a whole gzip-compressed tar is an ArchiveFault, never another exception."""
+    """Whatever is not a whole gzip-compressed tar is an ArchiveError, never another exception."""
     whole = pack({"a": "x" * 100_000, "b": "y"})
     broken = bytearray(whole)
     broken[len(broken) // 2] ^= 0xFF
@@ -76,12 +76,12 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, kind: str, pack: Callable
         "broken inside": bytes(broken),
     }[kind]
     (tmp_path / "a.tar.gz").write_bytes(data)
-    with pytest.raises(ArchiveFault):
+    with pytest.raises(ArchiveError):
         unpack(tmp_path / "a.tar.gz", tmp_path / "out")
 
 
 def test_a_file_where_a_folder_must_be_is_refused(tmp_path: Path) -> None:
     """A name that is a file and a folder at once is the archive's fault."""
     (tmp_path / "a.tar.gz").write_bytes(packed(info("a"), info("a/b")))
-    with pytest.raises(ArchiveFault, match="one name"):
+    with pytest.raises(ArchiveError, match="one name"):
         unpack(tmp_path / "a.tar.gz", tmp_path / "out")
