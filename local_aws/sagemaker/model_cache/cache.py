@@ -1,24 +1,21 @@
-"""A model in a container's memory, as the instance keeps account of it.
+"""The models that one instance of a multi-model endpoint has in memory: loads them, and leases them to calls.
 
-The models that one instance of a multi-model endpoint has in memory.
-
-AWS: "Multi-Model Endpoints", "Invoke a Multi-Model Endpoint" and "Set … model caching behavior". A model is fetched
-and loaded by its first call and stays until memory is needed (the container answers 507), when the least recently
-used one is unloaded. Concurrent first calls share one load.
+AWS: "Multi-Model Endpoints" and "Invoke a Multi-Model Endpoint". A model is fetched and loaded by its first call and
+stays until memory is needed, which eviction.py sees to. Concurrent first calls share one load.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import httpx
 
 from local_aws.sagemaker.errors import ModelLoadError, container_ended, load_timed_out, model_not_ready
 from local_aws.sagemaker.model_cache.disk import S3Location
+from local_aws.sagemaker.model_cache.eviction import Eviction
+from local_aws.sagemaker.model_cache.models import CachedModels
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -27,36 +24,17 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.debug.fault_injection import Switches
     from local_aws.sagemaker.hosting.container import ContainerApi
     from local_aws.sagemaker.model_cache.disk import ModelDisk
+    from local_aws.sagemaker.model_cache.models import CachedModel
     from local_aws.sagemaker.settings import Settings
     from local_aws.sagemaker.telemetry.logs import InstanceLog
     from local_aws.sagemaker.telemetry.metrics import Meter
 
 
-@dataclass(eq=False)
-class CachedModel:
-    """A model that is being loaded or is loaded; `leases` counts the calls that wait for it or run on it."""
-
-    target: str
-    model_id: str
-    loaded: bool = False
-    retiring: bool = False
-    posting: bool = False
-    leases: int = 0
-    calls: int = 0
-    last_used: float = field(default_factory=time.monotonic)
-    load: asyncio.Task[None] | None = None
-
-
-def model_id_of(target: str) -> str:
-    """The name by which the container knows a model: opaque, as SageMaker's is, but the same for equal targets."""
-    return hashlib.sha256(target.encode()).hexdigest()[:32]
-
-
-_OUT_OF_MEMORY = 507
-
-
 class ModelCache:
-    """Loads, counts and unloads models in one container. `prefix` is the endpoint's ModelDataUrl."""
+    """Load models in one container and lease them to calls.
+
+    `prefix` is the endpoint's ModelDataUrl; without `keep` each model is dropped after its call.
+    """
 
     def __init__(
         self,
@@ -78,29 +56,32 @@ class ModelCache:
         self._switches = switches
         self._meter = meter
         self._keep = keep
-        self._models: dict[str, CachedModel] = {}
-        self._making_room = asyncio.Lock()
-        self._change = asyncio.Event()
+        self._models = CachedModels()
+        self._eviction = Eviction(self._models, api=api, disk=disk, log=log, meter=meter)
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
-        self.evictions = 0
 
     @property
     def models(self) -> Sequence[CachedModel]:
-        """What is loaded or being loaded, the most recently used last."""
-        return sorted(self._models.values(), key=lambda model: model.last_used)
+        """The models that are loaded or being loaded, the most recently used last."""
+        return self._models.by_last_use()
+
+    @property
+    def evictions(self) -> int:
+        """The number of models that had to go for another one."""
+        return self._eviction.evictions
 
     @property
     def loaded_count(self) -> int:
-        """How many models are loaded."""
-        return sum(model.loaded for model in self._models.values())
+        """The number of loaded models."""
+        return sum(model.loaded for model in self.models)
 
     def holds(self, target: str) -> bool:
-        """Whether a model is loaded or being loaded."""
-        return target in self._models
+        """Tell whether a model is loaded or being loaded."""
+        return self._models.get(target) is not None
 
     async def acquire(self, target: str) -> CachedModel:
-        """A loaded model that stays loaded until `release`.
+        """Lease a loaded model, which stays loaded until `release`.
 
         Raises:
             ModelNotReadyException: it is not loaded within `load_wait_s`; loading goes on.
@@ -126,33 +107,29 @@ class ModelCache:
         model.calls += 1
         model.last_used = time.monotonic()
         if model.leases == 0:
-            self._pulse()
+            self._models.changed()
             if not self._keep and model.loaded and not model.retiring and not self._closed:
                 model.retiring = True
-                self._in_background(self._drop(model))
+                self._in_background(self._eviction.drop(model))
 
     async def make_room_beside(self, model: CachedModel) -> bool:
-        """Unload the least recently used idle model other than this one; False if there is none.
-
-        Only idle ones, since the caller holds a lease itself: two callers could wait for each other's for ever.
-        """
-        victim = self._victim(model)
-        if victim is None or victim.leases:
-            return False
-        await self._evict(victim)
-        return True
+        """Unload an idle model other than this leased one; False if there is none."""
+        return await self._eviction.make_room_beside(model)
 
     def close(self) -> None:
-        """Give up what is still being loaded: the container has ended. Whoever waits for it gets ModelLoadError."""
+        """Cancel all loads, since the container has ended; calls that wait for one get ModelLoadError."""
         self._closed = True
-        self._pulse()
-        loads = {model.load for model in self._models.values() if model.load is not None}
+        self._models.changed()
+        loads = {model.load for model in self.models if model.load is not None}
         for task in loads | self._background:
             task.cancel()
 
     async def _acquire_after_load(self, target: str, deadline: float) -> CachedModel:
         while (model := self._models.get(target)) is not None and model.retiring and not self._closed:
-            await self._wait_for_change(deadline)
+            try:
+                await self._models.wait_for_change(deadline)
+            except TimeoutError:
+                raise model_not_ready(self._settings.load_wait_s) from None
         if self._closed:
             raise container_ended()
         model = model or self._begin(target)
@@ -162,13 +139,12 @@ class ModelCache:
                 await self._wait_for_load(model.load, deadline)
         except BaseException:
             model.leases -= 1
-            self._pulse()
+            self._models.changed()
             raise
         return model
 
     def _begin(self, target: str) -> CachedModel:
-        model = CachedModel(target=target, model_id=model_id_of(target))
-        self._models[target] = model
+        model = self._models.add(target)
         model.load = asyncio.create_task(self._load(model))
         # A load that fails after every caller has got its 429 has no one left to read the reason.
         model.load.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -181,13 +157,6 @@ class ModelCache:
         if load.cancelled():
             raise container_ended()
         load.result()
-
-    async def _wait_for_change(self, deadline: float | None = None) -> None:
-        remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-        try:
-            await asyncio.wait_for(self._change.wait(), remaining)
-        except TimeoutError:
-            raise model_not_ready(self._settings.load_wait_s) from None
 
     async def _load(self, model: CachedModel) -> None:
         try:
@@ -205,9 +174,9 @@ class ModelCache:
             raise
         finally:
             if not model.loaded:
-                self._models.pop(model.target, None)
+                self._models.remove(model)
             model.load = None
-            self._pulse()
+            self._models.changed()
 
     async def _fetch_and_load(self, model: CachedModel) -> None:
         started = time.monotonic()
@@ -219,8 +188,8 @@ class ModelCache:
         started = time.monotonic()
         await asyncio.sleep(self._switches.model_load_delay_s)
         answer = await self._post(model, folder)
-        if answer.status_code == _OUT_OF_MEMORY:
-            answer = await self._post_with_room(model, folder)
+        if answer.status_code == httpx.codes.INSUFFICIENT_STORAGE:
+            answer = await self._eviction.load_with_room(model, lambda: self._post(model, folder))
         # 409: loaded already; the container and this cache have lost each other, and the model is what counts.
         if not answer.is_success and answer.status_code != httpx.codes.CONFLICT:
             raise ModelLoadError(answer.status_code, answer.text)
@@ -234,49 +203,7 @@ class ModelCache:
             return await self._api.load(model.model_id, folder, model.target)
         finally:
             model.posting = False
-            self._pulse()
-
-    async def _post_with_room(self, model: CachedModel, folder: Path) -> httpx.Response:
-        """Load while unloading others until it fits; the container's last refusal if nothing is left to unload."""
-        async with self._making_room:
-            while (answer := await self._post(model, folder)).status_code == _OUT_OF_MEMORY:
-                if (victim := self._victim(model)) is not None:
-                    await self._evict(victim)
-                elif any(other.posting for other in self._models.values()):
-                    await self._wait_for_change()
-                else:
-                    break
-            return answer
-
-    def _victim(self, keep: CachedModel) -> CachedModel | None:
-        """The least recently used loaded model, an idle one if there is one."""
-        candidates = [m for m in self.models if m.loaded and not m.retiring and m is not keep]
-        return next((m for m in candidates if m.leases == 0), candidates[0] if candidates else None)
-
-    async def _unload(self, model: CachedModel, *, keep_copy: bool) -> None:
-        # From here on new calls wait and load it anew, so that a busy model cannot keep others out for ever.
-        model.retiring = True
-        while model.leases:
-            await self._wait_for_change()
-        started = time.monotonic()
-        try:
-            await self._api.unload(model.model_id)
-            self._meter.duration("ModelUnloadingTime", time.monotonic() - started)
-            self._log.note(f"{model.target} was unloaded")
-            if not keep_copy:
-                # Before the next call may load it, which else would take for a copy what is being removed.
-                await self._disk.discard(model.model_id)
-        finally:
-            self._models.pop(model.target, None)
-            self._pulse()
-
-    async def _evict(self, model: CachedModel) -> None:
-        await self._unload(model, keep_copy=True)
-        self.evictions += 1
-
-    async def _drop(self, model: CachedModel) -> None:
-        """Unload a model and delete its copy, as SageMaker does after a call where caching is disabled."""
-        await self._unload(model, keep_copy=False)
+            self._models.changed()
 
     async def _abandon(self, model_id: str) -> None:
         await self._api.unload(model_id)
@@ -285,7 +212,3 @@ class ModelCache:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-    def _pulse(self) -> None:
-        self._change.set()
-        self._change = asyncio.Event()

@@ -1,9 +1,8 @@
-"""Unpacks a model archive the way that an instance may: files and folders only, none outside the target folder.
-
-The storage volume of an instance: archives fetched from S3 and unpacked, each once.
+"""The storage volume of an instance: archives fetched from S3 and unpacked, each once.
 
 An unpacked archive stays until the instance ends or its load failed, so an object that is overwritten or deleted in
 S3 changes nothing on the instances that have it (AWS: "Add or Remove Models", "Set … model caching behavior").
+Archives are unpacked as an instance may: files and folders only, none outside the target folder.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class ArchiveError(Exception):
-    """An archive is no gzip-compressed tar, is cut short, or holds what must not be unpacked."""
+    """An archive is not a gzip-compressed tar, is cut short, or holds what must not be unpacked."""
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -98,18 +97,18 @@ def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) 
 
 
 class ModelDisk:
-    """Fetches objects into `folder`, which is the instance's own."""
+    """Fetch archives into `folder`, which belongs to one instance."""
 
     def __init__(self, clients: ServiceClients, folder: Path) -> None:
         self._clients = clients
         self._folder = folder
 
     def holds(self, name: str) -> bool:
-        """Whether the archive is unpacked under that name already."""
+        """Tell whether the archive is unpacked under that name already."""
         return (self._folder / name).is_dir()
 
     async def fetch(self, source: S3Location, name: str) -> Path:
-        """The folder of the unpacked archive; fetches it unless it is there.
+        """Return the folder of the unpacked archive, fetching it unless it is there.
 
         Raises:
             ValidationError: there is no such object, or it is not an archive that can be unpacked.
@@ -159,19 +158,19 @@ class ModelDisk:
 
 
 class _Fetch:
-    """A fetch in a thread, which goes on after it was given up; what it then brings nobody waits for any more."""
+    """A fetch in a thread, which goes on after it was given up; its result is then not moved into place."""
 
     def __init__(self) -> None:
         self._deciding = threading.Lock()
         self._wanted = True
 
     def give_up(self) -> None:
-        """Have nothing moved from now on."""
+        """Let `move` do nothing from now on."""
         with self._deciding:
             self._wanted = False
 
     def move(self, source: Path, target: Path) -> None:
-        """Move what was fetched to where it is looked for, if it still is."""
+        """Move the unpacked archive into place, unless the fetch was given up."""
         with self._deciding:
             if self._wanted:
                 source.replace(target)

@@ -1,0 +1,75 @@
+"""The models of one container, as its instance keeps account of them: which are loading, loaded, in use or leaving."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def model_id_of(target: str) -> str:
+    """Return the container's name of a model: opaque, as SageMaker's is, but the same for equal targets."""
+    return hashlib.sha256(target.encode()).hexdigest()[:32]
+
+
+@dataclass(eq=False)
+class CachedModel:
+    """A model that is being loaded, is loaded or is being unloaded.
+
+    `leases` counts the calls that wait for it or run on it, `calls` those that have ended. It is `posting` while the
+    container is asked to load it, and `retiring` from the decision to unload it on; then no call may lease it any more.
+    """
+
+    target: str
+    model_id: str
+    loaded: bool = False
+    retiring: bool = False
+    posting: bool = False
+    leases: int = 0
+    calls: int = 0
+    last_used: float = field(default_factory=time.monotonic)
+    load: asyncio.Task[None] | None = None
+
+
+class CachedModels:
+    """All models of a container, and a signal for those who wait until something about them changes."""
+
+    def __init__(self) -> None:
+        self._by_target: dict[str, CachedModel] = {}
+        self._change = asyncio.Event()
+
+    def by_last_use(self) -> Sequence[CachedModel]:
+        """Return all models, the most recently used last."""
+        return sorted(self._by_target.values(), key=lambda model: model.last_used)
+
+    def get(self, target: str) -> CachedModel | None:
+        """Return a model; None if it is neither loaded nor being loaded."""
+        return self._by_target.get(target)
+
+    def add(self, target: str) -> CachedModel:
+        """Add a model that is to be loaded."""
+        model = self._by_target[target] = CachedModel(target=target, model_id=model_id_of(target))
+        return model
+
+    def remove(self, model: CachedModel) -> None:
+        """Forget a model; the next call of its target loads it."""
+        self._by_target.pop(model.target, None)
+
+    def changed(self) -> None:
+        """Wake everybody who waits in `wait_for_change`."""
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def wait_for_change(self, deadline: float | None = None) -> None:
+        """Wait until something has changed.
+
+        Raises:
+            TimeoutError: nothing did before `deadline`, a time of time.monotonic.
+        """
+        remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+        await asyncio.wait_for(self._change.wait(), remaining)
