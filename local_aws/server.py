@@ -64,7 +64,7 @@ class LocalAws:
 
     Args:
         settings: port, folders and region.
-        make_sagemaker: builds the SageMaker part; left out, `local_aws.sagemaker.SageMaker`.
+        make_sagemaker: builds the SageMaker part; left out, a SageMaker whose containers are those of local_aws.lmi.
 
     Raises:
         LocalError: the port is in use, or the clock's speed is none.
@@ -88,7 +88,7 @@ class LocalAws:
             account_id=ACCOUNT_ID,
             region=settings.region,
             clock=clock,
-            history=metrics,
+            record_metric=metrics.record,
             keys=keys,
         )
         account = Account(account_id=ACCOUNT_ID, region=settings.region)
@@ -280,9 +280,11 @@ def _nobody(_: LocalAws) -> None:
 
 
 def _sagemaker(**arguments: Any) -> Any:  # noqa: ANN401 - the class is imported when it is needed
-    from local_aws.sagemaker.routes import SageMaker  # noqa: PLC0415 - tests of the rest do without it
+    # Imported here, since tests of the rest do without them.
+    from local_aws.lmi.container import Container  # noqa: PLC0415
+    from local_aws.sagemaker.routes import SageMaker  # noqa: PLC0415
 
-    return SageMaker(**arguments)
+    return SageMaker(start_container=Container.start, **arguments)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,7 +62,7 @@ class AutoScaling:
         """Stop running scheduled actions, and give up the changes that are under way."""
         await self._loop.stop()
         await self._tasks.give_up()
-        self._clients.close()
+        await self._clients.close()
 
     def _next_due(self) -> float | None:
         return self._actions.next_due()

@@ -81,7 +81,7 @@ class CloudWatch:
     async def shutdown(self) -> None:
         """Stop evaluating alarms."""
         await self._loop.stop()
-        self._clients.close()
+        await self._clients.close()
 
     def _next_due(self) -> float | None:
         return self._alarms.next_due()

@@ -161,9 +161,9 @@ class ServiceClients:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def close(self) -> None:
-        """Let the threads end; a call that still runs is not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    async def close(self) -> None:
+        """End the threads: cancel calls that have not begun, and wait until the running ones have returned."""
+        await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
 
     def _client(self, service: Service) -> Any:  # noqa: ANN401 - one type a service
         if service not in self._clients:

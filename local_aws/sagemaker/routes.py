@@ -17,33 +17,32 @@ from local_aws.kit.clients import ServiceClients
 from local_aws.kit.clock import Clock
 from local_aws.kit.json_protocol import ControlPlane, request_id, runtime_fault
 from local_aws.kit.validation import service_model
-from local_aws.lmi.container import Container
 from local_aws.sagemaker import errors
 from local_aws.sagemaker.control.operations import operations
 from local_aws.sagemaker.debug.fault_injection import PATH as FAULTS_PATH
-from local_aws.sagemaker.debug.fault_injection import Switches
+from local_aws.sagemaker.debug.fault_injection import FaultSwitches
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.debug.pages import FaultPage, snapshot
 from local_aws.sagemaker.hosting.container_transport import ContainerTransport
-from local_aws.sagemaker.hosting.endpoint import Deployments
-from local_aws.sagemaker.hosting.host import Host
+from local_aws.sagemaker.hosting.context import ContainerContext, EndpointContext
+from local_aws.sagemaker.hosting.endpoint import EndpointDeployments
 from local_aws.sagemaker.hosting.inference_component import ComponentDeployments
 from local_aws.sagemaker.runtime.invocations import Runtime
-from local_aws.sagemaker.settings import Settings
-from local_aws.sagemaker.state import Quotas, Records
+from local_aws.sagemaker.settings import Quotas, Settings
+from local_aws.sagemaker.state import SageMakerState
 from local_aws.sagemaker.telemetry.logs import LogShipper
-from local_aws.sagemaker.telemetry.metrics import Metrics, Processor
+from local_aws.sagemaker.telemetry.metrics import MachineUtilization, Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from local_aws.cloudwatch.metric_store import MetricStore
     from local_aws.kit.access_keys import AccessKeys
     from local_aws.sagemaker.hosting.container import StartContainer
+    from local_aws.sagemaker.telemetry.metrics import RecordMetric
 
 
 _logger = logging.getLogger(__name__)
@@ -57,16 +56,18 @@ class SageMaker:
     Those are `/_cohost/endpoints` (introspection) and `/_cohost/faults` (faults on demand).
 
     Args:
-        endpoint_url: where the other embedded services are found; asked when first needed.
+        endpoint_url: returns the URL of the other embedded services; called when it is first needed.
         state_dir: holds `logs/<endpoint>/<instance>.log`, and `endpoints/` while endpoints run.
         hub_roots: folders `org/name` of Hugging Face files, handed to containers.
         account_id: twelve digits, for ARNs and texts.
         region: an AWS region's name.
+        start_container: starts a server container.
         settings: time limits and quotas; None stands for the service's own.
-        start_container: starts a server container; None stands for the LMI container of local_aws.lmi.
-        clock: what idle times and the intervals of metrics go by; None stands for the machine's.
-        history: takes in the metrics' values for alarms.
+        clock: counts idle times and the intervals of metrics; None stands for the machine's.
+        record_metric: gets every metric value at once, for alarms; None where there are no alarms.
         keys: gives each container the key of its execution role; None stands for keys that the gateway does not know.
+        on_transition: awaited, before `settings.transition_delay_s`, in each status that an endpoint or a component
+            passes through, such as Creating.
     """
 
     asgi: ASGIApp
@@ -79,59 +80,118 @@ class SageMaker:
         hub_roots: Sequence[Path],
         account_id: str,
         region: str,
+        start_container: StartContainer,
         settings: Settings | None = None,
-        start_container: StartContainer | None = None,
         clock: Clock | None = None,
-        history: MetricStore | None = None,
+        record_metric: RecordMetric | None = None,
         keys: AccessKeys | None = None,
+        on_transition: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._account = Account(account_id=account_id, region=region)
-        self._records = Records.empty(self._account.arn_prefix)
-        settings = Settings() if settings is None else settings
-        clients = ServiceClients(endpoint_url, region, keys)
-        self._host = Host(
-            clients=clients,
-            http=_container_client(),
-            start_container=Container.start if start_container is None else start_container,
+        self._state = SageMakerState.empty(self._account.arn_prefix)
+        self._settings = settings = Settings() if settings is None else settings
+        self._clock = Clock() if clock is None else clock
+        self._clients = ServiceClients(endpoint_url, region, keys)
+        self._http = _container_client()
+        self._metrics = Metrics(self._clients, record_metric)
+        self._logs = LogShipper(self._clients)
+        self._faults = FaultSwitches.of(settings)
+        self._quotas = Quotas(settings, self._state.instances_in_use)
+        self._machine = MachineUtilization(state_dir)
+        self._tasks = BackgroundTasks()
+        self._on_transition = on_transition
+        self._containers = ContainerContext(
+            start_container=start_container,
             hub_roots=hub_roots,
             state_dir=state_dir,
+            clients=self._clients,
+            http=self._http,
             settings=settings,
-            quotas=Quotas(self._records.endpoints, settings),
-            switches=Switches.of(settings),
-            metrics=Metrics(clients, history),
-            logs=LogShipper(clients),
-            clock=Clock() if clock is None else clock,
-            processor=Processor(),
+            faults=self._faults,
+            metrics=self._metrics,
+            logs=self._logs,
         )
-        tasks = BackgroundTasks()
-        self._deployments = Deployments(self._records.endpoints, self._host, tasks)
-        self._component_deployments = ComponentDeployments(self._records.components, self._host, tasks)
-        self._background: list[asyncio.Task[None]] = []
+        self._deployments = self._endpoint_deployments()
+        self._publishing: list[asyncio.Task[None]] = []
         self.asgi = self._routes()
 
+    @property
+    def state(self) -> SageMakerState:
+        """The account's resources. They belong to the event loop that serves `asgi`."""
+        return self._state
+
     async def startup(self) -> None:
-        """Start what works in the background. Call it once, in the event loop that serves `asgi`."""
-        self._host.processor.prime()
+        """Start publishing metrics and logs. Call it once, in the event loop that serves `asgi`."""
+        self._machine.prime()
         await asyncio.to_thread(service_model, "sagemaker")
         await asyncio.to_thread(service_model, "sagemaker-runtime")
-        self._background = [asyncio.create_task(work()) for work in (self._publish_for_ever, self._report_for_ever)]
+        self._publishing = [asyncio.create_task(work()) for work in (self._publish_for_ever, self._report_for_ever)]
 
     async def shutdown(self) -> None:
-        """End every container and whatever works in the background. Nothing of the service outlives it."""
-        await self._deployments.shutdown()
-        for task in self._background:
+        """End every container, task and thread. Nothing of the service outlives it."""
+        await self.stop_endpoints()
+        for task in self._publishing:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await self._host.http.aclose()
-        self._host.clients.close()
+        await self._http.aclose()
+        await self._clients.close()
+
+    async def stop_endpoints(self) -> None:
+        """Cancel every change of endpoints and components, and end all containers, those included that are starting."""
+        await self._deployments.shutdown()
+
+    async def publish(self) -> None:
+        """Send the metrics and log lines that were not sent yet to the embedded CloudWatch.
+
+        Raises:
+            ExceptionGroup: metrics or logs were not taken; they are sent the next time.
+        """
+        results = await asyncio.gather(self._metrics.publish(), self._logs.publish(), return_exceptions=True)
+        if faults := [result for result in results if isinstance(result, Exception)]:
+            raise ExceptionGroup("the embedded CloudWatch did not take everything", faults)
+
+    async def _transition(self) -> None:
+        if self._on_transition is not None:
+            await self._on_transition()
+        await asyncio.sleep(self._settings.transition_delay_s)
+
+    def _endpoint_deployments(self) -> EndpointDeployments:
+        context = EndpointContext(
+            containers=self._containers,
+            settings=self._settings,
+            quotas=self._quotas,
+            metrics=self._metrics,
+            clock=self._clock,
+            machine=self._machine,
+        )
+        return EndpointDeployments(
+            self._state.endpoints,
+            context=context,
+            clients=self._clients,
+            logs=self._logs,
+            tasks=self._tasks,
+            transition=self._transition,
+        )
+
+    def _control_plane(self) -> ControlPlane:
+        components = ComponentDeployments(
+            self._state.components, logs=self._logs, tasks=self._tasks, transition=self._transition
+        )
+        served = operations(
+            self._account,
+            self._state,
+            clients=self._clients,
+            settings=self._settings,
+            quotas=self._quotas,
+            endpoints=self._deployments,
+            components=components,
+        )
+        return ControlPlane(served, service="sagemaker", title="SageMaker")
 
     def _routes(self) -> ASGIApp:
-        deployments = self._deployments, self._component_deployments
-        served = operations(self._account, self._records, self._host, *deployments)
-        control = ControlPlane(served, service="sagemaker", title="SageMaker")
-        runtime = Runtime(self._account, self._records, self._host)
-        faults = FaultPage(self._host.switches, self._records.endpoints)
+        runtime = Runtime(self._account, self._state, self._metrics, self._faults)
+        faults = FaultPage(self._faults, self._state.endpoints)
         return Router(
             [
                 Route("/endpoints/{name}/invocations", runtime.invoke, methods=["POST"]),
@@ -139,20 +199,20 @@ class SageMaker:
                 Route("/endpoints/{name}/invocations-response-stream", _not_emulated, methods=["POST"]),
                 Route(INTROSPECTION_PATH, self._introspect, methods=["GET"]),
                 Route(FAULTS_PATH, faults.answer, methods=["GET", "PUT", "DELETE"]),
-                Route("/", control.answer, methods=["POST"]),
+                Route("/", self._control_plane().answer, methods=["POST"]),
             ]
         )
 
     async def _introspect(self, _request: Request) -> Response:
-        return JSONResponse(snapshot(self._records.endpoints))
+        return JSONResponse(snapshot(self._state.endpoints))
 
     async def _report_for_ever(self) -> None:
-        settings, clock = self._host.settings, self._host.clock
+        settings, clock = self._settings, self._clock
         while True:
             # Each look is a value of the metrics that go by the clock, so a fast clock needs more of them.
             interval_s = min(settings.publish_interval_s, clock.real(settings.concurrency_interval_s))
             await asyncio.sleep(max(interval_s, _SHORTEST_INTERVAL_S))
-            for endpoint in list(self._records.endpoints):
+            for endpoint in list(self._state.endpoints):
                 try:
                     if endpoint.fleet is not None:
                         endpoint.fleet.report()
@@ -162,17 +222,16 @@ class SageMaker:
 
     async def _publish_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._host.settings.publish_interval_s)
-            for publish in (self._host.metrics.publish, self._host.logs.publish):
-                try:
-                    await publish()
-                except Exception:
-                    # What could not be sent is sent the next time; what is wrong shows in the log.
-                    _logger.exception("could not publish to the embedded CloudWatch")
+            await asyncio.sleep(self._settings.publish_interval_s)
+            try:
+                await self.publish()
+            except Exception:
+                # What could not be sent is sent the next time; what is wrong shows in the log.
+                _logger.exception("could not publish to the embedded CloudWatch")
 
 
 def _container_client() -> httpx.AsyncClient:
-    """The client of all containers, with one pool.
+    """Make the client of all containers, with one pool.
 
     Proxies of the environment are for other machines, containers are on this one; answers are passed on as they are,
     so the container is not asked to compress them.

@@ -1,4 +1,4 @@
-"""What of SageMaker's behaviour can be set, with the service's own values as defaults."""
+"""Settings of the emulated SageMaker, with the service's own values as defaults, and the quotas that they set."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cohost.instances import INSTANCES
+from local_aws.sagemaker.errors import ResourceLimitExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Mapping
 
 
-# Enough for any stack of this project; types that the table lacks have no quota, like in a fresh account.
+# Enough for any stack of this project; types that the table lacks have a quota of 0, like in a fresh account.
 _QUOTA_PER_TYPE = 20
 
 
@@ -52,7 +54,38 @@ class Settings:
     instance_quotas: Mapping[str, int] | None = None
 
     def instance_quota(self, instance_type: str) -> int:
-        """How many instances of a type endpoints may have together."""
+        """Return how many instances of a type all endpoints together may have."""
         if self.instance_quotas is None:
             return _QUOTA_PER_TYPE if instance_type in INSTANCES else 0
         return self.instance_quotas.get(instance_type, 0)
+
+
+class Quotas:
+    """Check requests for instances against the account's limits.
+
+    Args:
+        settings: hold the limit of each instance type.
+        in_use: counts the instances of all endpoints by type.
+    """
+
+    def __init__(self, settings: Settings, in_use: Callable[[], Counter[str]]) -> None:
+        self._settings = settings
+        self._in_use = in_use
+
+    def check(self, wanted: Iterable[tuple[str, int]]) -> None:
+        """Check instance types and how many more of each are wanted.
+
+        Raises:
+            ResourceLimitExceeded: there would be more of a type than the account may have.
+        """
+        used = self._in_use()
+        for instance_type, count in wanted:
+            quota = self._settings.instance_quota(instance_type)
+            if count > 0 and used[instance_type] + count > quota:
+                # Quoted in aws/amazon-sagemaker-examples#307.
+                raise ResourceLimitExceeded(
+                    f"The account-level service limit '{instance_type} for endpoint usage' is {quota} Instances, with "
+                    f"current utilization of {used[instance_type]} Instances and a request delta of {count} Instances. "
+                    "Please use AWS Service Quotas to request an increase for this quota."
+                )
+            used[instance_type] += count

@@ -84,7 +84,7 @@ class FakeContainer:
     Lines of it: `load=SECONDS`, `load_status=N`, `load_message=TEXT`, `invoke_status=N`, `invoke=SECONDS`; instead of
     seconds `held`, which waits at the gate. An answer holds the text of the archive's file `answer` and what reached
     the container. `ping_status` and `ping_body` are what `/ping` answers, unless it is `silent`; `worker_faults` is
-    what was asked of workers.
+    what was asked of workers, `loading` the number of loads under way.
     """
 
     def __init__(self, options: dict[str, Any], room: int | None, gate: Gate) -> None:
@@ -103,7 +103,7 @@ class FakeContainer:
         self.worker_faults: list[dict[str, str]] = []
         self.url = ""
         self.headers = {TOKEN_HEADER: "the fake's token"}
-        self._loading = 0
+        self.loading = 0
         self._listener: Listener | None = None
 
     async def start(self) -> None:
@@ -170,14 +170,14 @@ class FakeContainer:
         name, folder = wanted["model_name"], Path(wanted["url"])
         if name in self.models:
             return JSONResponse({"code": 409, "message": "already registered"}, 409)
-        if self.room is not None and len(self.models) + self._loading >= self.room:
+        if self.room is not None and len(self.models) + self.loading >= self.room:
             return JSONResponse({"code": 507, "type": "WlmOutOfMemoryException", "message": "no memory"}, 507)
         behaviour = _behaviour(folder)
-        self._loading += 1
+        self.loading += 1
         try:
             await self._take(behaviour.get("load", "0"))
         finally:
-            self._loading -= 1
+            self.loading -= 1
         if "load_status" in behaviour:
             message = behaviour.get("load_message", "Failed to initialize model")
             return JSONResponse({"code": 500, "message": message}, int(behaviour["load_status"]))

@@ -17,6 +17,8 @@ import httpx
 from botocore.config import Config
 
 from local_aws import testing
+from local_aws.kit.access_keys import AccessKeys
+from local_aws.sagemaker.hosting.production_variants import ModelVariant
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.testing.fake_container import FakeFactory, Gate, Listener
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_aws.kit.clock import Clock
+    from local_aws.sagemaker.hosting.replicas import Replica
     from local_aws.sagemaker.settings import Settings
 
 # Statuses here last for some hundredths of a second.
@@ -59,6 +62,8 @@ class Cloud:
         self.iam = client("iam", moto_url)
         self.logs = client("logs", moto_url)
         self.cloudwatch = client("cloudwatch", moto_url)
+        self.keys = AccessKeys()
+        self.transitions = Gate()
         self.service = SageMaker(
             endpoint_url=lambda: moto_url,
             state_dir=state_dir,
@@ -68,10 +73,9 @@ class Cloud:
             settings=settings,
             start_container=self.factory,
             clock=clock,
+            keys=self.keys,
+            on_transition=self.transitions.passed,
         )
-        self.transitions = Gate()
-        self._dwell = self.service._host.dwell
-        object.__setattr__(self.service._host, "dwell", self._held_dwell)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -98,19 +102,13 @@ class Cloud:
         return self.run(found())
 
     def close(self) -> None:
-        """Shut the emulation down."""
+        """Shut the emulation down, with all that it was sending to moto, which is the next test's too."""
         self.run(self.service.shutdown())
-        # A metric that is on its way to moto when the emulation ends would be one of the next test's: moto is the same.
-        self.service._host.clients._threads.shutdown(wait=True)
         self._loop.call_soon_threadsafe(self._listener.stop)
         self.run(asyncio.sleep(0))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(60)
         self._loop.close()
-
-    async def _held_dwell(self) -> None:
-        await self.transitions.passed()
-        await self._dwell()
 
     def retrying_runtime(self) -> Any:
         """A client of the runtime that tries a call twice."""
@@ -259,6 +257,13 @@ class Cloud:
 
         wait_for(answered)
         return answers[0]
+
+    def replica(self, number: int = 0) -> Replica:
+        """One of the containers of endpoint `e`, as the emulation keeps account of it."""
+        fleet = self.service.state.endpoints.get("e").fleet
+        variant = None if fleet is None else fleet.variants["AllTraffic"]
+        assert isinstance(variant, ModelVariant)
+        return variant.replicas[number]
 
     def status(self, endpoint: str = "e") -> dict[str, Any]:
         """DescribeEndpoint."""

@@ -1,10 +1,8 @@
-"""What SageMaker demands of an inference component, beyond the shape of the request.
+"""The InferenceComponent operations of the control plane, and the rules for a component (AWS API reference).
 
 Texts: "Inference Components are not supported in this Endpoint …" is quoted in
 hashicorp/terraform-provider-aws#40644, "Inference components copy count an integer larger than 0" in
 stdapi-ai/stdapi.ai#43. That an update must bring a specification or a copy count is in hashicorp's provider.
-
-The InferenceComponent operations of the control plane (AWS API reference: CreateInferenceComponent and its like).
 """
 
 from __future__ import annotations
@@ -14,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from local_aws.kit.errors import ValidationException, unsupported
 from local_aws.kit.named_resources import page, tags_of
 from local_aws.sagemaker.control.models import check_container, check_model_data
-from local_aws.sagemaker.hosting.component_variant import NO_ROOM, ComponentPlan, ComponentVariant
+from local_aws.sagemaker.hosting.component_variant import ComponentPlan, ComponentVariant
 from local_aws.sagemaker.hosting.endpoint_snapshot import MULTI_MODEL, container_of, container_plan
 from local_aws.sagemaker.hosting.inference_component import InferenceComponent
-from local_aws.sagemaker.hosting.placement import Resources, schedulable
+from local_aws.sagemaker.hosting.placement import NO_ROOM, Resources, schedulable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from local_aws.sagemaker.hosting.endpoint import Endpoint
     from local_aws.sagemaker.hosting.endpoint_snapshot import VariantPlan
     from local_aws.sagemaker.hosting.inference_component import ComponentDeployments
-    from local_aws.sagemaker.state import Records
+    from local_aws.sagemaker.state import SageMakerState
 
 
 _MOST_VARIABLES = 16  # AWS template reference: AWS::SageMaker::InferenceComponent, EnvironmentMap
@@ -52,7 +50,7 @@ def check_endpoint(endpoint: Endpoint, wish: str) -> None:
 
 
 def variant_for(endpoint: Endpoint, name: str | None) -> ComponentVariant:
-    """The variant that a component is to be on; the only one where none is named.
+    """Return the variant that a component is to be on; the only one if none is named.
 
     Raises:
         ValidationException: there is none of that name, or one of several must be named.
@@ -67,7 +65,7 @@ def variant_for(endpoint: Endpoint, name: str | None) -> ComponentVariant:
 
 
 def check_specification(specification: Mapping[str, Any], instance_type: str) -> None:
-    """Check what a component runs and takes.
+    """Check a specification, beyond the shape of the request.
 
     Raises:
         ValidationException: a rule is broken, a feature is asked for that the emulation does not have, or a copy does
@@ -135,15 +133,15 @@ def _check_requirements(requirements: Mapping[str, Any]) -> None:
 
 
 class InferenceComponents:
-    """Creates, describes, lists, updates and deletes inference components."""
+    """Create, describe, list, update and delete inference components."""
 
     def __init__(
-        self, account: Account, records: Records, deployments: ComponentDeployments, clients: ServiceClients
+        self, account: Account, state: SageMakerState, deployments: ComponentDeployments, clients: ServiceClients
     ) -> None:
         self._account = account
-        self._components = records.components
-        self._endpoints = records.endpoints
-        self._models = records.models
+        self._components = state.components
+        self._endpoints = state.endpoints
+        self._models = state.models
         self._deployments = deployments
         self._clients = clients
 
@@ -262,14 +260,14 @@ def _specification(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merged(former: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """A specification with what an update leaves out; a new model takes the place of a container, and back."""
+    """Complete a specification with what an update leaves out; a new model replaces a container, and back."""
     runs = {"ModelName", "Container"}
     kept = {key: value for key, value in former.items() if key not in runs or not runs & wanted.keys()}
     return {**kept, **wanted}
 
 
 def _as_container(container: dict[str, Any]) -> dict[str, Any]:
-    """A component's container in the form that CreateModel has it."""
+    """Return a component's container in the form that CreateModel has it."""
     renamed = {("ModelDataUrl" if key == "ArtifactUrl" else key): value for key, value in container.items()}
     return {key: value for key, value in renamed.items() if value is not None}
 

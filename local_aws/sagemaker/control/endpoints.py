@@ -1,9 +1,8 @@
 """The Endpoint operations of the control plane (AWS API reference: CreateEndpoint and its like).
 
-Production variants that Application Auto Scaling scales: what an update may not do to them, and their end.
-
-AWS developer guide: "Update endpoints that use auto scaling" (an update that changes the instance type of such a
-variant fails) and "Delete endpoints configured for auto scaling" (deleting deregisters them). The text is our own.
+For variants that Application Auto Scaling scales see the AWS developer guide: "Update endpoints that use auto scaling"
+(an update that changes the instance type of such a variant fails) and "Delete endpoints configured for auto scaling"
+(deleting deregisters them). The text of that refusal is the emulation's.
 """
 
 from __future__ import annotations
@@ -22,22 +21,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from local_aws.kit.clients import ServiceClients
-    from local_aws.sagemaker.hosting.endpoint import Deployments
+    from local_aws.sagemaker.hosting.endpoint import EndpointDeployments
     from local_aws.sagemaker.hosting.endpoint_snapshot import VariantPlan
     from local_aws.sagemaker.hosting.production_variants import Variant
-    from local_aws.sagemaker.state import Quotas, Records
+    from local_aws.sagemaker.settings import Quotas
+    from local_aws.sagemaker.state import SageMakerState
 
 
 _UNSUPPORTED = ("ExcludeRetainedVariantProperties",)
 
 
 class Endpoints:
-    """Creates, describes, lists, updates and deletes endpoints."""
+    """Create, describe, list, update and delete endpoints."""
 
-    def __init__(self, records: Records, deployments: Deployments, quotas: Quotas, scaled: ScaledVariants) -> None:
-        self._records = records
-        self._endpoints = records.endpoints
-        self._configs = records.configs
+    def __init__(
+        self, state: SageMakerState, deployments: EndpointDeployments, quotas: Quotas, scaled: ScaledVariants
+    ) -> None:
+        self._state = state
+        self._endpoints = state.endpoints
+        self._configs = state.configs
         self._deployments = deployments
         self._quotas = quotas
         self._scaled = scaled
@@ -48,7 +50,7 @@ class Endpoints:
         name = request["EndpointName"]
         self._endpoints.check_free(name)
         config = self._configs.get(request["EndpointConfigName"])
-        plans = plan_of(config, self._records.models)
+        plans = plan_of(config, self._state.models)
         self._quotas.check((plan.instance_type, plan.instance_count) for plan in plans)
         guardrails_of(request.get("DeploymentConfig"), plans)
         endpoint = Endpoint(
@@ -73,7 +75,7 @@ class Endpoints:
         # The service looks at the configuration that the endpoint leaves too, and refuses if it is gone
         # (hashicorp/terraform-provider-aws#40048).
         self._configs.get(endpoint.config_name)
-        plans = plan_of(config, self._records.models)
+        plans = plan_of(config, self._state.models)
         if request.get("RetainAllVariantProperties"):
             plans = _retaining(endpoint, plans)
         self._check_components(endpoint, plans)
@@ -152,7 +154,7 @@ class Endpoints:
         """DeleteEndpoint."""
         endpoint = self._endpoints.get(request["EndpointName"])
         endpoint.check_steady()
-        if self._records.components_of(endpoint):
+        if self._state.components_of(endpoint):
             # Quoted in gruntwork-io/cloud-nuke#1142.
             raise ValidationException(
                 "Cannot delete endpoint with inference component associated. Please delete inference component and try "
@@ -170,7 +172,7 @@ class Endpoints:
                 "components, or back. Delete the endpoint and create it anew."
             )
         kept = {plan.name for plan in plans}
-        for component in self._records.components_of(endpoint):
+        for component in self._state.components_of(endpoint):
             component.check_steady("update endpoint of")
             if component.variant_name not in kept:
                 raise ValidationException(
@@ -180,7 +182,7 @@ class Endpoints:
 
 
 def _retaining(endpoint: Endpoint, plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
-    """Plans with the instances and weights that the endpoint's variants have now (API reference: UpdateEndpoint)."""
+    """Give plans the instances and weights that the endpoint's variants have now (API reference: UpdateEndpoint)."""
     variants = {} if endpoint.fleet is None else endpoint.fleet.variants
     return tuple(
         replace(plan, instance_count=former.instance_count, weight=former.weight)
@@ -229,7 +231,7 @@ _DIMENSION = "sagemaker:variant:DesiredInstanceCount"
 
 
 class ScaledVariants:
-    """Asks Application Auto Scaling for the variants of an endpoint, by its public API."""
+    """Ask Application Auto Scaling for the variants of an endpoint, by its public API."""
 
     def __init__(self, clients: ServiceClients) -> None:
         self._clients = clients
@@ -275,7 +277,7 @@ class ScaledVariants:
 
 
 def _variants(endpoint: Endpoint) -> dict[str, str]:
-    """The instance types of the endpoint's variants by name."""
+    """Return the instance types of the endpoint's variants by name."""
     if endpoint.fleet is None:
         return {}
     return {name: variant.plan.instance_type for name, variant in endpoint.fleet.variants.items()}

@@ -12,25 +12,33 @@ from local_aws.sagemaker.control.models import Models
 
 if TYPE_CHECKING:
     from local_aws.kit.account import Account
+    from local_aws.kit.clients import ServiceClients
     from local_aws.kit.json_protocol import Operation
-    from local_aws.sagemaker.hosting.endpoint import Deployments
-    from local_aws.sagemaker.hosting.host import Host
+    from local_aws.sagemaker.hosting.endpoint import EndpointDeployments
     from local_aws.sagemaker.hosting.inference_component import ComponentDeployments
-    from local_aws.sagemaker.state import Records
+    from local_aws.sagemaker.settings import Quotas, Settings
+    from local_aws.sagemaker.state import SageMakerState
 
     Operations = dict[str, Operation]
 
 
 def operations(
-    account: Account, records: Records, host: Host, deployments: Deployments, components: ComponentDeployments
+    account: Account,
+    state: SageMakerState,
+    *,
+    clients: ServiceClients,
+    settings: Settings,
+    quotas: Quotas,
+    endpoints: EndpointDeployments,
+    components: ComponentDeployments,
 ) -> Operations:
-    """Everything that can be asked of the account's records; the deployments carry changes out."""
+    """Return the operations by name; `endpoints` and `components` carry their changes out."""
     return {
-        **_of_models(Models(account, records.models, host.clients)),
-        **_of_configs(EndpointConfigs(records.configs, records.models, host.clients, host.settings)),
-        **_of_endpoints(Endpoints(records, deployments, host.quotas, ScaledVariants(host.clients))),
-        **_of_components(InferenceComponents(account, records, components, host.clients)),
-        **_of_tags(Tags([records.models, records.configs, records.endpoints, records.components])),
+        **_of_models(Models(account, state.models, clients)),
+        **_of_configs(EndpointConfigs(state.configs, state.models, clients, settings)),
+        **_of_endpoints(Endpoints(state, endpoints, quotas, ScaledVariants(clients))),
+        **_of_components(InferenceComponents(account, state, components, clients)),
+        **_of_tags(Tags([state.models, state.configs, state.endpoints, state.components])),
     }
 
 

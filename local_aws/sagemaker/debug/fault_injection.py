@@ -32,7 +32,7 @@ class SwitchError(ValueError):
 
 
 @dataclass(kw_only=True)
-class Switches:
+class FaultSwitches:
     """The faults that are on, and how the health of containers is judged. Counts go down with the calls they hit."""
 
     throttled_calls: int = 0
@@ -83,7 +83,7 @@ class Switches:
         """
         if not isinstance(wanted, dict):
             raise SwitchError("the body is not a JSON object; allowed: an object of switches; fix: send one")
-        known = [field.name for field in fields(Switches)]
+        known = [field.name for field in fields(FaultSwitches)]
         for name, value in wanted.items():
             if name not in known:
                 raise SwitchError(

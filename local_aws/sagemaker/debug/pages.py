@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from local_aws.kit.named_resources import Collection
-    from local_aws.sagemaker.debug.fault_injection import Switches
+    from local_aws.sagemaker.debug.fault_injection import FaultSwitches
     from local_aws.sagemaker.hosting.component_variant import ComponentVariant
     from local_aws.sagemaker.hosting.endpoint import Endpoint
     from local_aws.sagemaker.hosting.production_variants import Variant
@@ -62,7 +62,7 @@ def _variant(variant: Variant) -> dict[str, Any]:
     if isinstance(variant, ModelVariant):
         instances = [_instance(replica) for replica in variant.replicas]
     else:
-        instances = _machines(variant)
+        instances = _component_instances(variant)
     return {
         "name": variant.plan.name,
         "instance_type": variant.plan.instance_type,
@@ -71,17 +71,17 @@ def _variant(variant: Variant) -> dict[str, Any]:
     }
 
 
-def _machines(variant: ComponentVariant) -> list[dict[str, Any]]:
+def _component_instances(variant: ComponentVariant) -> list[dict[str, Any]]:
     return [
         {
-            "id": machine.instance_id,
+            "id": instance.instance_id,
             "copies": [
                 {"component": copy.plan.name, **_container(copy.replica)}
                 for copy in variant.placed
-                if copy.machine is machine
+                if copy.instance is instance
             ],
         }
-        for machine in variant.machines
+        for instance in variant.instances
     ]
 
 
@@ -100,7 +100,7 @@ def _instance(replica: Replica) -> dict[str, Any]:
 
 def _container(replica: Replica) -> dict[str, Any]:
     return {
-        "id": replica.seat.replica_id,
+        "id": replica.placement.replica_id,
         "pid": replica.pid,
         "ready": replica.ready,
         "in_flight": replica.in_flight,
@@ -126,7 +126,7 @@ class WorkerFault:
 class FaultPage:
     """Answers the page; `endpoints` are those whose workers can be struck."""
 
-    def __init__(self, switches: Switches, endpoints: Collection[Endpoint]) -> None:
+    def __init__(self, switches: FaultSwitches, endpoints: Collection[Endpoint]) -> None:
         self._switches = switches
         self._endpoints = endpoints
 
@@ -157,7 +157,8 @@ class FaultPage:
             known |= loaded.keys()
             for name in filter(loaded.__contains__, (fault.model, target_model(fault.model), server_name(fault.model))):
                 await _send(replica, loaded[name], fault)
-                return {"endpoint": fault.endpoint, "model": name, "fault": fault.fault, "id": replica.seat.replica_id}
+                container = replica.placement.replica_id
+                return {"endpoint": fault.endpoint, "model": name, "fault": fault.fault, "id": container}
         raise SwitchError(
             f"{_WORKER_FAULT}.model: {fault.model!r} is not loaded on endpoint {fault.endpoint}; allowed: "
             f"{', '.join(sorted(known)) or 'none, since no model is loaded'}; fix: call the model first"
@@ -212,15 +213,16 @@ async def _loaded(replica: Replica) -> dict[str, str]:
 
 
 async def _send(replica: Replica, model_id: str, fault: WorkerFault) -> None:
+    container = replica.placement.replica_id
     try:
         answer = await replica.worker_fault(model_id, fault.fault)
     except httpx.TransportError as error:
         raise SwitchError(
-            f"{_WORKER_FAULT}: container {replica.seat.replica_id} did not answer ({error}); allowed: one that runs; "
+            f"{_WORKER_FAULT}: container {container} did not answer ({error}); allowed: one that runs; "
             "fix: wait until the endpoint answers"
         ) from error
     if not answer.is_success:
         raise SwitchError(
-            f"{_WORKER_FAULT}: container {replica.seat.replica_id} answered {answer.status_code} "
+            f"{_WORKER_FAULT}: container {container} answered {answer.status_code} "
             f"{' '.join(answer.text.split())}; allowed: a model with a worker; fix: call the model first"
         )

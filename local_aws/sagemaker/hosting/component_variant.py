@@ -1,6 +1,4 @@
-"""The copies of an inference component that serve on one variant.
-
-A production variant made of inference components: instances that come and go, and the copies placed on them.
+"""A production variant made of inference components: instances that come and go, and the copies placed on them.
 
 With ManagedInstanceScaling there are as many instances as the copies need, within the bounds, and for a while those
 that copies have left; without it the count is fixed. An instance costs nothing here but its name: what takes a process
@@ -16,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from local_aws.sagemaker.errors import DeploymentError, ResourceLimitExceeded, no_component_capacity
 from local_aws.sagemaker.hosting.endpoint_snapshot import model_memory_mb
-from local_aws.sagemaker.hosting.host import Seat
-from local_aws.sagemaker.hosting.placement import Machine, schedulable
+from local_aws.sagemaker.hosting.placement import NO_ROOM, Instance, Placement, schedulable
 from local_aws.sagemaker.hosting.replicas import Replica, all_of, drain_and_stop, invoke_one
 from local_aws.sagemaker.telemetry.metrics import ConcurrencyGauge
 
@@ -26,8 +23,8 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from local_aws.sagemaker.hosting.context import EndpointContext
     from local_aws.sagemaker.hosting.endpoint_snapshot import ContainerPlan, VariantPlan
-    from local_aws.sagemaker.hosting.host import Host
     from local_aws.sagemaker.hosting.placement import Resources
 
 
@@ -44,28 +41,28 @@ class ComponentPlan:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Copy:
+class ComponentCopy:
     """One copy: its container, and the instance that it is placed on."""
 
     plan: ComponentPlan
-    machine: Machine
+    instance: Instance
     replica: Replica
 
 
-class Copies:
-    """The copies in service; calls go to the one with the fewest running."""
+class ComponentCopies:
+    """The copies of one component that are in service; a call goes to the one with the fewest running."""
 
-    def __init__(self, component_name: str, host: Host) -> None:
+    def __init__(self, component_name: str, context: EndpointContext) -> None:
         self.component_name = component_name
-        self.in_service: list[Copy] = []
-        self.meter = host.metrics.component_meter(component_name)
-        interval_s = host.settings.concurrency_interval_s
-        self._gauge = ConcurrencyGauge(self.meter, "ConcurrentRequestsPerCopy", interval_s, host.clock)
-        self._clock = host.clock
+        self.in_service: list[ComponentCopy] = []
+        self.meter = context.metrics.component_meter(component_name)
+        interval_s = context.settings.concurrency_interval_s
+        self._gauge = ConcurrencyGauge(self.meter, "ConcurrentRequestsPerCopy", interval_s, context.clock)
+        self._clock = context.clock
         self._called = 0.0
 
     def check_capacity(self) -> None:
-        """Record a call that finds no copy, which is what wakes a component up.
+        """Record a call that finds no copy: that metric wakes a component up.
 
         Raises:
             ValidationError: there is no copy.
@@ -75,20 +72,20 @@ class Copies:
             raise no_component_capacity()
 
     async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """A container's answer; raises as `invoke_one` does, and as `check_capacity`."""
+        """Return a container's answer; raises as `invoke_one` and `check_capacity` do."""
         self.check_capacity()
         self._called = self._clock.now()
         self.meter.count("InvocationsPerCopy", 1 / len(self.in_service))
         replicas = [copy.replica for copy in self.in_service]
         with self._gauge.call():
-            whose = f"inference component {self.component_name}"
-            return await invoke_one(replicas, whose, target=target, body=body, headers=headers)
+            owner = f"inference component {self.component_name}"
+            return await invoke_one(replicas, owner, target=target, body=body, headers=headers)
 
     def report(self) -> None:
         """Record the metrics that no call records.
 
-        An idle minute counts as none a copy. That the service says so too is inferred: its own recipe scales to zero by
-        this metric, which needs a value.
+        An idle minute counts as zero invocations per copy. That the service does so too is inferred: its own recipe
+        scales to zero by this metric, which needs a value.
         """
         now = self._clock.now()
         if self.in_service and now >= self._called + _MINUTE_S:
@@ -97,42 +94,35 @@ class Copies:
         self._gauge.report(len(self.in_service))
 
 
-# Quoted in the deployment guide of Hugging Face's SageMaker skills.
-NO_ROOM = (
-    "There is not enough hardware resources on the instances for this endpoint to create a copy of the inference "
-    "component."
-)
-
-
 class ComponentVariant:
     """One production variant, its instances, and the copies of every component on them."""
 
-    def __init__(self, endpoint_name: str, plan: VariantPlan, host: Host) -> None:
+    def __init__(self, endpoint_name: str, plan: VariantPlan, context: EndpointContext) -> None:
         self.plan = plan
         self.weight = plan.weight
         self._endpoint_name = endpoint_name
-        self._host = host
-        self._copies: dict[str, Copies] = {}
-        self.machines = [self._new_machine() for _ in range(plan.instance_count)]
+        self._context = context
+        self._copies: dict[str, ComponentCopies] = {}
+        self.instances = [self._new_instance() for _ in range(plan.instance_count)]
 
     @property
     def instance_count(self) -> int:
-        """How many instances there are."""
-        return len(self.machines)
+        """The number of instances."""
+        return len(self.instances)
 
     @property
-    def placed(self) -> list[Copy]:
+    def placed(self) -> list[ComponentCopy]:
         """The copies in service of every component."""
         return [copy for copies in self._copies.values() for copy in copies.in_service]
 
-    def copies(self, component_name: str) -> Copies:
-        """The copies of a component; none are in service before the first `scale`."""
+    def copies(self, component_name: str) -> ComponentCopies:
+        """Return the copies of a component; none are in service before the first `scale`."""
         if component_name not in self._copies:
-            self._copies[component_name] = Copies(component_name, self._host)
+            self._copies[component_name] = ComponentCopies(component_name, self._context)
         return self._copies[component_name]
 
     async def start(self) -> None:
-        """Nothing is to be started before there are copies."""
+        """Start nothing: what runs are copies, and there are none yet."""
 
     async def stop(self) -> None:
         """Stop everything at once."""
@@ -140,28 +130,28 @@ class ComponentVariant:
 
     async def drain_and_stop(self) -> None:
         """Let running calls end, within a limit, and stop everything."""
-        await drain_and_stop([copy.replica for copy in self.placed], self._host.settings.drain_limit_s)
+        await drain_and_stop([copy.replica for copy in self.placed], self._context.settings.drain_limit_s)
 
     async def adopt(self, other: ComponentVariant) -> None:
-        """Have the copies that another variant has; raises DeploymentError."""
+        """Start the same copies as another variant has; raises DeploymentError."""
         for copies in other._copies.values():
             for copy in copies.in_service:
                 await self._add(copy.plan, 1)
 
     async def scale(self, plan: ComponentPlan, count: int) -> None:
-        """Have so many copies of a component. Raises DeploymentError, with the copies as they were."""
+        """Start or stop copies until a component has `count`. Raises DeploymentError, with the copies as they were."""
         serving = self.copies(plan.name).in_service
         if count > len(serving):
             await self._add(plan, count - len(serving))
         # Copies on instances with few of them go first: that empties instances.
-        by_company = sorted(serving, key=lambda copy: copy.machine.copies, reverse=True)
+        by_company = sorted(serving, key=lambda copy: copy.instance.copies, reverse=True)
         await self._remove(by_company[count:])
 
     async def roll(self, plan: ComponentPlan, *, batch: int, pause_s: float) -> None:
-        """Replace copies that run anything else than `plan`, `batch` at a time: new ones first, then the old ones go.
+        """Replace the copies that do not run `plan`, `batch` at a time: new ones start, then the old ones stop.
 
         Raises:
-            DeploymentError: a batch found no room or did not come up; the batches before it are done.
+            DeploymentError: a batch found no room or did not come up; the batches before it stay replaced.
         """
         outdated = [copy for copy in self.copies(plan.name).in_service if copy.plan is not plan]
         for start in range(0, len(outdated), batch):
@@ -171,7 +161,7 @@ class ComponentVariant:
             await self._remove(old)
 
     def forget(self, component_name: str) -> None:
-        """Drop what is known of a component; it has no copies any more."""
+        """Forget a component that has no copies any more."""
         self._copies.pop(component_name, None)
 
     def report(self) -> None:
@@ -190,66 +180,67 @@ class ComponentVariant:
             raise
         self.copies(plan.name).in_service += added
 
-    async def _remove(self, gone: Sequence[Copy]) -> None:
+    async def _remove(self, gone: Sequence[ComponentCopy]) -> None:
         for copy in gone:
             self.copies(copy.plan.name).in_service.remove(copy)
         try:
-            await drain_and_stop([copy.replica for copy in gone], self._host.settings.drain_limit_s)
+            await drain_and_stop([copy.replica for copy in gone], self._context.settings.drain_limit_s)
         finally:
             self._vacate(gone)
 
-    def _place(self, plan: ComponentPlan, count: int) -> list[Copy]:
+    def _place(self, plan: ComponentPlan, count: int) -> list[ComponentCopy]:
         """Reserve room for all copies, or for none."""
-        placed: list[Copy] = []
+        placed: list[ComponentCopy] = []
         try:
             for _ in range(count):
-                machine = self._machine_for(plan.resources)
-                machine.take(plan.resources)
-                placed.append(Copy(plan=plan, machine=machine, replica=self._new_replica(plan, machine)))
+                instance = self._instance_for(plan.resources)
+                instance.take(plan.resources)
+                placed.append(ComponentCopy(plan=plan, instance=instance, replica=self._new_replica(plan, instance)))
         except DeploymentError:
             self._vacate(placed)
             raise
         return placed
 
-    def _machine_for(self, wanted: Resources) -> Machine:
-        """The instance with room and the fewest copies (AWS: PlacementStrategy SPREAD), a new one if need be."""
-        roomy = [machine for machine in self.machines if machine.free.holds(wanted)]
+    def _instance_for(self, wanted: Resources) -> Instance:
+        """Choose the instance with room and the fewest copies (AWS: PlacementStrategy SPREAD), or add a new one."""
+        roomy = [instance for instance in self.instances if instance.free.holds(wanted)]
         if roomy:
-            return min(roomy, key=lambda machine: machine.copies)
-        machine = self._new_machine()
-        if self.plan.scaling is None or not machine.free.holds(wanted):
+            return min(roomy, key=lambda instance: instance.copies)
+        instance = self._new_instance()
+        if self.plan.scaling is None or not instance.free.holds(wanted):
             raise DeploymentError(NO_ROOM)
-        if len(self.machines) >= self.plan.scaling.maximum:
+        if len(self.instances) >= self.plan.scaling.maximum:
             raise DeploymentError(NO_ROOM)
         try:
-            self._host.quotas.check([(self.plan.instance_type, 1)])
+            self._context.quotas.check([(self.plan.instance_type, 1)])
         except ResourceLimitExceeded as fault:
             raise DeploymentError(str(fault)) from fault
-        self.machines.append(machine)
-        return machine
+        self.instances.append(instance)
+        return instance
 
-    def _vacate(self, copies: Sequence[Copy]) -> None:
+    def _vacate(self, copies: Sequence[ComponentCopy]) -> None:
         for copy in copies:
-            copy.machine.give_back(copy.plan.resources, self._host.clock.now())
+            copy.instance.give_back(copy.plan.resources, self._context.clock.now())
         self._give_up_idle()
 
     def _give_up_idle(self) -> None:
         if self.plan.scaling is None:
             return
-        since = self._host.clock.now() - self._host.settings.instance_idle_s
-        for machine in [machine for machine in self.machines if not machine.copies and machine.idle_since <= since]:
-            if len(self.machines) > self.plan.scaling.minimum:
-                self.machines.remove(machine)
+        since = self._context.clock.now() - self._context.settings.instance_idle_s
+        idle = [instance for instance in self.instances if not instance.copies and instance.idle_since <= since]
+        for instance in idle:
+            if len(self.instances) > self.plan.scaling.minimum:
+                self.instances.remove(instance)
 
-    def _new_machine(self) -> Machine:
-        return Machine(free=schedulable(self.plan.instance_type), idle_since=self._host.clock.now())
+    def _new_instance(self) -> Instance:
+        return Instance(free=schedulable(self.plan.instance_type), idle_since=self._context.clock.now())
 
-    def _new_replica(self, plan: ComponentPlan, machine: Machine) -> Replica:
-        seat = Seat(
+    def _new_replica(self, plan: ComponentPlan, instance: Instance) -> Replica:
+        placement = Placement(
             endpoint_name=self._endpoint_name,
             variant_name=self.plan.name,
-            replica_id=f"{machine.instance_id}-{secrets.token_hex(4)}",
+            replica_id=f"{instance.instance_id}-{secrets.token_hex(4)}",
             component_name=plan.name,
         )
         memory_mb = model_memory_mb(self.plan.instance_type, plan.resources.accelerators)
-        return Replica(seat, replace(plan.container, memory_mb=memory_mb), self._host)
+        return Replica(placement, replace(plan.container, memory_mb=memory_mb), self._context.containers)

@@ -21,14 +21,16 @@ from local_aws.sagemaker.hosting.guardrails import Shift, shift_calls
 from local_aws.sagemaker.hosting.production_variants import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from local_aws.kit.background import BackgroundTasks
+    from local_aws.kit.clients import ServiceClients
     from local_aws.kit.named_resources import Collection
+    from local_aws.sagemaker.hosting.context import EndpointContext
     from local_aws.sagemaker.hosting.endpoint_snapshot import VariantPlan
     from local_aws.sagemaker.hosting.guardrails import Guardrails
-    from local_aws.sagemaker.hosting.host import Host
     from local_aws.sagemaker.hosting.production_variants import ModelVariant, Variant
+    from local_aws.sagemaker.telemetry.logs import LogShipper
 
 
 @dataclass(kw_only=True)
@@ -69,13 +71,34 @@ class Endpoint(Resource):
             raise ValidationException(f'Cannot update in-progress endpoint "{self.arn}".')
 
 
-class Deployments:
-    """Carries out the changes of endpoints in the background."""
+class EndpointDeployments:
+    """Create, update and delete endpoints in the background.
 
-    def __init__(self, endpoints: Collection[Endpoint], host: Host, tasks: BackgroundTasks) -> None:
+    Args:
+        endpoints: all of the account.
+        context: the parts that production variants work with.
+        clients: tell the states of alarms while a deployment is guarded by some.
+        logs: forgets the log group of an endpoint that is gone.
+        tasks: runs the changes.
+        transition: awaited at the beginning of each creation, update, deletion and rollback.
+    """
+
+    def __init__(
+        self,
+        endpoints: Collection[Endpoint],
+        *,
+        context: EndpointContext,
+        clients: ServiceClients,
+        logs: LogShipper,
+        tasks: BackgroundTasks,
+        transition: Callable[[], Awaitable[None]],
+    ) -> None:
         self._endpoints = endpoints
-        self._host = host
+        self._context = context
+        self._clients = clients
+        self._logs = logs
         self._tasks = tasks
+        self._transition = transition
 
     def create(self, endpoint: Endpoint, plans: Sequence[VariantPlan]) -> None:
         """Bring a new endpoint up."""
@@ -123,7 +146,7 @@ class Deployments:
             # The old instances never stopped, so that rolling back is no more than saying so.
             endpoint.failure_reason = str(failure)
             endpoint.enter("RollingBack")
-            await self._host.dwell()
+            await self._transition()
         else:
             endpoint.failure_reason = None
         endpoint.enter("InService")
@@ -143,10 +166,10 @@ class Deployments:
         endpoint.enter("InService")
 
     async def _delete(self, endpoint: Endpoint) -> None:
-        await self._host.dwell()
+        await self._transition()
         if endpoint.fleet is not None:
             await endpoint.fleet.drain_and_stop()
-        self._host.logs.forget_group(log_group(endpoint.name))
+        self._logs.forget_group(log_group(endpoint.name))
         self._endpoints.remove(endpoint.name)
 
     async def _replace_fleet(
@@ -156,9 +179,9 @@ class Deployments:
         plans: Sequence[VariantPlan],
         guardrails: Guardrails | None = None,
     ) -> None:
-        endpoint.starting = Fleet(endpoint.name, config_name, plans, self._host)
+        endpoint.starting = Fleet(endpoint.name, config_name, plans, self._context)
         try:
-            await self._host.dwell()
+            await self._transition()
             await endpoint.starting.start()
             await _move_copies(endpoint.fleet, endpoint.starting)
             if guardrails is not None and endpoint.fleet is not None:
@@ -174,7 +197,7 @@ class Deployments:
         endpoint.shift = Shift(old, new)
         try:
             try:
-                await shift_calls(endpoint.shift, guardrails, self._host.clients, self._host.clock)
+                await shift_calls(endpoint.shift, guardrails, self._clients, self._context.clock)
             finally:
                 # First of all, so that the new fleet gets no call any more while it ends.
                 endpoint.shift = None

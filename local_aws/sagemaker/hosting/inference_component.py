@@ -18,11 +18,13 @@ from local_aws.sagemaker.errors import DeploymentError
 from local_aws.sagemaker.hosting.component_variant import ComponentVariant
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from local_aws.kit.background import BackgroundTasks
     from local_aws.kit.named_resources import Collection
     from local_aws.sagemaker.hosting.component_variant import ComponentPlan
     from local_aws.sagemaker.hosting.endpoint import Endpoint
-    from local_aws.sagemaker.hosting.host import Host
+    from local_aws.sagemaker.telemetry.logs import LogShipper
 
 
 @dataclass(kw_only=True)
@@ -80,12 +82,27 @@ class InferenceComponent(Resource):
 
 
 class ComponentDeployments:
-    """Carries out the changes of inference components in the background."""
+    """Create, scale, update and delete inference components in the background.
 
-    def __init__(self, components: Collection[InferenceComponent], host: Host, tasks: BackgroundTasks) -> None:
+    Args:
+        components: all of the account.
+        logs: forgets the log group of a component that is gone.
+        tasks: runs the changes.
+        transition: awaited at the beginning of each change.
+    """
+
+    def __init__(
+        self,
+        components: Collection[InferenceComponent],
+        *,
+        logs: LogShipper,
+        tasks: BackgroundTasks,
+        transition: Callable[[], Awaitable[None]],
+    ) -> None:
         self._components = components
-        self._host = host
+        self._logs = logs
         self._tasks = tasks
+        self._transition = transition
 
     def create(self, component: InferenceComponent) -> None:
         """Bring a new component up."""
@@ -93,7 +110,7 @@ class ComponentDeployments:
         self._tasks.begin(self._create(component))
 
     def scale(self, component: InferenceComponent, count: int) -> None:
-        """Have so many copies."""
+        """Scale a component to `count` copies."""
         component.desired_copies = count
         component.enter("Updating", under_way="UPDATE_RC_IN_PROGRESS")
         self._tasks.begin(self._scale(component))
@@ -101,7 +118,7 @@ class ComponentDeployments:
     def update(
         self, component: InferenceComponent, specification: dict[str, Any], plan: ComponentPlan, copies: int
     ) -> None:
-        """Replace all copies by such of another specification, and have so many."""
+        """Replace all copies by copies of another specification, and scale to `copies`."""
         component.enter("Updating", under_way="UPDATE_IN_PROGRESS")
         self._tasks.begin(self._update(component, specification, plan, copies))
 
@@ -111,7 +128,7 @@ class ComponentDeployments:
         self._tasks.begin(self._delete(component))
 
     async def _create(self, component: InferenceComponent) -> None:
-        await self._host.dwell()
+        await self._transition()
         try:
             await component.variant.scale(component.plan, component.desired_copies)
         except DeploymentError as failure:
@@ -121,7 +138,7 @@ class ComponentDeployments:
             component.enter("InService")
 
     async def _scale(self, component: InferenceComponent) -> None:
-        await self._host.dwell()
+        await self._transition()
         try:
             await component.variant.scale(component.plan, component.desired_copies)
         except DeploymentError as failure:
@@ -133,7 +150,7 @@ class ComponentDeployments:
     async def _update(
         self, component: InferenceComponent, specification: dict[str, Any], plan: ComponentPlan, copies: int
     ) -> None:
-        await self._host.dwell()
+        await self._transition()
         variant = component.variant
         batch, pause_s = _rollout(component.deployment, component.current_copies)
         try:
@@ -159,10 +176,10 @@ class ComponentDeployments:
             component.enter("InService")
 
     async def _delete(self, component: InferenceComponent) -> None:
-        await self._host.dwell()
+        await self._transition()
         await component.variant.scale(component.plan, 0)
         component.variant.forget(component.name)
-        self._host.logs.forget_group(component_log_group(component.name))
+        self._logs.forget_group(component_log_group(component.name))
         self._components.remove(component.name)
 
 

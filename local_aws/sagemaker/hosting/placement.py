@@ -1,6 +1,7 @@
-"""Where the copies of inference components find room: what an instance has, what a copy takes.
+"""The placement of containers: the resources of an instance, what a copy reserves of them, and where a container runs.
 
-Reservations, not caps: a copy that asked for 1,024 MiB may use more, as on the service.
+Copies of inference components reserve resources and are not held to them: a copy that asked for 1,024 MiB may use
+more, as on the service.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cohost.instances import INSTANCES
+from local_aws.kit.account import component_log_group, log_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 # the figure for other types is inferred from that one.
 _HELD_BACK_MIB = 14 * 1024
 _LEAST_SHARE = 8
+
+# Quoted in the deployment guide of Hugging Face's SageMaker skills.
+NO_ROOM = (
+    "There is not enough hardware resources on the instances for this endpoint to create a copy of the inference "
+    "component."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +40,7 @@ class Resources:
 
     @classmethod
     def required(cls, requirements: Mapping[str, Any]) -> Resources:
-        """What one copy takes (AWS API reference: InferenceComponentComputeResourceRequirements)."""
+        """Read what one copy takes (AWS API reference: InferenceComponentComputeResourceRequirements)."""
         return cls(
             accelerators=int(requirements.get("NumberOfAcceleratorDevicesRequired", 0)),
             cpu_cores=float(requirements.get("NumberOfCpuCoresRequired", 0)),
@@ -40,7 +48,7 @@ class Resources:
         )
 
     def __sub__(self, taken: Resources) -> Resources:
-        """What is left when something is taken."""
+        """Return what is left when something is taken."""
         return Resources(
             accelerators=self.accelerators - taken.accelerators,
             cpu_cores=self.cpu_cores - taken.cpu_cores,
@@ -48,7 +56,7 @@ class Resources:
         )
 
     def __add__(self, freed: Resources) -> Resources:
-        """What there is when something is given back."""
+        """Return what there is when something is given back."""
         return Resources(
             accelerators=self.accelerators + freed.accelerators,
             cpu_cores=self.cpu_cores + freed.cpu_cores,
@@ -56,13 +64,13 @@ class Resources:
         )
 
     def holds(self, wanted: Resources) -> bool:
-        """Whether there is room for what is wanted."""
+        """Tell whether there is room for what is wanted."""
         left = self - wanted
         return left.accelerators >= 0 and left.cpu_cores >= 0 and left.memory_mib >= 0
 
 
 def schedulable(instance_type: str) -> Resources:
-    """What an empty instance has for copies; nothing for a type that is not known."""
+    """Return what an empty instance has for copies; nothing for a type that is not known."""
     if (instance := INSTANCES.get(instance_type)) is None:
         return Resources(accelerators=0, cpu_cores=0, memory_mib=0)
     memory = max(instance.memory_mib - _HELD_BACK_MIB, instance.memory_mib // _LEAST_SHARE)
@@ -70,12 +78,12 @@ def schedulable(instance_type: str) -> Resources:
 
 
 def new_instance_id() -> str:
-    """An id for an instance, in EC2's form."""
+    """Make an id for an instance, in EC2's form."""
     return f"i-{secrets.token_hex(8)}f"
 
 
 @dataclass(eq=False, kw_only=True)
-class Machine:
+class Instance:
     """An instance of a variant that is made of components.
 
     `free` is what no copy has taken, `idle_since` the time from which on there has been none.
@@ -87,7 +95,7 @@ class Machine:
     copies: int = 0
 
     def take(self, wanted: Resources) -> None:
-        """Reserve room for a copy; the caller has seen to it that there is some."""
+        """Reserve room for a copy; the caller has checked that there is some."""
         self.free -= wanted
         self.copies += 1
 
@@ -96,3 +104,29 @@ class Machine:
         self.free += taken
         self.copies -= 1
         self.idle_since = now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a container runs; `replica_id` starts with the instance's id and tells containers of one instance apart."""
+
+    endpoint_name: str
+    variant_name: str
+    replica_id: str
+    component_name: str | None = None
+
+    @property
+    def log_group(self) -> str:
+        """The log group of the container's output."""
+        if self.component_name is None:
+            return log_group(self.endpoint_name)
+        return component_log_group(self.component_name)
+
+    @property
+    def start_failure(self) -> str:
+        """The service's text for a container that does not come up here."""
+        if self.component_name is None:
+            container, owner = f"primary container for production variant {self.variant_name}", "endpoint"
+        else:
+            container, owner = f"container of inference component {self.component_name}", "inference component"
+        return f"The {container} did not pass the ping health check. Please check CloudWatch logs for this {owner}."

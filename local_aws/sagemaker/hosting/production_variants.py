@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from local_aws.sagemaker.errors import variant_not_found
 from local_aws.sagemaker.hosting.component_variant import ComponentVariant
-from local_aws.sagemaker.hosting.host import Seat
-from local_aws.sagemaker.hosting.placement import new_instance_id
+from local_aws.sagemaker.hosting.placement import Placement, new_instance_id
 from local_aws.sagemaker.hosting.replicas import Replica, all_of, drain_and_stop, invoke_one
-from local_aws.sagemaker.telemetry.metrics import ConcurrencyGauge, MachineUse
+from local_aws.sagemaker.telemetry.metrics import ConcurrencyGauge, InstanceUtilization
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import httpx
 
+    from local_aws.sagemaker.hosting.context import EndpointContext
     from local_aws.sagemaker.hosting.endpoint_snapshot import ContainerPlan, VariantPlan
-    from local_aws.sagemaker.hosting.host import Host
 
     Variant: TypeAlias = "ModelVariant | ComponentVariant"
 
@@ -26,20 +25,22 @@ if TYPE_CHECKING:
 class ModelVariant:
     """One production variant and its instances. `container` is what each of them runs, the plan's own."""
 
-    def __init__(self, endpoint_name: str, plan: VariantPlan, container: ContainerPlan, host: Host) -> None:
+    def __init__(
+        self, endpoint_name: str, plan: VariantPlan, container: ContainerPlan, context: EndpointContext
+    ) -> None:
         self.plan = plan
         self.container = container
         self.weight = plan.weight
         self._endpoint_name = endpoint_name
-        self._host = host
-        self._meter = host.metrics.variant_meter(endpoint_name, plan.name)
-        interval_s = host.settings.concurrency_interval_s
-        self._gauge = ConcurrencyGauge(self._meter, "ConcurrentRequestsPerModel", interval_s, host.clock)
+        self._context = context
+        self._meter = context.metrics.variant_meter(endpoint_name, plan.name)
+        interval_s = context.settings.concurrency_interval_s
+        self._gauge = ConcurrencyGauge(self._meter, "ConcurrentRequestsPerModel", interval_s, context.clock)
         self.replicas = [self._new_replica() for _ in range(plan.instance_count)]
 
     @property
     def instance_count(self) -> int:
-        """How many instances there are."""
+        """The number of instances."""
         return len(self.replicas)
 
     async def start(self) -> None:
@@ -52,10 +53,10 @@ class ModelVariant:
 
     async def drain_and_stop(self) -> None:
         """Let running calls end, within a limit, and stop everything."""
-        await drain_and_stop(self.replicas, self._host.settings.drain_limit_s)
+        await drain_and_stop(self.replicas, self._context.settings.drain_limit_s)
 
     async def resize(self, count: int) -> None:
-        """Have so many instances: start what is missing, drain and stop what is too many. Raises DeploymentError."""
+        """Start missing instances, or drain and stop surplus ones, until there are `count`. Raises DeploymentError."""
         added = [self._new_replica() for _ in range(count - len(self.replicas))]
         try:
             await all_of([replica.start() for replica in added])
@@ -64,14 +65,14 @@ class ModelVariant:
             raise
         removed = self.replicas[count:]
         self.replicas = [*self.replicas[:count], *added]
-        await drain_and_stop(removed, self._host.settings.drain_limit_s)
+        await drain_and_stop(removed, self._context.settings.drain_limit_s)
 
     async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """A container's answer; raises as `invoke_one` does."""
+        """Return a container's answer; raises as `invoke_one` does."""
         self._meter.count("InvocationsPerInstance", 1 / max(self.instance_count, 1))
-        whose = f"production variant {self.plan.name}"
+        owner = f"production variant {self.plan.name}"
         with self._gauge.call():
-            return await invoke_one(self.replicas, whose, target=target, body=body, headers=headers)
+            return await invoke_one(self.replicas, owner, target=target, body=body, headers=headers)
 
     def report(self) -> None:
         """Record the metrics that no call records."""
@@ -80,27 +81,31 @@ class ModelVariant:
             replica.report()
 
     def _new_replica(self) -> Replica:
-        seat = Seat(endpoint_name=self._endpoint_name, variant_name=self.plan.name, replica_id=new_instance_id())
-        return Replica(seat, self.container, self._host)
+        placement = Placement(
+            endpoint_name=self._endpoint_name, variant_name=self.plan.name, replica_id=new_instance_id()
+        )
+        return Replica(placement, self.container, self._context.containers)
 
 
 class Fleet:
     """All variants of one configuration. `config_name` is that configuration's."""
 
-    def __init__(self, endpoint_name: str, config_name: str, plans: Sequence[VariantPlan], host: Host) -> None:
+    def __init__(
+        self, endpoint_name: str, config_name: str, plans: Sequence[VariantPlan], context: EndpointContext
+    ) -> None:
         self.config_name = config_name
-        self.variants: dict[str, Variant] = {plan.name: _variant(endpoint_name, plan, host) for plan in plans}
+        self.variants: dict[str, Variant] = {plan.name: _variant(endpoint_name, plan, context) for plan in plans}
         self._credits = dict.fromkeys(self.variants, 0.0)
-        self._use = {
-            name: MachineUse(
-                host.metrics.variant_meter(endpoint_name, name), host.clock, host.state_dir, host.processor
+        self._utilization = {
+            name: InstanceUtilization(
+                context.metrics.variant_meter(endpoint_name, name), context.clock, context.machine
             )
             for name in self.variants
         }
 
     @property
     def of_components(self) -> bool:
-        """Whether it is made of inference components; a configuration has variants of one kind only."""
+        """True if it is made of inference components; a configuration has variants of one kind only."""
         return any(isinstance(variant, ComponentVariant) for variant in self.variants.values())
 
     async def start(self) -> None:
@@ -123,10 +128,10 @@ class Fleet:
         """Record the metrics that no call records."""
         for name, variant in self.variants.items():
             variant.report()
-            self._use[name].report(variant.instance_count)
+            self._utilization[name].report(variant.instance_count)
 
     def choose(self, variant_name: str | None) -> Variant:
-        """The variant for a call: the one it names, or by weight.
+        """Choose the variant for a call: the one that it names, or one by weight.
 
         By weight means smooth weighted round robin: shares are exact over a short run, and tests need no luck.
 
@@ -146,7 +151,7 @@ class Fleet:
         return self.variants[chosen]
 
 
-def _variant(endpoint_name: str, plan: VariantPlan, host: Host) -> Variant:
+def _variant(endpoint_name: str, plan: VariantPlan, context: EndpointContext) -> Variant:
     if plan.container is None:
-        return ComponentVariant(endpoint_name, plan, host)
-    return ModelVariant(endpoint_name, plan, plan.container, host)
+        return ComponentVariant(endpoint_name, plan, context)
+    return ModelVariant(endpoint_name, plan, plan.container, context)

@@ -1,9 +1,7 @@
-"""One server container of an endpoint, the models in it, and who starts it again when it dies.
+"""Replicas: the server containers of an endpoint, each supervised and replaced, and the choice of one for a call.
 
 An instance of a variant that names a model runs one; an instance of a variant made of inference components runs one
 for each copy placed on it.
-
-Which of several containers takes a call, and what happens when it cannot be reached.
 """
 
 from __future__ import annotations
@@ -28,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 
     from local_aws.sagemaker.hosting.container import ContainerProcess
+    from local_aws.sagemaker.hosting.context import ContainerContext
     from local_aws.sagemaker.hosting.endpoint_snapshot import ContainerPlan
-    from local_aws.sagemaker.hosting.host import Host, Seat
+    from local_aws.sagemaker.hosting.placement import Placement
 
 
 _logger = logging.getLogger(__name__)
@@ -42,20 +41,20 @@ _SINGLE_MODEL = "model"
 class Replica:
     """One container and its models. `in_flight` counts the calls that it works on."""
 
-    def __init__(self, seat: Seat, plan: ContainerPlan, host: Host) -> None:
-        self.seat = seat
+    def __init__(self, placement: Placement, plan: ContainerPlan, context: ContainerContext) -> None:
+        self.placement = placement
         self.in_flight = 0
         self.restarts = 0
         self.cache: ModelCache | None = None
-        self.log_file = host.state_dir / "logs" / seat.endpoint_name / f"{seat.replica_id}.log"
+        self.log_file = context.state_dir / "logs" / placement.endpoint_name / f"{placement.replica_id}.log"
         self._log = InstanceLog(self.log_file)
         self._plan = plan
-        self._host = host
+        self._context = context
         self._out_of_service = False
-        self._meter = host.metrics.variant_meter(seat.endpoint_name, seat.variant_name)
-        self._folder = host.state_dir / "endpoints" / seat.endpoint_name / seat.replica_id
+        self._meter = context.metrics.variant_meter(placement.endpoint_name, placement.variant_name)
+        self._folder = context.state_dir / "endpoints" / placement.endpoint_name / placement.replica_id
         self._store = self._folder / "store"
-        self._disk = ModelDisk(host.clients, self._folder / "models")
+        self._disk = ModelDisk(context.clients, self._folder / "models")
         self._container: ContainerProcess | None = None
         self._api: ContainerApi | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -66,7 +65,7 @@ class Replica:
 
     @property
     def ready(self) -> bool:
-        """Tell whether it can take calls: its container runs, and has not been given up for its pings."""
+        """True if it can take calls: its container runs, and has not been given up for its pings."""
         return self._alive and not self._out_of_service
 
     @property
@@ -80,11 +79,11 @@ class Replica:
 
     @property
     def model_count(self) -> int:
-        """How many models are loaded or being loaded."""
+        """The number of models that are loaded or being loaded."""
         return 0 if self.cache is None else len(self.cache.models)
 
     def holds(self, target: str | None) -> bool:
-        """Whether it has a model loaded or is loading it."""
+        """Tell whether it has a model loaded or is loading it."""
         return self.cache is not None and target is not None and self.cache.holds(target)
 
     async def start(self) -> None:
@@ -93,15 +92,15 @@ class Replica:
         Raises:
             DeploymentError: the archive of a single model could not be had, or the container does not answer pings.
         """
-        stream = f"{self.seat.variant_name}/{self.seat.replica_id}"
-        self._host.logs.attach(self.seat.log_group, stream, self.log_file)
+        stream = f"{self.placement.variant_name}/{self.placement.replica_id}"
+        self._context.logs.attach(self.placement.log_group, stream, self.log_file)
         await self._fill_store()
         try:
             await self._launch()
         except Exception as fault:
-            _logger.exception("the container of %s did not start", self.seat.replica_id)
+            _logger.exception("the container of %s did not start", self.placement.replica_id)
             self._log.note(f"container did not start: {fault}")
-            raise DeploymentError(self.seat.failure) from fault
+            raise DeploymentError(self.placement.start_failure) from fault
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
@@ -111,11 +110,11 @@ class Replica:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._supervisor
         await self._end_container()
-        await self._host.logs.detach(self.log_file)
+        await self._context.logs.detach(self.log_file)
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """The container's answer to a call.
+        """Pass a call on to the container and return its answer.
 
         Raises:
             httpx.TransportError: the container cannot be reached, or did not answer.
@@ -124,7 +123,7 @@ class Replica:
         self.in_flight += 1
         try:
             if self._api is None:
-                raise httpx.ConnectError(f"{self.seat.replica_id} has no container")
+                raise httpx.ConnectError(f"{self.placement.replica_id} has no container")
             if self.cache is None or target is None:
                 return await self._api.invoke(None, body, headers)
             return await self._invoke_model(self._api, self.cache, target, body, headers)
@@ -153,12 +152,12 @@ class Replica:
             httpx.TransportError: there is no container, or it does not answer.
         """
         if self._api is None:
-            raise httpx.ConnectError(f"{self.seat.replica_id} has no container")
+            raise httpx.ConnectError(f"{self.placement.replica_id} has no container")
         self._log.note(f"fault switch: {fault} in a worker of {model_id}")
         return await self._api.worker_fault(model_id, fault)
 
     async def drained(self) -> None:
-        """Wait until no call is in flight; the caller has seen to it that no more come."""
+        """Wait until no call is in flight; the caller makes sure that no more come."""
         while self.in_flight:
             self._idle.clear()
             await self._idle.wait()
@@ -196,27 +195,27 @@ class Replica:
             raise DeploymentError(str(fault)) from fault
 
     async def _launch(self) -> None:
-        host, plan = self._host, self._plan
-        await asyncio.sleep(host.switches.container_start_delay_s)
-        self._container = await host.start_container(
+        context, plan = self._context, self._plan
+        await asyncio.sleep(context.faults.container_start_delay_s)
+        self._container = await context.start_container(
             model_store=self._store,
             multi_model=plan.multi_model,
-            hub_roots=host.hub_roots,
+            hub_roots=context.hub_roots,
             log_file=self.log_file,
-            environment={**host.clients.container_environment(plan.role), **plan.environment},
+            environment={**context.clients.container_environment(plan.role), **plan.environment},
             memory_mb=plan.memory_mb,
             start_timeout_s=plan.startup_timeout_s,
         )
         self._log.note(f"container started, process {self._container.pid}")
-        self._api = ContainerApi(self._container, host.http, host.settings.invocation_timeout_s)
+        self._api = ContainerApi(self._container, context.http, context.settings.invocation_timeout_s)
         if plan.multi_model and plan.model_data is not None:
             self.cache = ModelCache(
                 api=self._api,
                 disk=self._disk,
                 log=self._log,
                 prefix=plan.model_data,
-                settings=host.settings,
-                switches=host.switches,
+                settings=context.settings,
+                faults=context.faults,
                 meter=self._meter,
                 keep=plan.cache_models,
             )
@@ -232,7 +231,7 @@ class Replica:
         while True:
             trouble = await self._trouble()
             self._out_of_service = True
-            delay_s = self._host.switches.replacement_delay_s
+            delay_s = self._context.faults.replacement_delay_s
             self._log.note(f"out of service, no call comes here: {trouble}; another container starts in {delay_s:g} s")
             if not self._alive:
                 await self._end_container()
@@ -241,23 +240,23 @@ class Replica:
             self._out_of_service = False
 
     async def _trouble(self) -> str:
-        """Look on until the container has died, or failed too many pings in a row; what is wrong with it."""
+        """Wait until the container has died or failed too many pings in a row; return what is wrong with it."""
         failures, pinged = 0, time.monotonic()
         while True:
-            await self._pause(min(self._host.settings.alive_interval_s, self._host.switches.ping_interval_s))
+            await self._pause(min(self._context.settings.alive_interval_s, self._context.faults.ping_interval_s))
             if not self._alive or self._api is None:
                 return "the container's process has ended"
-            if time.monotonic() < pinged + self._host.switches.ping_interval_s:
+            if time.monotonic() < pinged + self._context.faults.ping_interval_s:
                 continue
             ping, pinged = await self._api.ping(), time.monotonic()
             failures = 0 if ping.healthy else failures + 1
             if failures:
                 self._log.note(f"/ping failed, {failures} in a row: {ping.said}")
-            if failures >= self._host.switches.ping_failures:
+            if failures >= self._context.faults.ping_failures:
                 return f"/ping failed {failures} times in a row, the last time with {ping.said}"
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not longer than until a call could not reach the container."""
+        """Wait, at most until a call could not reach the container."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._suspicion.wait(), seconds)
         self._suspicion.clear()
@@ -277,7 +276,7 @@ class Replica:
                 await self._fill_store()
                 await self._launch()
             except Exception as fault:
-                _logger.exception("the container of %s did not start again", self.seat.replica_id)
+                _logger.exception("the container of %s did not start again", self.placement.replica_id)
                 self._log.note(f"container did not start again: {fault}")
                 await asyncio.sleep(_RESTART_PAUSE_S)
             else:
@@ -291,16 +290,16 @@ _SPREAD_IN_FLIGHT = 8
 
 
 class Destination(Protocol):
-    """What a call goes to: a production variant, or the copies of an inference component."""
+    """The target of a call: a production variant, or the copies of an inference component."""
 
     async def invoke(self, target: str | None, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
-        """A container's answer; raises as `invoke_one` does."""
+        """Return a container's answer; raises as `invoke_one` does."""
 
 
 async def invoke_one(
-    replicas: Iterable[Replica], whose: str, *, target: str | None, body: bytes, headers: Mapping[str, str]
+    replicas: Iterable[Replica], owner: str, *, target: str | None, body: bytes, headers: Mapping[str, str]
 ) -> httpx.Response:
-    """A container's answer; another one is asked when one cannot be reached. `whose` they are is for messages.
+    """Return a container's answer, trying another one if one cannot be reached; `owner` is for messages.
 
     Raises:
         ServiceUnavailable: none can be reached.
@@ -310,7 +309,7 @@ async def invoke_one(
     while True:
         ready = [replica for replica in replicas if replica.ready and replica not in tried]
         if not ready:
-            raise no_instance_ready(whose)
+            raise no_instance_ready(owner)
         replica = choose(ready, target)
         try:
             return await replica.invoke(target, body, headers)
@@ -319,7 +318,7 @@ async def invoke_one(
 
 
 def choose(ready: Collection[Replica], target: str | None) -> Replica:
-    """The container for a call: one that has the model, unless it is much busier than the idlest."""
+    """Choose the container for a call: one that has the model, unless it is much busier than the idlest."""
     idlest = min(ready, key=lambda replica: replica.in_flight)
     holders = [replica for replica in ready if replica.holds(target)]
     if not holders:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
     from pathlib import Path
 
-    from local_aws.sagemaker.debug.fault_injection import Switches
+    from local_aws.sagemaker.debug.fault_injection import FaultSwitches
     from local_aws.sagemaker.hosting.container import ContainerApi
     from local_aws.sagemaker.model_cache.disk import ModelDisk
     from local_aws.sagemaker.model_cache.models import CachedModel
@@ -44,7 +44,7 @@ class ModelCache:
         log: InstanceLog,
         prefix: S3Location,
         settings: Settings,
-        switches: Switches,
+        faults: FaultSwitches,
         meter: Meter,
         keep: bool,
     ) -> None:
@@ -53,7 +53,7 @@ class ModelCache:
         self._log = log
         self._prefix = prefix
         self._settings = settings
-        self._switches = switches
+        self._faults = faults
         self._meter = meter
         self._keep = keep
         self._models = CachedModels()
@@ -186,7 +186,7 @@ class ModelCache:
         if fetched:
             self._meter.duration("ModelDownloadingTime", time.monotonic() - started)
         started = time.monotonic()
-        await asyncio.sleep(self._switches.model_load_delay_s)
+        await asyncio.sleep(self._faults.model_load_delay_s)
         answer = await self._post(model, folder)
         if answer.status_code == httpx.codes.INSUFFICIENT_STORAGE:
             answer = await self._eviction.load_with_room(model, lambda: self._post(model, folder))

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from local_aws.kit.account import Account
+    from local_aws.sagemaker.debug.fault_injection import FaultSwitches
     from local_aws.sagemaker.hosting.endpoint import Endpoint
-    from local_aws.sagemaker.hosting.host import Host
     from local_aws.sagemaker.hosting.replicas import Destination
-    from local_aws.sagemaker.state import Records
-    from local_aws.sagemaker.telemetry.metrics import Meter
+    from local_aws.sagemaker.state import SageMakerState
+    from local_aws.sagemaker.telemetry.metrics import Meter, Metrics
 
 
 _logger = logging.getLogger(__name__)
@@ -49,9 +49,10 @@ _SERVING = {"InService", "Updating", "RollingBack"}
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call, checked: what it goes to, which of its models it names (None where there is one), and what is sent.
+    """A checked call: its destination, and what is sent there.
 
-    `log_group` is where the containers write, `meters` where the call is counted.
+    `target` is the model of a multi-model endpoint, None on another one. The containers write to `log_group`, and the
+    call is counted by `meters`.
     """
 
     destination: Destination
@@ -65,17 +66,17 @@ class Call:
 
 
 class Runtime:
-    """Answers calls of endpoints."""
+    """Answer calls of endpoints."""
 
-    def __init__(self, account: Account, records: Records, host: Host) -> None:
+    def __init__(self, account: Account, state: SageMakerState, metrics: Metrics, faults: FaultSwitches) -> None:
         self._account = account
-        self._endpoints = records.endpoints
-        self._components = records.components
-        self._metrics = host.metrics
-        self._switches = host.switches
+        self._endpoints = state.endpoints
+        self._components = state.components
+        self._metrics = metrics
+        self._faults = faults
 
     async def invoke(self, request: Request) -> Response:
-        """The answer to `POST /endpoints/{name}/invocations`, whatever happens."""
+        """Answer `POST /endpoints/{name}/invocations`, whatever happens."""
         started = time.perf_counter()
         identity = request_id()
         try:
@@ -90,7 +91,7 @@ class Runtime:
     async def _read(self, request: Request, identity: str) -> Call:
         name, headers = request.path_params["name"], request.headers
         body = await read_body(request)
-        self._switches.check_call()
+        self._faults.check_call()
         check_headers(headers)
         endpoint = self._endpoints.find(name)
         fleet = None if endpoint is None else endpoint.taking
@@ -164,7 +165,7 @@ class Runtime:
 
     @staticmethod
     def _measure(call: Call, answer: httpx.Response | None, total_s: float, *, reached: bool) -> None:
-        """Record a call; one that reached no container is no answer of a model, of whichever status.
+        """Record a call; one that reached no container is not counted as an answer of a model.
 
         AWS defines the metrics of errors by what the model returned; whether it counts a call that found no instance
         in service is not known, and an alarm is not to rest on it.

@@ -1,6 +1,4 @@
-"""The log file of an instance: its container's output, and lines of the platform between them.
-
-Copies the log files of containers to the embedded CloudWatch Logs.
+"""Logs of instances: each has a file for its container's output and the platform's lines, shipped to CloudWatch Logs.
 
 The log group of an endpoint is made when its first line is sent, as SageMaker does it, unless a stack has made it
 before; once it was there it is never made again, so what removes the group removes it for good.
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class InstanceLog:
-    """Appends to the file that the container's output goes to; both only ever append whole lines."""
+    """Append to the file that the container's output goes to; both only ever append whole lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,7 +55,7 @@ class _Tail:
 
 
 class LogShipper:
-    """Sends new lines of all attached files with every `publish`."""
+    """Send the new lines of all attached files with every `publish`."""
 
     def __init__(self, clients: ServiceClients) -> None:
         self._clients = clients
@@ -69,7 +67,7 @@ class LogShipper:
         self._tails.setdefault(path, _Tail(group, stream, path))
 
     async def detach(self, path: Path) -> None:
-        """Send what a file still has and stop looking at it."""
+        """Send the rest of a file and stop reading it."""
         if (tail := self._tails.pop(path, None)) is not None:
             try:
                 await self._clients.run(self._ship, tail)
@@ -79,7 +77,7 @@ class LogShipper:
                 _logger.info("the rest of %s was not sent: the embedded CloudWatch is gone", path)
 
     def forget_group(self, group: str) -> None:
-        """Take the group for a new one the next time, after its endpoint was deleted."""
+        """Create the group anew when it is needed again, after its endpoint was deleted."""
         self._groups_seen.discard(group)
 
     async def publish(self) -> None:
@@ -128,7 +126,7 @@ def _unless_there(create: Callable[[], object]) -> None:
 
 
 def _new_lines(tail: _Tail) -> tuple[list[str], int]:
-    """Whole lines that were not sent yet, and how many bytes they and the line ends take."""
+    """Return the whole lines that were not sent yet, and the number of bytes that they and their line ends take."""
     try:
         with tail.path.open("rb") as file:
             file.seek(tail.sent_bytes)

@@ -1,13 +1,10 @@
 """Metrics of endpoints: invocations, concurrency and the use of instances, sent to the embedded CloudWatch.
 
 Names, namespaces, dimensions and units: AWS, "Amazon SageMaker AI metrics in Amazon CloudWatch". Values of one
-interval go out as one statistic set a metric, so a call costs a few additions and CloudWatch does not grow with it.
-
-AWS: "Amazon SageMaker AI metrics in Amazon CloudWatch", ConcurrentRequestsPerModel and ConcurrentRequestsPerCopy; a
-value every ten seconds, and zeros too, since scaling in waits for them.
-
-AWS: "Amazon SageMaker AI metrics in Amazon CloudWatch", instance metrics. CloudWatch gets one value a minute from each
-instance, so the number of values says how many instances there are. GPUs are not looked at: containers run on the CPU.
+interval go out as one statistic set per metric, so a call costs a few additions and CloudWatch does not grow with it.
+ConcurrentRequestsPerModel and ConcurrentRequestsPerCopy have a value every ten seconds, and zeros too, since scaling
+in waits for them. Each instance sends one value of its utilization per minute, so the number of values is the number
+of instances. GPUs are not read: containers run on the CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import psutil
 
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 
     from mypy_boto3_cloudwatch.type_defs import MetricDatumTypeDef
 
-    from local_aws.cloudwatch.metric_store import MetricStore
     from local_aws.kit.clients import ServiceClients
     from local_aws.kit.clock import Clock
 
@@ -61,29 +57,36 @@ class _Statistics:
         self.most = max(self.most, most)
 
 
+class RecordMetric(Protocol):
+    """Take one value at the moment when it is recorded."""
+
+    def __call__(self, key: Key, unit: str, value: float, *, fine: bool) -> None:
+        """Take a value; `key` is namespace, name and dimensions, `fine` is True for a metric of high resolution."""
+
+
 class Metrics:
     """All metrics of the service; `publish` sends and forgets what was recorded since the last time.
 
-    `history`, where there is one, gets each value when it is recorded: alarms go by it.
+    `record_metric`, where there is one, gets each value when it is recorded: alarms read them there.
     """
 
-    def __init__(self, clients: ServiceClients, history: MetricStore | None) -> None:
+    def __init__(self, clients: ServiceClients, record_metric: RecordMetric | None) -> None:
         self._clients = clients
-        self._history = history
+        self._record_metric = record_metric
         self._recorded: dict[Key, _Statistics] = {}
 
     def variant_meter(self, endpoint: str, variant: str) -> Meter:
-        """The recorder of one variant of one endpoint."""
+        """Return the recorder of one variant of one endpoint."""
         return Meter(self, (("EndpointName", endpoint), ("VariantName", variant)))
 
     def component_meter(self, component: str) -> Meter:
-        """The recorder of one inference component."""
+        """Return the recorder of one inference component."""
         return Meter(self, (("InferenceComponentName", component),))
 
     def record(self, key: Key, unit: Unit, value: float) -> None:
         """Record a value; `key` is namespace, name and dimensions."""
-        if self._history is not None:
-            self._history.record(key, unit, value, fine=key[1] in _HIGH_RESOLUTION)
+        if self._record_metric is not None:
+            self._record_metric(key, unit, value, fine=key[1] in _HIGH_RESOLUTION)
         if (found := self._recorded.get(key)) is None:
             self._recorded[key] = _Statistics(unit, 1, value, value, value)
             return
@@ -114,7 +117,7 @@ class Metrics:
 
 
 class Meter:
-    """Records metrics with certain dimensions."""
+    """Record metrics with fixed dimensions."""
 
     def __init__(self, metrics: Metrics, dimensions: Dimensions) -> None:
         self._metrics = metrics
@@ -148,7 +151,7 @@ def _datum(key: Key, found: _Statistics) -> MetricDatumTypeDef:
 
 
 class ConcurrencyGauge:
-    """Counts calls; `report` records the most that ran at once since the last report, divided by the capacity."""
+    """Count running calls; `report` records the most since the last report, divided by the capacity."""
 
     def __init__(self, meter: Meter, metric: str, interval_s: float, clock: Clock) -> None:
         self._meter = meter
@@ -182,47 +185,51 @@ EVERY_SECONDS: Final = 60.0
 _FRESH_SECONDS: Final = 1.0
 
 
-class Processor:
-    """How busy the machine's cores are, for all who ask.
+class MachineUtilization:
+    """Read how busy this machine is, for the instances of all endpoints, which share it.
 
-    psutil tells of the time since the same thread asked it before, so that one who asks right behind another is told
-    nothing. Whoever asks here within a second of a reading is given that one.
+    psutil gives the CPU use since the same thread's last question, so the second of two questions in a row gets
+    nothing. Whoever asks here within a second of a reading gets that reading.
 
     Args:
+        folder: on the disk that instances put archives and weights on.
         now: seconds of a clock that never goes back.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, folder: Path, now: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
         self._now = now
         self.prime()
 
     def prime(self) -> None:
-        """Begin to measure; in another thread than that of the constructor, before it asks for the first time."""
-        self._read = self._now()
-        self._percent = sum(psutil.cpu_percent(percpu=True))
+        """Begin to measure the CPU; call it in the thread that will read, before it reads for the first time."""
+        self._primed_at = self._now()
+        self._cpu_percent = sum(psutil.cpu_percent(percpu=True))
 
-    def percent(self) -> float:
-        """The use in percent of a core, summed over the cores, as SageMaker has it."""
-        if self._now() >= self._read + _FRESH_SECONDS:
+    def read(self) -> Mapping[str, float]:
+        """Return the utilization in percent by metric; that of the CPU is summed over the cores, as in SageMaker."""
+        if self._now() >= self._primed_at + _FRESH_SECONDS:
             self.prime()
-        return self._percent
+        return {
+            "CPUUtilization": self._cpu_percent,
+            "MemoryUtilization": psutil.virtual_memory().percent,
+            "DiskUtilization": psutil.disk_usage(str(self._folder)).percent,
+        }
 
 
-class MachineUse:
-    """Records the use of a variant's instances once in a minute of the clock.
+class InstanceUtilization:
+    """Record the utilization of a variant's instances once per minute of the clock.
 
     Args:
         meter: of the variant.
         clock: says when a minute is over.
-        folder: on the disk that instances put archives and weights on.
-        processor: the machine's.
+        machine: the machine that the instances are emulated on.
     """
 
-    def __init__(self, meter: Meter, clock: Clock, folder: Path, processor: Processor) -> None:
+    def __init__(self, meter: Meter, clock: Clock, machine: MachineUtilization) -> None:
         self._meter = meter
         self._clock = clock
-        self._folder = folder
-        self._processor = processor
+        self._machine = machine
         self._next = 0.0
 
     def report(self, instances: int) -> None:
@@ -231,11 +238,6 @@ class MachineUse:
         if now < self._next or not instances:
             return
         self._next = now + EVERY_SECONDS
-        use = {
-            "CPUUtilization": self._processor.percent(),
-            "MemoryUtilization": psutil.virtual_memory().percent,
-            "DiskUtilization": psutil.disk_usage(str(self._folder)).percent,
-        }
-        for name, value in use.items():
+        for name, value in self._machine.read().items():
             for _ in range(instances):
                 self._meter.count(name, value, namespace=INSTANCE_METRICS)

@@ -20,6 +20,7 @@ from botocore.exceptions import ClientError
 from cohost.errors import InvocationError
 from cohost.exchange import refused
 from cohost.load_failures import told_by_the_log
+from local_aws.lmi.container import Container
 from local_aws.lmi.models.hub import default_roots
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings
@@ -201,7 +202,7 @@ class Aws:
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     """The whole path, with an echo model and an NLI model loaded; no process is left when it ends."""
     limits = SageMakerSettings(load_wait_s=LOAD_WAIT_S, publish_interval_s=0.2)
-    make = functools.partial(SageMaker, settings=limits)
+    make = functools.partial(SageMaker, start_container=Container.start, settings=limits)
     state, roots = tmp_path_factory.mktemp("state"), tuple(default_roots())
     with leaving_no_process(), running(state, make, hub_roots=roots) as door:
         made = Aws(door)

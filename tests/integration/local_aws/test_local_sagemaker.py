@@ -18,6 +18,7 @@ import local_aws
 from local_aws.engines.engine import EngineError
 from local_aws.engines.report import report_on
 from local_aws.engines.serving import servers_of
+from local_aws.lmi.container import Container
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings
 from local_aws.testing.running import FrontDoor, leaving_no_process, running, wait_for
@@ -89,7 +90,8 @@ class Aws:
 @pytest.fixture
 def aws(tmp_path: Path) -> Iterator[Aws]:
     """An emulation with an empty bucket; after the test none of its processes is left."""
-    make = functools.partial(SageMaker, settings=Settings(publish_interval_s=0.2, replacement_delay_s=0))
+    limits = Settings(publish_interval_s=0.2, replacement_delay_s=0)
+    make = functools.partial(SageMaker, start_container=Container.start, settings=limits)
     with leaving_no_process(), running(tmp_path, make, hub_roots=(HUB,)) as door:
         yield Aws(door)
 

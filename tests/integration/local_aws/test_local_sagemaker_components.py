@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cohost.load_failures import LogWatch
+from local_aws.lmi.container import Container
 from local_aws.lmi.models.hub import default_roots
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings
@@ -126,7 +127,7 @@ class Aws:
 def serving(state_dir: Path, *, instance_idle_s: float = 0) -> Iterator[Aws]:
     """A front door whose containers are real; an instance without copies goes after a while. No process is left."""
     limits = SageMakerSettings(publish_interval_s=0.2, instance_idle_s=instance_idle_s)
-    make = functools.partial(SageMaker, settings=limits)
+    make = functools.partial(SageMaker, start_container=Container.start, settings=limits)
     with leaving_no_process(), running(state_dir, make, hub_roots=tuple(default_roots())) as door:
         yield Aws(door)
 

@@ -18,6 +18,7 @@ from test_endpoint_faults import Aws, all_called, callers
 from cohost.artifacts.archive import pack
 from cohost.catalog.loader import load_catalog
 from cohost.render import archives_of
+from local_aws.lmi.container import Container
 from local_aws.lmi.models.hub import default_roots
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings
@@ -72,7 +73,7 @@ class Deployed(Aws):
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     """An endpoint with the three models loaded, whose instance is given up soon after its pings fail."""
     health = SageMakerSettings(ping_interval_s=0.1, ping_failures=2, replacement_delay_s=1, publish_interval_s=0.2)
-    make = functools.partial(SageMaker, settings=health)
+    make = functools.partial(SageMaker, start_container=Container.start, settings=health)
     state, roots = tmp_path_factory.mktemp("state"), tuple(default_roots())
     with leaving_no_process(), running(state, make, hub_roots=roots) as door:
         made = Deployed(door)

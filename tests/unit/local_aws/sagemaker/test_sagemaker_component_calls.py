@@ -90,7 +90,8 @@ def test_calls_spread_over_the_copies(cloud: Cloud, wait: Callable[..., None]) -
     callers = [threading.Thread(target=lambda: answers.append(cloud.call_component())) for _ in range(4)]
     for caller in callers:
         caller.start()
-    (variant,) = cloud.service._records.endpoints.get("e").fleet.variants.values()
+    endpoint: Any = cloud.service.state.endpoints.get("e")
+    (variant,) = endpoint.fleet.variants.values()
     wait(lambda: cloud.look(lambda: sum(copy.replica.in_flight for copy in variant.placed)) == 4)
     cloud.factory.gate.open()
     for caller in callers:

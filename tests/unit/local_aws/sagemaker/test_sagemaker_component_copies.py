@@ -193,6 +193,6 @@ def test_shutdown_ends_copies_in_every_state(cloud: Cloud, wait: Callable[..., N
         InferenceComponentName="c", DesiredRuntimeConfig={"CopyCount": 3}
     )
     wait(lambda: cloud.factory.starting == 2)
-    cloud.run(cloud.service._deployments.shutdown())
+    cloud.run(cloud.service.stop_endpoints())
     assert cloud.factory.running == []
     assert cloud.factory.given_up == 2

@@ -75,7 +75,7 @@ def test_a_container_can_call_the_other_services(cloud: Cloud) -> None:
 def principal_of(cloud: Cloud, container: int = 0) -> str | None:
     """Give the principal whose key a container was given; None for nobody's."""
     environment = cloud.factory.started[container].options["environment"]
-    key = cloud.service._host.clients._keys.find(environment["AWS_ACCESS_KEY_ID"])
+    key = cloud.keys.find(environment["AWS_ACCESS_KEY_ID"])
     assert key is None or key.environment().items() <= environment.items()
     return None if key is None else key.principal
 
@@ -177,9 +177,9 @@ def test_running_calls_end_before_their_instance(cloud: Cloud, wait: Callable[..
     answers: list[Any] = []
     caller = threading.Thread(target=lambda: answers.append(cloud.invoke()["answer"]))
     caller.start()
-    wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].in_flight)
+    wait(lambda: cloud.replica().in_flight)
     cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
-    wait(lambda: cloud.service._records.endpoints.get("e").config_name == "config-2")
+    wait(lambda: cloud.service.state.endpoints.get("e").config_name == "config-2")
     assert [container.alive for container in cloud.factory.started] == [True, True]
     cloud.factory.gate.open()
     caller.join()
@@ -265,7 +265,7 @@ def test_a_dead_container_is_replaced(cloud: Cloud, wait: Callable[..., None]) -
     cloud.invoke()
     cloud.run(cloud.factory.started[0].die())
     wait(lambda: len(cloud.factory.started) == 2)
-    wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].ready)
+    wait(lambda: cloud.replica().ready)
     assert cloud.invoke()["answer"] == "a"
     assert cloud.status()["EndpointStatus"] == "InService"
 
@@ -320,7 +320,7 @@ def test_shutdown_ends_containers_in_every_state(make_cloud: Callable[..., Cloud
     cloud.factory.start_gate.shut()
     cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
     wait(lambda: cloud.factory.starting == 2)
-    cloud.run(cloud.service._deployments.shutdown())
+    cloud.run(cloud.service.stop_endpoints())
     assert cloud.factory.running == []
     assert cloud.factory.given_up == 2
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from local_aws.kit.clock import Clock
-from local_aws.sagemaker.telemetry.metrics import MachineUse, Processor
+from local_aws.sagemaker.telemetry.metrics import InstanceUtilization, MachineUtilization
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,9 +43,9 @@ def test_every_variant_reports_the_use_of_the_same_machine(tmp_path: Path, monke
     """The question is asked once for all of them: asked again at once, the machine would say that it is idle."""
     desk = Desk()
     monkeypatch.setattr(psutil, "cpu_percent", desk.cpu_percent)
-    processor = Processor(now=desk.now)
+    machine = MachineUtilization(tmp_path, now=desk.now)
     meter: Any = desk
-    variants = [MachineUse(meter, Clock(machine=desk.now), tmp_path, processor) for _ in range(3)]
+    variants = [InstanceUtilization(meter, Clock(machine=desk.now), machine) for _ in range(3)]
     for _ in range(2):
         desk.time += 60
         for variant in variants:

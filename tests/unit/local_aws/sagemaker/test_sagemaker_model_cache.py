@@ -40,7 +40,7 @@ def in_threads(*calls: Callable[[], Any]) -> list[Any]:
 
 def cache_of(cloud: Cloud) -> Any:
     """The cache of the endpoint's first instance."""
-    return cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].cache
+    return cloud.replica().cache
 
 
 def test_limits_are_the_services() -> None:
@@ -76,7 +76,7 @@ def test_instances_have_copies_of_their_own(cloud: Cloud, wait: Callable[..., No
     cloud.deploy(count=2)
     assert cloud.invoke()["answer"] == "first"
     cloud.put_model("a.tar.gz", answer="second")
-    replicas = cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas
+    replicas: list[Any] = [cloud.replica(0), cloud.replica(1)]
 
     def let_go() -> None:
         wait(lambda: cloud.look(lambda: all(replica.cache.models for replica in replicas)))
@@ -237,7 +237,7 @@ def test_a_copy_that_is_being_removed_is_not_loaded(
     wait(lambda: cloud.factory.started[0].unloads)
 
     def let_go() -> None:
-        wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].in_flight)
+        wait(lambda: cloud.replica().in_flight)
         held_discards.open()
 
     _, outcome = in_threads(let_go, cloud.invoke)
@@ -275,10 +275,10 @@ def test_a_container_that_dies_while_loading_fails_the_call_and_recovers(
     outcomes: list[Any] = []
     caller = threading.Thread(target=lambda: outcomes.extend(in_threads(cloud.invoke)))
     caller.start()
-    wait(lambda: cloud.factory.started[0]._loading)
+    wait(lambda: cloud.factory.started[0].loading)
     cloud.run(cloud.factory.started[0].die())
     caller.join()
     assert type(outcomes[0]).__name__ == "ModelError"
     wait(lambda: len(cloud.factory.running) == 1)
-    wait(lambda: cloud.service._records.endpoints.get("e").fleet.variants["AllTraffic"].replicas[0].ready)
+    wait(lambda: cloud.replica().ready)
     assert cloud.invoke("b.tar.gz")["answer"] == "b"

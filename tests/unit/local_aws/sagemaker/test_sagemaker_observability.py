@@ -133,11 +133,11 @@ def test_a_log_group_of_the_stack_is_used_and_its_removal_final(cloud: Cloud, wa
     wait(lambda: cloud.logs.describe_log_streams(logGroupName=GROUP)["logStreams"])
     cloud.logs.delete_log_group(logGroupName=GROUP)
     cloud.invoke()
-    cloud.run(cloud.service._host.logs.publish())
+    cloud.run(cloud.service.publish())
     cloud.invoke("b.tar.gz")
     cloud.sagemaker.delete_endpoint(EndpointName="e")
     wait(lambda: not cloud.sagemaker.list_endpoints()["Endpoints"])
-    cloud.run(cloud.service._host.logs.publish())
+    cloud.run(cloud.service.publish())
     assert cloud.logs.describe_log_groups()["logGroups"] == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from local_aws.sagemaker.hosting.placement import Machine, Resources, schedulable
+from local_aws.sagemaker.hosting.placement import Instance, Resources, schedulable
 
 
 @pytest.mark.parametrize(("memory_mib", "fits"), [(1024, True), (4096, False)])
@@ -21,12 +21,12 @@ def test_every_type_has_something_for_copies() -> None:
 
 
 def test_taking_and_giving_back_cancel_out() -> None:
-    """A machine is as free after a copy has gone as before it came, and idle from then on."""
+    """An instance is as free after a copy has gone as before it came, and idle from then on."""
     free = schedulable("ml.g5.12xlarge")
-    machine = Machine(free=free, idle_since=0)
+    instance = Instance(free=free, idle_since=0)
     wanted = Resources(accelerators=4, cpu_cores=0.25, memory_mib=1024)
-    machine.take(wanted)
-    assert machine.copies == 1
-    assert not machine.free.holds(Resources(accelerators=1, cpu_cores=0, memory_mib=128))
-    machine.give_back(wanted, 5)
-    assert (machine.free, machine.copies, machine.idle_since) == (free, 0, 5)
+    instance.take(wanted)
+    assert instance.copies == 1
+    assert not instance.free.holds(Resources(accelerators=1, cpu_cores=0, memory_mib=128))
+    instance.give_back(wanted, 5)
+    assert (instance.free, instance.copies, instance.idle_since) == (free, 0, 5)

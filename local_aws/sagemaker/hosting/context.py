@@ -1,0 +1,68 @@
+"""The parts of the emulation that hosting works with: those of a container, and those of an endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import httpx
+
+    from local_aws.kit.clients import ServiceClients
+    from local_aws.kit.clock import Clock
+    from local_aws.sagemaker.debug.fault_injection import FaultSwitches
+    from local_aws.sagemaker.hosting.container import StartContainer
+    from local_aws.sagemaker.settings import Quotas, Settings
+    from local_aws.sagemaker.telemetry.logs import LogShipper
+    from local_aws.sagemaker.telemetry.metrics import MachineUtilization, Metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerContext:
+    """The parts that a container is started with, supervised by and reports to.
+
+    Args:
+        start_container: starts a server container.
+        hub_roots: folders `org/name` of Hugging Face files, handed to containers.
+        state_dir: holds `logs/<endpoint>/<instance>.log`, and `endpoints/` while endpoints run.
+        clients: fetches archives, and makes the environment that lets a container call other services.
+        http: the client of all containers, with one pool.
+        settings: time limits and intervals.
+        faults: delays on demand, and how the health of containers is judged.
+        metrics: takes the metrics of models and instances.
+        logs: sends the containers' output to CloudWatch Logs.
+    """
+
+    start_container: StartContainer
+    hub_roots: Sequence[Path]
+    state_dir: Path
+    clients: ServiceClients
+    http: httpx.AsyncClient
+    settings: Settings
+    faults: FaultSwitches
+    metrics: Metrics
+    logs: LogShipper
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointContext:
+    """The parts that the production variants of an endpoint work with.
+
+    Args:
+        containers: what their containers are started with.
+        settings: time limits and intervals.
+        quotas: limits the instances of the account.
+        metrics: takes the metrics of variants and components.
+        clock: counts idle time and the intervals of metrics.
+        machine: says how busy this machine is, which all instances share.
+    """
+
+    containers: ContainerContext
+    settings: Settings
+    quotas: Quotas
+    metrics: Metrics
+    clock: Clock
+    machine: MachineUtilization
