@@ -1,4 +1,11 @@
-"""Errors in the form of AWS's JSON protocols, as exceptions that know their code, status and members."""
+"""Errors that AWS services answer with, as exceptions that know their code, status and further members.
+
+ServiceFault
+├── ValidationException, SerializationException, UnknownOperationException
+└── InternalFailure
+
+The errors of one service only are in its own errors.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class ServiceFault(Exception):  # noqa: N818 - the base of faults that SageMaker names in several ways
+class ServiceFault(Exception):  # noqa: N818 - its children bear the names that AWS gives them
     """An error answer: `code` is what boto3 reports as the error's code, `members` are further fields of the body."""
 
     code: ClassVar[str] = "InternalFailure"
@@ -36,16 +43,16 @@ class SerializationException(ServiceFault):
 
 
 class UnknownOperationException(ServiceFault):
-    """The operation is not SageMaker's, or not part of this emulation."""
+    """The operation is not one of the service, or not part of this emulation."""
 
     code = "UnknownOperationException"
     status = HTTPStatus.BAD_REQUEST
 
 
 class InternalFailure(ServiceFault):
-    """A fault of the emulation itself."""
+    """The emulation itself failed."""
 
 
 def unsupported(what: str) -> ValidationException:
-    """The refusal of a feature of SageMaker that this emulation does not have; silence would promise what is not so."""
+    """Refuse a feature that the emulation does not have, since ignoring it would promise what is not so."""
     return ValidationException(f"{what} is not part of this emulation of SageMaker; leave it out to deploy here")

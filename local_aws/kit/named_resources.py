@@ -30,7 +30,7 @@ class Resource:
 
     @property
     def modified(self) -> datetime:
-        """When it last changed; what cannot change was last changed at its creation."""
+        """The time of the last change; of the creation, for a resource that cannot change."""
         return self.created
 
 
@@ -38,7 +38,7 @@ R = TypeVar("R", bound=Resource)
 
 
 class Collection(Generic[R]):
-    """All resources of one kind; `noun` is the kind in the service's texts, `arn_part` in its ARNs."""
+    """Hold all resources of one kind, which is `noun` in the service's texts and `arn_part` in its ARNs."""
 
     def __init__(self, noun: str, arn_prefix: str, arn_part: str) -> None:
         self._noun = noun
@@ -46,11 +46,11 @@ class Collection(Generic[R]):
         self._by_arn: dict[str, R] = {}
 
     def __iter__(self) -> Iterator[R]:
-        """All resources, as they are now."""
+        """Iterate over a copy, so that resources may be added and removed meanwhile."""
         return iter(list(self._by_arn.values()))
 
     def arn(self, name: str) -> str:
-        """The ARN that a resource of that name has, existing or not."""
+        """Return the ARN that a resource of that name has, existing or not."""
         return self._arn_start + name.lower()
 
     def check_free(self, name: str) -> None:
@@ -59,35 +59,35 @@ class Collection(Generic[R]):
             raise ValidationException(f'Cannot create already existing {self._noun} "{self.arn(name)}".')
 
     def add(self, resource: R) -> None:
-        """Take in a resource; raises as `check_free` does."""
+        """Add a resource; raises as `check_free` does."""
         self.check_free(resource.name)
         self._by_arn[resource.arn] = resource
 
     def get(self, name: str) -> R:
-        """The resource of that name; raises ValidationException if there is none."""
+        """Return the resource of that name; raises ValidationException if there is none."""
         if (resource := self._by_arn.get(self.arn(name))) is None:
             raise ValidationException(f'Could not find {self._noun} "{self.arn(name)}".')
         return resource
 
     def find(self, name: str) -> R | None:
-        """The resource whose name is exactly this one, in letter case too; None if there is none."""
+        """Return the resource of exactly that name, in letter case too; None if there is none."""
         resource = self._by_arn.get(self._arn_start + name.lower())
         return resource if resource is not None and resource.name == name else None
 
     def by_arn(self, arn: str) -> R | None:
-        """The resource of that ARN; None if there is none."""
+        """Return the resource of that ARN; None if there is none."""
         return self._by_arn.get(arn)
 
     def remove(self, name: str) -> None:
-        """Take out a resource; raises as `get` does."""
+        """Remove a resource; raises as `get` does."""
         del self._by_arn[self.get(name).arn]
 
 
 def tags_of(request: dict[str, Any]) -> dict[str, str]:
-    """A request's list of tags as a map.
+    """Read a request's list of tags as a map.
 
     Raises:
-        ValidationException: a key stands twice.
+        ValidationException: a key is given twice.
     """
     tags = request.get("Tags") or []
     keys = [tag["Key"] for tag in tags]
@@ -112,10 +112,10 @@ _FILTERS: dict[str, Callable[[Resource, Any], bool]] = {
 
 
 def page(resources: Iterable[R], request: dict[str, Any]) -> tuple[list[R], dict[str, str]]:
-    """The resources that a List request asks for, and `{"NextToken": …}` if more follow.
+    """Return the resources that a List request asks for, and `{"NextToken": …}` if more follow.
 
     Raises:
-        ValidationException: the token is none that an earlier answer gave.
+        ValidationException: the token is not one of an earlier answer.
     """
     tests = [(test, request[name]) for name, test in _FILTERS.items() if request.get(name) is not None]
     kept = [resource for resource in resources if all(test(resource, wanted) for test, wanted in tests)]
@@ -151,7 +151,7 @@ _MOST_TAGS = 50
 
 
 class Tags:
-    """Adds, lists and deletes tags of models, endpoint configurations and endpoints."""
+    """Add, list and delete the tags of resources."""
 
     def __init__(self, collections: Sequence[Collection[Any]]) -> None:
         self._collections = collections
@@ -168,7 +168,7 @@ class Tags:
         return {"Tags": _listed(tags)}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListTags. All tags stand in one answer: a resource has no more than fit."""
+        """ListTags. One answer holds all tags, since a resource cannot have more than fit."""
         return {"Tags": _listed(self._resource(request["ResourceArn"]).tags)}
 
     async def delete(self, request: dict[str, Any]) -> dict[str, Any]:

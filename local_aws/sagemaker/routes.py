@@ -51,7 +51,7 @@ _SHORTEST_INTERVAL_S = 0.01
 
 
 class SageMaker:
-    """An embedded SageMaker. `asgi` answers every request that is signed for "sagemaker", and the pages of our own.
+    """Run an embedded SageMaker. `asgi` answers every request that is signed for "sagemaker", and two pages more.
 
     Those are `/_cohost/endpoints` (introspection) and `/_cohost/faults` (faults on demand).
 
@@ -100,18 +100,7 @@ class SageMaker:
         self._machine = MachineUtilization(state_dir)
         self._tasks = BackgroundTasks()
         self._on_transition = on_transition
-        self._containers = ContainerContext(
-            start_container=start_container,
-            hub_roots=hub_roots,
-            state_dir=state_dir,
-            clients=self._clients,
-            http=self._http,
-            settings=settings,
-            faults=self._faults,
-            metrics=self._metrics,
-            logs=self._logs,
-        )
-        self._deployments = self._endpoint_deployments()
+        self._deployments = self._endpoint_deployments(start_container, hub_roots, state_dir)
         self._publishing: list[asyncio.Task[None]] = []
         self.asgi = self._routes()
 
@@ -156,9 +145,22 @@ class SageMaker:
             await self._on_transition()
         await asyncio.sleep(self._settings.transition_delay_s)
 
-    def _endpoint_deployments(self) -> EndpointDeployments:
+    def _endpoint_deployments(
+        self, start_container: StartContainer, hub_roots: Sequence[Path], state_dir: Path
+    ) -> EndpointDeployments:
+        containers = ContainerContext(
+            start_container=start_container,
+            hub_roots=hub_roots,
+            state_dir=state_dir,
+            clients=self._clients,
+            http=self._http,
+            settings=self._settings,
+            faults=self._faults,
+            metrics=self._metrics,
+            logs=self._logs,
+        )
         context = EndpointContext(
-            containers=self._containers,
+            containers=containers,
             settings=self._settings,
             quotas=self._quotas,
             metrics=self._metrics,

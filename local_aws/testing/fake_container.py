@@ -38,8 +38,12 @@ class Listener:
         """Listen; the URL."""
         self._config.load()
 
+        # uvicorn's types name any protocol here, though it makes them with these arguments too.
+        make: Any = self._config.http_protocol_class
+
         def protocol() -> asyncio.Protocol:
-            return self._config.http_protocol_class(config=self._config, server_state=self._state, app_state={})
+            connection: asyncio.Protocol = make(config=self._config, server_state=self._state, app_state={})
+            return connection
 
         self._server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
@@ -161,7 +165,7 @@ class FakeContainer:
         return JSONResponse({**page, **more})
 
     def _known(self) -> list[str]:
-        """The models by the names that the container has for them."""
+        """List the models by the names that the container has for them."""
         store: Path = self.options["model_store"]
         return sorted(self.models or (re.sub(r"\W", "_", name) for name in _models(store)))
 

@@ -63,7 +63,8 @@ class FakeSageMaker:
             return 200, {"Tags": []}
         name = body[f"{kind}Name"]
         arn = {f"{kind}Arn": f"arn:aws:sagemaker:us-east-1:123456789012:{kind.lower()}/{name.lower()}"}
-        shelf: dict[str, Any] = {"Model": self.models, "EndpointConfig": self.configs, "Endpoint": self.endpoints}[kind]
+        shelves: dict[str, Any] = {"Model": self.models, "EndpointConfig": self.configs, "Endpoint": self.endpoints}
+        shelf = shelves[kind]
         if action.startswith(("Create", "Update")):
             shelf[name] = body["EndpointConfigName"] if kind == "Endpoint" else body
         elif name not in shelf:

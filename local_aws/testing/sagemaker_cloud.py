@@ -38,15 +38,16 @@ IMAGE = f"763104351884.dkr.ecr.{REGION}.amazonaws.com/djl-inference:0.36.0-lmi26
 
 
 def client(service: str, url: str, *, attempts: int = 1, parameter_validation: bool = True) -> Any:
-    """A boto3 client, without retries unless more attempts are given."""
+    """Make a boto3 client, without retries unless more attempts are given."""
     config = Config(
         retries={"total_max_attempts": attempts},
         s3={"addressing_style": "path"},
         max_pool_connections=64,
         parameter_validation=parameter_validation,
     )
-    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-    return boto3.client(service, endpoint_url=url, region_name=REGION, config=config, **keys)
+    keys: Any = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    session: Any = boto3
+    return session.client(service, endpoint_url=url, region_name=REGION, config=config, **keys)
 
 
 class Cloud:
@@ -94,7 +95,7 @@ class Cloud:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def look(self, at: Callable[[], Any]) -> Any:
-        """What a look into the emulation finds, taken by its own thread so that nothing changes meanwhile."""
+        """Look into the emulation in its own thread, so that nothing changes meanwhile."""
 
         async def found() -> Any:
             return at()
@@ -111,7 +112,7 @@ class Cloud:
         self._loop.close()
 
     def retrying_runtime(self) -> Any:
-        """A client of the runtime that tries a call twice."""
+        """Make a client of the runtime that tries a call twice."""
         return client("sagemaker-runtime", self.url, attempts=2)
 
     def put_model(self, name: str, *, prefix: str = "p/", **files: str) -> None:
@@ -216,13 +217,13 @@ class Cloud:
         return self.invoke(None, **more)
 
     def instances(self) -> list[dict[str, Any]]:
-        """The instances of endpoint `e`, from the introspection route."""
+        """Read the instances of endpoint `e` from the introspection page."""
         endpoints = httpx.get(f"{self.url}/_cohost/endpoints", trust_env=False, timeout=60).json()["endpoints"]
         found: list[dict[str, Any]] = endpoints[0]["variants"][0]["instances"]
         return found
 
     def statistic(self, name: str, kind: str, *, namespace: str = "AWS/SageMaker", **dimensions: str) -> Any:
-        """A statistic over the last minutes, of the variant or of other dimensions; None if there is none."""
+        """Read a statistic of the last minutes, of the variant or of other dimensions; None if there is none."""
         now = datetime.now(UTC)
         wanted = dimensions or {"EndpointName": "e", "VariantName": "AllTraffic"}
         points = self.cloudwatch.get_metric_statistics(
@@ -245,7 +246,7 @@ class Cloud:
         return content
 
     def invoke_in_the_end(self, target: str) -> str:
-        """The answer of a model that may need several calls, where a test's limits are too short for a busy machine."""
+        """Call a model until it answers, where a test's limits may be too short for a busy machine."""
         answers: list[str] = []
 
         def answered() -> bool:
@@ -259,7 +260,7 @@ class Cloud:
         return answers[0]
 
     def replica(self, number: int = 0) -> Replica:
-        """One of the containers of endpoint `e`, as the emulation keeps account of it."""
+        """Return one of the containers of endpoint `e`, as the emulation keeps account of it."""
         fleet = self.service.state.endpoints.get("e").fleet
         variant = None if fleet is None else fleet.variants["AllTraffic"]
         assert isinstance(variant, ModelVariant)
@@ -282,7 +283,7 @@ class Cloud:
 
 
 def archive(files: dict[str, str]) -> bytes:
-    """A gzip-compressed tar of the given files."""
+    """Pack the given files into a gzip-compressed tar."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, text in files.items():

@@ -37,7 +37,7 @@ _UNSUPPORTED_OF_VARIANT = (
 
 
 class EndpointConfigs:
-    """Creates, describes, lists and deletes endpoint configurations."""
+    """Create, describe, list and delete endpoint configurations."""
 
     def __init__(
         self,

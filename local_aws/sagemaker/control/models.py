@@ -40,7 +40,7 @@ _UNSUPPORTED = (
 
 
 def check_container(container: dict[str, Any], *, account_id: str, region: str) -> None:
-    """Check what can be checked without asking another service.
+    """Check a container as far as that needs no other service.
 
     Raises:
         ValidationException: a rule is broken, or a feature is asked for that the emulation does not have.
@@ -113,7 +113,7 @@ def _trusts_sagemaker(policy: object) -> bool:
 
 
 def _image(uri: str, account_id: str, region: str) -> Image:
-    """What is known of an image, by its name in a registry of the region: AWS's own, or a mirror in the account."""
+    """Parse the name of an image in a registry of the region: AWS's own, or a mirror in the account."""
     match = _ECR.fullmatch(uri)
     if match is None or match["region"] != region or match["account"] not in _registries(account_id, region):
         raise _not_found(uri)
@@ -162,7 +162,7 @@ _KEPT = ("PrimaryContainer", "Containers", "ExecutionRoleArn", "VpcConfig", "Ena
 
 
 class Models:
-    """Creates, describes, lists and deletes models."""
+    """Create, describe, list and delete models."""
 
     def __init__(self, account: Account, collection: Collection[Resource], clients: ServiceClients) -> None:
         self._account = account

@@ -44,7 +44,7 @@ class FaultSwitches:
     replacement_delay_s: float
 
     def __post_init__(self) -> None:
-        """Remember what `clear` goes back to."""
+        """Remember the values that `clear` restores."""
         self._initial = self.state()
 
     @classmethod
@@ -57,7 +57,7 @@ class FaultSwitches:
         )
 
     def state(self) -> dict[str, Any]:
-        """Give each switch's value by its name."""
+        """Return each switch's value by its name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def check_call(self) -> None:
@@ -93,18 +93,18 @@ class FaultSwitches:
         return wanted
 
     def set(self, checked: dict[str, Any]) -> None:
-        """Take over values that `check` has read."""
+        """Set values that `check` has read."""
         for name, value in checked.items():
             setattr(self, name, value)
 
     def clear(self) -> None:
-        """End all faults, and judge the health of containers as at the start."""
+        """End all faults, and judge the health of containers as at the start again."""
         self.set(self._initial)
 
 
 def _check(name: str, value: object) -> None:
     whole = not name.endswith("_s")
-    # A container that is never pinged, or given up before the first ping, is no setting of SageMaker's.
+    # SageMaker always pings a container, and never gives it up before the first ping.
     least = {"ping_failures": 1, "ping_interval_s": 0.01}.get(name, 0)
     if not _is_number(value, least, whole=whole):
         what = "a whole number" if whole else "a number of seconds"

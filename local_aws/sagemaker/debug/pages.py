@@ -44,7 +44,7 @@ PATH: Final = "/_cohost/endpoints"
 
 
 def snapshot(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    """All endpoints with their instances and models, as JSON values."""
+    """Describe all endpoints with their instances and models, as JSON values."""
     return {"endpoints": [_endpoint(endpoint) for endpoint in endpoints]}
 
 
@@ -116,7 +116,7 @@ _MEMBERS: Final = ("endpoint", "model", "fault")
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerFault:
-    """A fault that is to happen to a worker process of `model`, in a container of `endpoint`."""
+    """A fault to cause in a worker process of `model`, in a container of `endpoint`."""
 
     endpoint: str
     model: str
@@ -124,14 +124,14 @@ class WorkerFault:
 
 
 class FaultPage:
-    """Answers the page; `endpoints` are those whose workers can be struck."""
+    """Answer `/_cohost/faults`; worker faults can be caused on `endpoints`."""
 
     def __init__(self, switches: FaultSwitches, endpoints: Collection[Endpoint]) -> None:
         self._switches = switches
         self._endpoints = endpoints
 
     async def answer(self, request: Request) -> Response:
-        """Answer GET, PUT and DELETE; a PUT with a fault of its own changes nothing."""
+        """Answer GET, PUT and DELETE; a PUT that is wrong itself changes nothing."""
         struck: dict[str, Any] = {}
         try:
             if request.method == "PUT":
@@ -143,7 +143,7 @@ class FaultPage:
         return JSONResponse({**self._switches.state(), **struck})
 
     async def _put(self, body: object) -> dict[str, Any]:
-        """Set the switches of a body and strike the worker that it names; what was struck."""
+        """Set the switches of a body, cause the worker fault that it names, and return where that was."""
         rest, wanted = _apart(body)
         checked = self._switches.check(rest)
         struck = {} if wanted is None else {_WORKER_FAULT: await self._strike(_read(wanted))}
@@ -184,7 +184,7 @@ async def _body(request: Request) -> object:
 
 
 def _apart(body: object) -> tuple[object, object | None]:
-    """A body without its worker fault, and that."""
+    """Split a body into the switches and the worker fault; None where it has no worker fault."""
     if not isinstance(body, dict):
         return body, None
     return {name: value for name, value in body.items() if name != _WORKER_FAULT}, body.get(_WORKER_FAULT)

@@ -33,7 +33,7 @@ _MINUTE_S = 60
 
 @dataclass(frozen=True, kw_only=True)
 class ComponentPlan:
-    """What one copy of a component runs, and what it takes of an instance."""
+    """The container that each copy of a component runs, and the resources that a copy reserves on an instance."""
 
     name: str
     container: ContainerPlan
@@ -165,7 +165,7 @@ class ComponentVariant:
         self._copies.pop(component_name, None)
 
     def report(self) -> None:
-        """Record the metrics that no call records, and give up instances that have been idle for long."""
+        """Record the metrics that no call records, and remove instances that have been idle for long."""
         for copies in self._copies.values():
             copies.report()
         self._give_up_idle()

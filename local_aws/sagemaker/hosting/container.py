@@ -1,4 +1,4 @@
-"""How the SageMaker part sees a server container: a process to start, and its HTTP interface.
+"""The interface to a server container: a process to start, and its HTTP API.
 
 The interface is the one that SageMaker asks of containers (AWS: "Custom Containers Contract for Multi-Model
 Endpoints" and "Custom Inference Code with Hosting Services").
@@ -26,7 +26,7 @@ class ContainerProcess(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it listens, `http://127.0.0.1:port`."""
+        """The address that it listens on, `http://127.0.0.1:port`."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -34,18 +34,18 @@ class ContainerProcess(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
 
     @property
     def alive(self) -> bool:
-        """Whether its process still runs."""
+        """True while its process runs."""
 
     async def stop(self) -> None:
         """End it and every process below it."""
 
 
 class StartContainer(Protocol):
-    """Starts a container and returns when it answers pings; `Container.start` of local_aws.lmi is the real one."""
+    """Start a container and return when it answers pings. The server hands in that of local_aws.lmi."""
 
     async def __call__(
         self,
@@ -63,7 +63,7 @@ class StartContainer(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Ping:
-    """A container's answer to a ping: only 200 is healthy; `said` is its status and body, or why there is none."""
+    """A container's answer to a ping: only 200 is healthy; `said` is its status and body, or the connection error."""
 
     healthy: bool
     said: str
@@ -81,7 +81,7 @@ class ContainerApi:
         self._load_timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
 
     async def ping(self) -> Ping:
-        """Ask the container for its health; no answer within two seconds is none."""
+        """Ask the container for its health; no answer within two seconds counts as unhealthy."""
         try:
             answer = await self._client.get(f"{self._url}/ping", headers=self._headers, timeout=_PING_TIMEOUT_S)
         except httpx.TransportError as fault:
@@ -108,7 +108,7 @@ class ContainerApi:
             query["next_page_token"] = token
 
     async def worker_fault(self, model_id: str, fault: str) -> httpx.Response:
-        """Have something happen to the worker process of a model; no part of SageMaker's interface."""
+        """Cause a fault in the worker process of a model; SageMaker's own interface has no such request."""
         return await self._client.put(
             f"{self._url}/_cohost/worker-faults",
             json={"model": model_id, "fault": fault},

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Endpoint(Resource):
-    """An endpoint; `fleet` is what takes calls, None before the first one is up and after a failed creation.
+    """An endpoint. Its `fleet` takes calls; it is None before the first one is up and after a failed creation.
 
     `deployment` is the DeploymentConfig of the last update, or of the creation. While an update moves calls in steps,
     `shift` says which of two fleets takes one.
@@ -57,7 +57,7 @@ class Endpoint(Resource):
 
     @property
     def modified(self) -> datetime:
-        """When its status last changed."""
+        """The time when its status last changed."""
         return self.last_modified
 
     def enter(self, status: str) -> None:
@@ -108,7 +108,7 @@ class EndpointDeployments:
     def update(
         self, endpoint: Endpoint, config_name: str, plans: Sequence[VariantPlan], guardrails: Guardrails | None = None
     ) -> None:
-        """Move an endpoint to another configuration; without guardrails all calls move at once, and nothing watches."""
+        """Move an endpoint to another configuration; without guardrails all calls move at once, unwatched by alarms."""
         endpoint.enter("Updating")
         self._tasks.begin(self._update(endpoint, config_name, plans, guardrails))
 

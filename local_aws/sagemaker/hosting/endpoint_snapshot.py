@@ -1,4 +1,4 @@
-"""What an endpoint is to run: a snapshot of its configuration and of the models that the configuration names.
+"""A snapshot of what an endpoint runs: its configuration, and the models that the configuration names.
 
 A snapshot, because deleting the model or the configuration later does not touch running instances, and because an
 instance that is replaced must come back as it was.
@@ -43,7 +43,7 @@ class ContainerPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ManagedScaling:
-    """Between how many instances the service keeps a variant (AWS API reference: ManagedInstanceScaling)."""
+    """The bounds within which the service scales a variant's instances (AWS API reference: ManagedInstanceScaling)."""
 
     minimum: int
     maximum: int
@@ -67,7 +67,7 @@ class VariantPlan:
 
 
 def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan, ...]:
-    """The variants of an endpoint configuration.
+    """Make the plans of an endpoint configuration's variants.
 
     Raises:
         ValidationException: a model that the configuration names is gone.
@@ -79,7 +79,7 @@ def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan
 def container_plan(
     definition: Mapping[str, Any], *, role: str | None, memory_mb: int | None, startup_timeout_s: float | None
 ) -> ContainerPlan:
-    """The plan of a container, from its definition as CreateModel has it."""
+    """Make the plan of a container from its definition, as CreateModel has it."""
     multi_model = definition.get("Mode") == MULTI_MODEL
     url = definition.get("ModelDataUrl")
     environment = dict(definition.get("Environment") or {})
@@ -99,9 +99,9 @@ def container_plan(
 
 
 def model_memory_mb(instance_type: str, gpus: int | None = None) -> int | None:
-    """Memory in MiB that models may take: the smaller of the host's and the GPUs', since DJL asks both.
+    """Return the MiB that models may take: the smaller of the host's and the GPUs' memory, since DJL checks both.
 
-    `gpus` are those that the container gets, None for all of the instance; None is the answer for an unknown type.
+    `gpus` are those that the container gets, None for all of the instance. An unknown type gives None.
     """
     if (instance := INSTANCES.get(instance_type)) is None:
         return None
@@ -144,7 +144,7 @@ MULTI_MODEL = "MultiModel"
 
 
 def container_of(definition: dict[str, Any]) -> dict[str, Any]:
-    """The one container of a model.
+    """Return the one container of a model.
 
     Raises:
         ValidationException: the request has none, or several (an inference pipeline, which is not emulated).

@@ -32,7 +32,7 @@ _WHOLE: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Guardrails:
-    """How an update goes: the new fleet's shares of the calls, one after another; seconds of the clock; alarms."""
+    """The course of an update: the new fleet's shares of the calls, one after another; seconds of the clock; alarms."""
 
     shares: Sequence[float]
     wait_s: float
@@ -41,7 +41,7 @@ class Guardrails:
 
 
 class Shift:
-    """Two fleets that share the calls: exact over a short run, as a variant's weights are."""
+    """The split of calls between two fleets: exact over a short run, as that by variants' weights is."""
 
     def __init__(self, old: Fleet, new: Fleet) -> None:
         self._old = old
@@ -50,7 +50,7 @@ class Shift:
         self.share = 0.0
 
     def next(self) -> Fleet:
-        """The fleet that takes the next call."""
+        """Choose the fleet that takes the next call."""
         self._credit += self.share
         # Sums of decimal shares miss a whole number by a hair.
         if self._credit + 1e-9 >= _WHOLE:
@@ -60,7 +60,7 @@ class Shift:
 
 
 def guardrails_of(definition: Mapping[str, Any] | None, plans: Sequence[VariantPlan]) -> Guardrails | None:
-    """What a request's DeploymentConfig asks for; None where it asks for nothing.
+    """Read a request's DeploymentConfig; None where it asks for nothing.
 
     Raises:
         ValidationException: a size is missing, or more than half of the instances.
@@ -87,7 +87,7 @@ async def shift_calls(shift: Shift, guardrails: Guardrails, clients: ServiceClie
     """Give the new fleet its calls step by step and watch until the old one may go.
 
     Raises:
-        DeploymentError: an alarm went off, and the shift is to be given up.
+        DeploymentError: an alarm went off, and all calls must go back to the old fleet.
     """
     for share in guardrails.shares:
         shift.share = share

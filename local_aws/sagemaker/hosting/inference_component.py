@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class InferenceComponent(Resource):
-    """A component: `definition` is its Specification, `plan` what that means.
+    """A component: `definition` is its Specification, `plan` the container and resources made from that.
 
-    `under_way` is the service's name of the change that goes on, `deployment` the DeploymentConfig of the last update.
+    `under_way` is the service's name of the change in progress, `deployment` the DeploymentConfig of the last update.
     """
 
     endpoint: Endpoint
@@ -46,17 +46,17 @@ class InferenceComponent(Resource):
 
     @property
     def modified(self) -> datetime:
-        """When its status last changed."""
+        """The time when its status last changed."""
         return self.last_modified
 
     @property
     def endpoint_name(self) -> str:
-        """The endpoint that it is on."""
+        """The name of its endpoint."""
         return self.endpoint.name
 
     @property
     def variant(self) -> ComponentVariant:
-        """The variant that it is on, of the fleet that serves now."""
+        """Its variant in the fleet that serves now."""
         variant = None if self.endpoint.fleet is None else self.endpoint.fleet.variants.get(self.variant_name)
         if not isinstance(variant, ComponentVariant):
             raise ValidationException(f'Variant {self.variant_name} not found for endpoint "{self.endpoint.arn}".')
@@ -64,11 +64,11 @@ class InferenceComponent(Resource):
 
     @property
     def current_copies(self) -> int:
-        """How many copies are in service."""
+        """The number of copies in service."""
         return len(self.variant.copies(self.name).in_service)
 
     def enter(self, status: str, *, under_way: str | None = None) -> None:
-        """Take on a status; `under_way` is the service's name for the change that goes on, None for none."""
+        """Take on a status; `under_way` is the service's name for the change in progress, None for none."""
         self.status = status
         self.under_way = under_way
         self.last_modified = datetime.now(UTC)
@@ -165,7 +165,7 @@ class ComponentDeployments:
 
     @staticmethod
     async def _roll_back(component: InferenceComponent, reason: str) -> None:
-        """Put the former copies back where batches had been replaced; mostly none had."""
+        """Start the former copies again for batches that were replaced; mostly there are none."""
         try:
             await component.variant.roll(component.plan, batch=1, pause_s=0)
         except DeploymentError as failure:
@@ -184,7 +184,7 @@ class ComponentDeployments:
 
 
 def _rollout(deployment: dict[str, Any] | None, copies: int) -> tuple[int, float]:
-    """How many copies are replaced at a time, and the seconds between; all at once where nothing is said."""
+    """Return the number of copies per batch and the seconds between batches; one batch if no policy is given."""
     policy = (deployment or {}).get("RollingUpdatePolicy")
     if policy is None:
         return max(copies, 1), 0

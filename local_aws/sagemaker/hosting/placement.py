@@ -86,7 +86,7 @@ def new_instance_id() -> str:
 class Instance:
     """An instance of a variant that is made of components.
 
-    `free` is what no copy has taken, `idle_since` the time from which on there has been none.
+    `free` are the resources that no copy has reserved, `idle_since` the time since which it has had no copy.
     """
 
     free: Resources
@@ -108,7 +108,7 @@ class Instance:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where a container runs; `replica_id` starts with the instance's id and tells containers of one instance apart."""
+    """The place where a container runs; `replica_id` is the id of its instance, with a suffix on a shared one."""
 
     endpoint_name: str
     variant_name: str

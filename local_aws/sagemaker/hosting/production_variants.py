@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ModelVariant:
-    """One production variant and its instances. `container` is what each of them runs, the plan's own."""
+    """One production variant and its instances, each of which runs `container`, that of the plan."""
 
     def __init__(
         self, endpoint_name: str, plan: VariantPlan, container: ContainerPlan, context: EndpointContext
