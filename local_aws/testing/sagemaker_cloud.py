@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from local_aws.kit.clock import Clock
     from local_aws.sagemaker.hosting.replicas import Replica
+    from local_aws.sagemaker.model_cache.cache import ModelCache
     from local_aws.sagemaker.settings import Settings
 
 # Statuses here last for some hundredths of a second.
@@ -266,6 +267,12 @@ class Cloud:
         assert isinstance(variant, ModelVariant)
         return variant.replicas[number]
 
+    def cache(self) -> ModelCache:
+        """Return the models of the first container of endpoint `e`."""
+        cache = self.replica().cache
+        assert cache is not None
+        return cache
+
     def status(self, endpoint: str = "e") -> dict[str, Any]:
         """DescribeEndpoint."""
         answer: dict[str, Any] = self.sagemaker.describe_endpoint(EndpointName=endpoint)
@@ -291,3 +298,21 @@ def archive(files: dict[str, str]) -> bytes:
             member.size = len(text.encode())
             tar.addfile(member, io.BytesIO(text.encode()))
     return buffer.getvalue()
+
+
+def in_threads(*calls: Callable[[], Any]) -> list[Any]:
+    """Make calls at the same time and return their outcomes: what they return or raise."""
+    outcomes: list[Any] = [None] * len(calls)
+
+    def run(number: int) -> None:
+        try:
+            outcomes[number] = calls[number]()
+        except Exception as fault:  # noqa: BLE001 - the test looks at it
+            outcomes[number] = fault
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import pytest
 from local_aws.sagemaker.model_cache.disk import ModelDisk
 from local_aws.sagemaker.settings import Settings
 from local_aws.testing.fake_container import Gate
+from local_aws.testing.sagemaker_cloud import in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,29 +18,6 @@ if TYPE_CHECKING:
     from local_aws.testing.sagemaker_cloud import Cloud
 
 pytestmark = pytest.mark.process
-
-
-def in_threads(*calls: Callable[[], Any]) -> list[Any]:
-    """The outcomes of calls made at the same time: what they return or raise."""
-    outcomes: list[Any] = [None] * len(calls)
-
-    def run(number: int) -> None:
-        try:
-            outcomes[number] = calls[number]()
-        except Exception as fault:  # noqa: BLE001 - the test looks at it
-            outcomes[number] = fault
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return outcomes
-
-
-def cache_of(cloud: Cloud) -> Any:
-    """The cache of the endpoint's first instance."""
-    return cloud.replica().cache
 
 
 def test_limits_are_the_services() -> None:
@@ -99,7 +76,7 @@ def test_a_slow_load_is_not_ready_and_goes_on(make_cloud: Callable[..., Cloud], 
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
     assert cloud.invoke_in_the_end("quick.tar.gz") == "quick"
     cloud.factory.gate.open()
-    wait(lambda: cloud.look(lambda: cache_of(cloud).loaded_count == 2))
+    wait(lambda: cloud.look(lambda: cloud.cache().loaded_count == 2))
     assert cloud.invoke("slow.tar.gz")["answer"] == "slow"
     assert len(cloud.factory.started[0].loads) == 2
 
@@ -112,7 +89,7 @@ def test_a_load_that_takes_for_ever_is_given_up(make_cloud: Callable[..., Cloud]
     cloud.factory.gate.shut()
     with pytest.raises(cloud.runtime.exceptions.ModelError, match=r"not loaded within 0\.3 seconds"):
         cloud.invoke()
-    assert len(cache_of(cloud).models) == 0
+    assert len(cloud.cache().models) == 0
     cloud.put_model("a.tar.gz", answer="mended")
     assert cloud.invoke_in_the_end("a.tar.gz") == "mended"
 
@@ -138,78 +115,6 @@ def test_a_corrupt_archive_is_a_validation_error_and_can_be_mended(cloud: Cloud)
     assert [path for path in (cloud.state_dir / "endpoints").rglob("*") if path.is_file()] == []
     cloud.put_model("a.tar.gz", answer="mended")
     assert cloud.invoke()["answer"] == "mended"
-
-
-def test_the_least_recently_used_model_makes_room(cloud: Cloud) -> None:
-    """When the container has no memory left, the model whose last call is longest ago goes."""
-    for name in "abc":
-        cloud.put_model(f"{name}.tar.gz", answer=name)
-    cloud.factory.room = 2
-    cloud.deploy()
-    for name in "abac":
-        assert cloud.invoke(f"{name}.tar.gz")["answer"] == name
-    assert [model.target for model in cache_of(cloud).models] == ["a.tar.gz", "c.tar.gz"]
-    assert cache_of(cloud).evictions == 1
-
-
-def test_more_models_than_memory_are_all_answered(cloud: Cloud) -> None:
-    """Traffic over three models with memory for two is answered call by call, with evictions."""
-    for name in "abc":
-        cloud.put_model(f"{name}.tar.gz", answer=name)
-    cloud.factory.room = 2
-    cloud.deploy()
-    assert [cloud.invoke(f"{name}.tar.gz")["answer"] for name in "abcabc"] == list("abcabc")
-    assert cache_of(cloud).evictions == 4
-
-
-@pytest.mark.parametrize("room", [1, 2])
-def test_busy_models_do_not_keep_others_out(cloud: Cloud, room: int) -> None:
-    """With less memory than models under concurrent load, every caller is answered by its own model."""
-    for name in "abc":
-        cloud.put_model(f"{name}.tar.gz", answer=name, behaviour="load=0.01\ninvoke=0.01")
-    cloud.factory.room = room
-    cloud.deploy()
-
-    def work(name: str) -> list[str]:
-        return [cloud.invoke(f"{name}.tar.gz")["answer"] for _ in range(5)]
-
-    outcomes = in_threads(*[lambda name=name: work(name) for name in "abcabcabc"])
-    assert outcomes == [[name] * 5 for name in "abcabcabc"]
-    assert len(cloud.factory.started[0].models) <= room
-
-
-def test_an_evicted_model_comes_back_from_the_instances_disk(cloud: Cloud) -> None:
-    """An unloaded model stays on the instance's disk: it is loaded again without a look at S3."""
-    for name in "ab":
-        cloud.put_model(f"{name}.tar.gz", answer=name)
-    cloud.factory.room = 1
-    cloud.deploy()
-    cloud.invoke("a.tar.gz")
-    cloud.invoke("b.tar.gz")
-    cloud.s3.delete_object(Bucket="models", Key="p/a.tar.gz")
-    assert cloud.invoke("a.tar.gz")["answer"] == "a"
-
-
-def test_a_model_too_large_for_an_empty_container_is_a_model_error(cloud: Cloud) -> None:
-    """When nothing is left to unload, the container's 507 reaches the caller."""
-    cloud.put_model("a.tar.gz", answer="a")
-    cloud.factory.room = 0
-    cloud.deploy()
-    with pytest.raises(cloud.runtime.exceptions.ModelError) as caught:
-        cloud.invoke()
-    assert caught.value.response["OriginalStatusCode"] == 507
-
-
-def test_with_caching_disabled_a_model_goes_after_its_call(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """ModelCacheSetting Disabled unloads the model and deletes its copy after each call."""
-    cloud.put_model("a.tar.gz", answer="first")
-    cloud.deploy(MultiModelConfig={"ModelCacheSetting": "Disabled"})
-    assert cloud.invoke()["answer"] == "first"
-    wait(lambda: cloud.look(lambda: not cache_of(cloud).models))
-    # Unlike rglob, walk goes on where a folder goes while it looks.
-    wait(lambda: not any("answer" in files for _, _, files in os.walk(cloud.state_dir / "endpoints")))
-    cloud.put_model("a.tar.gz", answer="second")
-    assert cloud.invoke()["answer"] == "second"
 
 
 @pytest.fixture
@@ -254,14 +159,14 @@ def test_a_model_that_could_not_be_loaded_stays_until_its_copy_is_gone(
 
     def let_go() -> bool:
         wait(lambda: "a.tar.gz was not loaded" in next((cloud.state_dir / "logs" / "e").iterdir()).read_text())
-        held = bool(cloud.look(lambda: cache_of(cloud).holds("a.tar.gz")))
+        held = bool(cloud.look(lambda: cloud.cache().holds("a.tar.gz")))
         held_discards.open()
         return held
 
     held, outcome = in_threads(let_go, cloud.invoke)
     assert held is True
     assert type(outcome).__name__ == "ModelError"
-    assert not cloud.look(lambda: cache_of(cloud).holds("a.tar.gz"))
+    assert not cloud.look(lambda: cloud.cache().holds("a.tar.gz"))
 
 
 def test_a_container_that_dies_while_loading_fails_the_call_and_recovers(
