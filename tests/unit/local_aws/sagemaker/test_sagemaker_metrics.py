@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FakeClients:
-    """The clients door with a CloudWatch that may refuse a namespace, and keeps what it takes."""
+    """Clients of a CloudWatch that may refuse a namespace, and keeps what it takes."""
 
     def __init__(self) -> None:
         self.refused: set[str] = set()

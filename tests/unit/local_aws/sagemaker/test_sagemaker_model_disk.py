@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FakeClients:
-    """A clients door whose S3 gives its one object when it is told to."""
+    """Clients of an S3 that gives its one object when it is told to."""
 
     def __init__(self) -> None:
         self.asked, self.told = threading.Event(), threading.Event()
