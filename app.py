@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
-from cohost.catalog.loader import load_catalog
+from cohost.catalog_file import load_catalog
 from cohost.errors import CohostError
-from cohost.weights.place import WEIGHTS_STACK
+from cohost.weights.store import WEIGHTS_STACK
 from stacks import cpu_onnx_stack, inference_components_stack
 from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
 from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack, needs_weights_stack
 
 if TYPE_CHECKING:
-    from cohost.catalog.loader import LoadedCatalog
     from cohost.catalog.models import Catalog
+    from cohost.catalog_file import LoadedCatalog
 
 DEFAULT_CATALOG = "model_configs/encoders.yaml"
 

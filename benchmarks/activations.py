@@ -20,8 +20,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from cohost.plan.activations import peak_activation_bytes
-from cohost.plan.shapes import ModelShape
+from cohost.forecast.plan.shapes import ModelShape, peak_activation_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

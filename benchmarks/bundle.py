@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from cohost.artifacts.archive import pack, write_archive
-from cohost.catalog.loader import load_catalog
-from cohost.images import parse_image
-from cohost.render import files_of
+from cohost.catalog.serving import files_of
+from cohost.catalog_file import load_catalog
+from cohost.hardware.images import parse_image
 
 SMALL, LARGE = 100, 1000
 RUNS = 5

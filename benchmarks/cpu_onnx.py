@@ -25,9 +25,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 
-from cohost.onnx.graph import MODEL_FILE, quantize, strip
-from cohost.onnx.session import Session
-from cohost.onnx.source import model_folder
+from cohost.onnx.export import MODEL_FILE, Session, model_folder, quantize, strip
 from cohost.onnx.torch_model import TorchModel
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 
-from cohost import local
 from cohost.callers import TOKEN_HEADER
+from cohost.deploy import local_aws as local
 from local_aws.lmi.container import address_of
 from local_aws.lmi.handler_api import Input, Output
 

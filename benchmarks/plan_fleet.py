@@ -12,7 +12,7 @@ import random
 import statistics
 import time
 
-from cohost.plan.packing import Item, lower_bound, pack
+from cohost.forecast.fleet import Item, lower_bound, pack
 
 SMALL, LARGE = 1_000, 10_000
 RUNS = 5

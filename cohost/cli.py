@@ -14,10 +14,9 @@ import boto3
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost import console
 from cohost.artifacts.errors import ArtifactError
 from cohost.catalog.models import ModelEntry
-from cohost.client import CohostClient
+from cohost.commands import console
 from cohost.commands.archives import bundle, push, render, verify
 from cohost.commands.cleanup import cleanup, orphans
 from cohost.commands.compare import compare
@@ -42,12 +41,13 @@ from cohost.commands.rollback import rollback
 from cohost.commands.scaling import sleep, wake
 from cohost.commands.simulate import simulate
 from cohost.commands.weights import weights_app
-from cohost.deployment import DEFAULT_STACK, read_deployment
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.copies import WAKE_TIMEOUT_S
+from cohost.endpoint.load_failures import told_by_the_log
+from cohost.endpoint.probing import probe_deployment
+from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
+from cohost.endpoint.status import read_status
 from cohost.errors import CohostError, InvocationError
-from cohost.load_failures import told_by_the_log
-from cohost.probing import probe_deployment
-from cohost.scaling.waking import WAKE_TIMEOUT_S
-from cohost.status import read_status
 
 EXIT_FAULT = 1
 

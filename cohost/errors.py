@@ -1,4 +1,4 @@
-"""The faults a user of lmi-cohost can meet.
+"""The errors that callers of cohost can expect, in one family.
 
 CohostError
 ├── CatalogError      the YAML of the models is wrong
@@ -10,13 +10,16 @@ CohostError
 │   └── NoCapacityError      no copy of the models runs: scaled to zero, or not up yet
 ├── StackError        the stack is not there, or not in a state that the command needs
 ├── LocalError        the AWS on this machine cannot start, stop or be reached
-├── PlanError         a model's shape or a plan's numbers do not fit (cohost/plan/errors.py)
-├── PriceError        a price list cannot be read or renewed (cohost/pricing.py)
-└── OnnxError         a model cannot be exported, or its archive is not the one asked for (cohost/onnx/errors.py)
+├── PlanError         a model's shape or a plan's numbers do not fit (cohost/errors.py)
+├── PriceError        a price list cannot be read or renewed (cohost/forecast/pricing/price_list.py)
+└── OnnxError         a model cannot be exported, or its archive is not the one asked for (cohost/errors.py)
 
 The archives' own fault is `cohost.artifacts.errors.ArtifactError`, since that folder stands by itself.
 
 Each message is one line that names the field, the value, what is allowed and the fix.
+
+CohostError
+└── PlanError      a model's shape or weights cannot be read, or a plan is asked for that nothing is known for
 """
 
 from __future__ import annotations
@@ -74,3 +77,27 @@ class StackError(CohostError):
 
 class LocalError(CohostError):
     """The AWS on this machine cannot start, stop or be reached."""
+
+
+class PlanError(CohostError):
+    """A model's shape or weights cannot be read, or nothing is known of what a plan is asked for."""
+
+
+class CleanupError(CohostError):
+    """Something could not be removed, or did not settle in time; the text says what to do."""
+
+
+class OnnxError(CohostError):
+    """A model cannot be exported, its export is not good enough, or an archive is not the one asked for."""
+
+
+class ReportError(CohostError):
+    """A folder holds no result of a load test, or one that this version cannot read."""
+
+
+class SimulationError(CohostError):
+    """A trace, a pattern or a setting cannot be replayed."""
+
+
+class WeightsError(CohostError):
+    """Weights cannot be fetched, are not as they must be, or cannot be stored."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aws_cdk import aws_logs as logs
     from constructs import IConstruct
 
-    from cohost.images import ImageUri
+    from cohost.hardware.images import ImageUri
 
 
 class ExecutionRole(Construct):

@@ -9,8 +9,8 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
-from cohost.deployment import DEFAULT_STACK
-from cohost.scaling.waking import WAKE_TIMEOUT_S
+from cohost.endpoint.copies import WAKE_TIMEOUT_S
+from cohost.endpoint.stack_outputs import DEFAULT_STACK
 from load_tests.web_page import stay_at_home
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer  # type: ignore[import-untyped]
 
-from cohost.exchange import MAX_BODY_BYTES
+from cohost.endpoint.invocation_payloads import MAX_BODY_BYTES
 from load_tests import LoadError
 
 if TYPE_CHECKING:

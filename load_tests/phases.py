@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import boto3
 import gevent
 
-from cohost.client import READY_TIMEOUT_S
+from cohost.endpoint.client import READY_TIMEOUT_S
+from cohost.endpoint.copies import Waker
 from cohost.errors import NoCapacityError
 from cohost.report.run import ColdCall
 from cohost.report.samples import Outcome
-from cohost.scaling.waiting import Clock, LimitPassedError
-from cohost.scaling.waking import Waker
+from cohost.waiting import Clock, LimitPassedError
 from load_tests import LoadError
 from load_tests.stage import now
 from load_tests.targets import instances_of
@@ -22,7 +22,7 @@ from load_tests.targets import instances_of
 if TYPE_CHECKING:
     import argparse
 
-    from cohost.scaling.waiting import Waiting
+    from cohost.waiting import Waiting
     from load_tests.session import Session
 
 

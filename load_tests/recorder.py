@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cohost.exchange import is_worker_stopped
+from cohost.endpoint.copies import is_no_capacity
+from cohost.endpoint.invocation_payloads import count_results, is_worker_stopped
 from cohost.report.samples import SAMPLE, TICK, Outcome, Samples, merge
-from cohost.scaling.waking import is_no_capacity
-from cohost.translated import count_results
 
 if TYPE_CHECKING:
     Row = tuple[float, float, float, int, int, int, int, int, int]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cohost.errors import CohostError
-from cohost.pricing import load_prices
+from cohost.forecast.pricing.price_list import load_prices
 from cohost.report.run import Machine, Price, Run, RunRecord
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from botocore.session import get_session
 
 from cohost.artifacts.archive import server_name
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
-from cohost.catalog.loader import load_catalog
-from cohost.client import CohostClient
-from cohost.local import is_local
+from cohost.catalog_file import load_catalog
+from cohost.deploy.local_aws import is_local
+from cohost.endpoint.client import CohostClient
 from cohost.report.run import Model, Target
 from cohost.routing import ARCHIVE_SUFFIX, Route, target_model
 from load_tests import LoadError

@@ -12,8 +12,7 @@ import gevent
 import numpy as np
 
 from cohost.report.run import Mark
-from cohost.report.samples import Outcome, answered, failed, latency_s
-from cohost.report.statistics import percentile
+from cohost.report.samples import Outcome, answered, failed, latency_s, percentile
 from load_tests.stage import now
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import logging
 import sys
 from pathlib import Path
 
+from cohost.deploy.local_aws import subcommand
 from cohost.errors import CohostError
-from cohost.local import subcommand
 from local_aws.kit.account import DEFAULT_REGION
 from local_aws.lmi.models.hub import default_roots
 from local_aws.server import NAME, LocalAws, Settings
@@ -49,7 +49,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     """The settings; a catalog with faults raises its CatalogError before anything starts."""
     catalog = options.catalog
     if catalog is not None:
-        from cohost.catalog.loader import load_catalog  # noqa: PLC0415 - needed only when a catalog is given
+        from cohost.catalog_file import load_catalog  # noqa: PLC0415 - needed only when a catalog is given
 
         load_catalog(catalog)
         catalog = catalog.resolve()

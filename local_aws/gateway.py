@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from cohost.callers import foreign_caller
-from cohost.local import PAGES_SERVICE
+from cohost.deploy.local_aws import PAGES_SERVICE
 from local_aws.signatures import NotSignedRight
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Gateway:
     Args:
         verifier: checks signatures.
         services: our own apps by signing name, e.g. `{"cloudformation": …}`.
-        pages: apps by path, for requests that are signed for `cohost.local.PAGES_SERVICE`.
+        pages: apps by path, for requests that are signed for `cohost.deploy.local_aws.PAGES_SERVICE`.
         others: the app for all other services and pages.
     """
 

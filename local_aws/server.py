@@ -20,8 +20,8 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route, Router
 
+from cohost.deploy.local_aws import subcommand
 from cohost.errors import LocalError
-from cohost.local import subcommand
 from local_aws.autoscaling.routes import AutoScaling
 from local_aws.cloudformation.resources.custom import PATH as RESPONSE_PATH
 from local_aws.cloudformation.routes import CloudFormation

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import aws_cdk as cdk
 
 from cohost.catalog.checks import check_catalog
-from cohost.images import parse_image
+from cohost.catalog.serving import image_of
+from cohost.forecast.pricing.price_list import load_prices
+from cohost.hardware.images import parse_image
 from cohost.onnx.archive import find_archive
 from cohost.onnx.recipe import cpu_design, recipe_for
-from cohost.pricing import load_prices
 from cohost.routing import CPU_ONNX
-from cohost.serving_image import image_of
 from constructs_lib.endpoints.multi_model import MultiModelEndpoint
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.storage.weights import GENERATION, PREFIX, OnnxArchives

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import aws_cdk as cdk
 
-from cohost.images import parse_image
-from cohost.instances import has_own_disks
-from cohost.pricing import price_note, today
-from cohost.pricing_changes import planned_costs
+from cohost.forecast.pricing.changes import planned_costs
+from cohost.forecast.pricing.price_list import price_note, today
+from cohost.hardware.images import parse_image
+from cohost.hardware.instances import has_own_disks
 from cohost.routing import MULTI_MODEL
 from constructs_lib.checks.findings import Misfit, misfits
 from stacks.parts import add_findings, example_call
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cohost.catalog.models import Catalog
-    from cohost.images import ImageUri
-    from cohost.pricing import PriceList
+    from cohost.forecast.pricing.price_list import PriceList
+    from cohost.hardware.images import ImageUri
 
 
 _OF_MULTI_MODEL: Final = ("image-multi-model", "instance-multi-model")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cohost.catalog.serving import inference_ami_version
 from cohost.routing import SCALE_TO_ZERO, component_name
-from cohost.serving_image import inference_ami_version
 from constructs_lib.endpoints.multi_model import MultiModelEndpoint
 from constructs_lib.endpoints.scale_to_zero import ScaleToZeroEndpoint
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import aws_cdk as cdk
 
     from cohost.catalog.models import Catalog
-    from cohost.images import Image, ImageUri
+    from cohost.hardware.images import Image, ImageUri
     from constructs_lib.storage.model_store import ModelStore
 
 # The same for both, so that another topology under one name is an update, which SageMaker refuses, and no deletion.

@@ -9,12 +9,12 @@ import aws_cdk as cdk
 
 from cohost.catalog.checks import check_catalog
 from cohost.catalog.sections.designs import InferenceComponents
-from cohost.deployment import KINDS_OUTPUT, kind_of
-from cohost.images import parse_image
-from cohost.instances import INSTANCES
-from cohost.pricing import load_prices
+from cohost.catalog.serving import image_of, inference_ami_version
+from cohost.endpoint.stack_outputs import KINDS_OUTPUT, kind_of
+from cohost.forecast.pricing.price_list import load_prices
+from cohost.hardware.images import parse_image
+from cohost.hardware.instances import INSTANCES
 from cohost.routing import INFERENCE_COMPONENTS, own_component_name
-from cohost.serving_image import image_of, inference_ami_version
 from constructs_lib.endpoints.inference_components import ComponentEndpoint
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.storage.buckets import ModelBucket

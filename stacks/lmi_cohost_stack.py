@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import aws_cdk as cdk
 
 from cohost.catalog.checks import check_catalog
-from cohost.deployment import KINDS_OUTPUT, WEIGHTS_OUTPUT, kind_of
-from cohost.images import parse_image
-from cohost.pricing import load_prices
-from cohost.pricing_changes import planned_costs
+from cohost.catalog.serving import image_of
+from cohost.endpoint.stack_outputs import KINDS_OUTPUT, WEIGHTS_OUTPUT, kind_of
+from cohost.forecast.pricing.changes import planned_costs
+from cohost.forecast.pricing.price_list import load_prices
+from cohost.hardware.images import parse_image
 from cohost.routing import SCALE_TO_ZERO, addresses, component_name
-from cohost.serving_image import image_of
 from constructs_lib.checks.catalog import catalog_misfits
 from constructs_lib.checks.findings import misfits
 from constructs_lib.monitoring.spend_guard import SpendGuard
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from constructs import Construct
 
     from cohost.catalog.models import Catalog
-    from cohost.images import Image, ImageUri
-    from cohost.plan.profiles import Profile
+    from cohost.forecast.plan.profiles import Profile
+    from cohost.hardware.images import Image, ImageUri
     from constructs_lib.storage.model_store import ModelStore
 
 STACK_ID: Final = "LmiCohostStack"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import aws_cdk as cdk
 
 from cohost.catalog.checks import check_catalog
-from cohost.weights.place import bucket_name
+from cohost.weights.store import bucket_name
 from constructs_lib.storage.buckets import WeightsBucket
 from stacks.parts import add_tags
 

@@ -8,15 +8,15 @@ import aws_cdk as cdk
 
 from cohost.artifacts.handlers import BATCHED, handler_version
 from cohost.catalog.packages import wheels_of
-from cohost.example_call import call_of
-from cohost.render import properties_of, requirements_for
+from cohost.catalog.serving import properties_of, requirements_for
+from cohost.endpoint.invocation_payloads import call_of
 from constructs_lib.storage.model_store import ModelStore
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
     from cohost.catalog.models import Catalog
-    from cohost.images import Image
+    from cohost.hardware.images import Image
     from constructs_lib.checks.findings import Misfit
     from constructs_lib.storage.buckets import ModelBucket
     from constructs_lib.storage.weights import ModelWeights

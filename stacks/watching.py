@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import aws_cdk as cdk
 
 from cohost.catalog.sections.lifecycle import is_past, read_expiry
-from cohost.clock import now
-from cohost.instances import INSTANCES
-from cohost.pricing_changes import PER_HOUR, planned_costs
+from cohost.forecast.pricing.changes import PER_HOUR, planned_costs
+from cohost.hardware.instances import INSTANCES
+from cohost.waiting import now
 from constructs_lib.endpoints.data_capture import DataCapture
 from constructs_lib.endpoints.guardrails import deployment_config
 from constructs_lib.lifecycle.expiry import EndpointExpiry
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
 
     from cohost.catalog.models import Catalog
-    from cohost.pricing import PriceList
+    from cohost.forecast.pricing.price_list import PriceList
     from constructs_lib.endpoints.hosted_endpoint import HostedEndpoint
 
 # Of a type that no table has; GPU types are the rule.

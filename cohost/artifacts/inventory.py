@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Literal
 
-from .fault import Fault
+from .errors import Fault
 
 if TYPE_CHECKING:
     from pathlib import Path

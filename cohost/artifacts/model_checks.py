@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from .fault import Fault, shown
+from .errors import Fault, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

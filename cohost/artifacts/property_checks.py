@@ -7,8 +7,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from .errors import ArtifactError
-from .fault import Fault, shown
+from .errors import ArtifactError, Fault, shown
 from .known_keys import BATCHED_KEYS, KNOWN_KEYS, TASKS, TRANSLATOR_KEYS, KnownKey, is_integer, nearest
 from .properties import entries
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .archive import server_name
-from .fault import Fault, shown
+from .errors import Fault, shown
 from .inventory import TEXT_BYTES, Member, take_inventory
 from .model_checks import check_model
 from .property_checks import check_properties, parse

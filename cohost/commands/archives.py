@@ -11,13 +11,14 @@ import typer
 from rich.progress import track
 from rich.text import Text
 
-from cohost import console
 from cohost.artifacts.archive import pack, write_archive
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import dumps
 from cohost.artifacts.store import ModelStore
 from cohost.artifacts.verify import verify as verify_archive
 from cohost.artifacts.verify import verify_bundle
+from cohost.catalog.serving import archives_of, files_of, properties_of
+from cohost.commands import console
 from cohost.commands.options import (
     DEFAULT_CATALOG,
     CatalogOption,
@@ -26,12 +27,11 @@ from cohost.commands.options import (
     entry_of,
     load_with_warnings,
 )
-from cohost.deployment import DEFAULT_STACK, read_deployment
-from cohost.images import parse_image
-from cohost.render import archives_of, files_of, properties_of
+from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
+from cohost.hardware.images import parse_image
 from cohost.routing import ARCHIVE_SUFFIX, SCALE_TO_ZERO
-from cohost.weights.live import check_bundled, live_bucket
-from cohost.weights.place import find_bucket
+from cohost.weights.prune import check_bundled, live_bucket
+from cohost.weights.store import find_bucket
 
 _EXIT_FAULT = 1
 

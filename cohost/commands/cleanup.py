@@ -10,18 +10,17 @@ import boto3
 import typer
 from rich.text import Text
 
-from cohost import console
-from cohost.cleanup.errors import CleanupError
-from cohost.cleanup.orphans import find_endpoints
-from cohost.cleanup.waiting import Patience
-from cohost.cleanup.work import Inventory, clean_up, take_inventory
+from cohost.commands import console
 from cohost.commands.options import JsonOption, StackOption
-from cohost.deployment import DEFAULT_REGION, DEFAULT_STACK
-from cohost.pricing import load_prices, money
+from cohost.deploy.cleanup.leftovers import find_endpoints
+from cohost.deploy.cleanup.resource_types import Patience
+from cohost.deploy.cleanup.work import Inventory, clean_up, take_inventory
+from cohost.endpoint.stack_outputs import DEFAULT_REGION, DEFAULT_STACK
+from cohost.errors import CleanupError
+from cohost.forecast.pricing.price_list import load_prices, money
 
 if TYPE_CHECKING:
-    from cohost.cleanup.leftovers import Leftover
-    from cohost.cleanup.orphans import RunningEndpoint
+    from cohost.deploy.cleanup.leftovers import Leftover, RunningEndpoint
 
 _EXIT_LEFT = 1
 

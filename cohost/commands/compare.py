@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from cohost import console
+from cohost.commands import console
 from cohost.commands.report import check_packages
 
 DEFAULT_OUT = Path(".cohost/compare")

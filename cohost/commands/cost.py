@@ -11,24 +11,34 @@ import boto3
 import typer
 from rich.text import Text
 
-from cohost import console
-from cohost.cdk_command import cdk_command
+from cohost.catalog.serving import instance_bounds
+from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, StackOption, load_with_warnings
 from cohost.commands.plan import RegionOption
-from cohost.deployment import DEFAULT_REGION, DEFAULT_STACK
+from cohost.deploy.cdk import cdk_command
+from cohost.endpoint.stack_outputs import DEFAULT_REGION, DEFAULT_STACK
 from cohost.errors import StackError
-from cohost.instances import INSTANCES
-from cohost.pricing import bill_for, load_prices, money, price_note, prices_path, today, write_prices
-from cohost.pricing_changes import cost_changes, deployed_costs, markdown_table, planned_costs
-from cohost.pricing_designs import HOURS_PER_DAY, compare
-from cohost.pricing_refresh import API_REGION, fetch_prices, with_region
-from cohost.scaling.instance_bounds import instance_bounds
+from cohost.forecast.pricing.changes import cost_changes, deployed_costs, markdown_table, planned_costs
+from cohost.forecast.pricing.designs import HOURS_PER_DAY, compare
+from cohost.forecast.pricing.price_list import (
+    API_REGION,
+    bill_for,
+    fetch_prices,
+    load_prices,
+    money,
+    price_note,
+    prices_path,
+    today,
+    with_region,
+    write_prices,
+)
+from cohost.hardware.instances import INSTANCES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cohost.pricing import Bill
-    from cohost.pricing_designs import DesignCost
+    from cohost.forecast.pricing.designs import DesignCost
+    from cohost.forecast.pricing.price_list import Bill
 
 _EXIT_OVER_BUDGET = 2
 _COLUMNS = ("design", "USD/hour", "USD/month", "USD per 1M", "with idle")

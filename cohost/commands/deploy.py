@@ -13,18 +13,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from cohost import console
 from cohost.catalog.models import Catalog
-from cohost.cdk_command import cdk_command
+from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, StackOption, load_with_warnings
-from cohost.deploying import LOCAL_POLL_S, POLL_S, Progress
-from cohost.deploying import deploy as run_deploy
-from cohost.deployment import DEFAULT_REGION, DEFAULT_STACK
-from cohost.load_failures import LogWatch
-from cohost.local import is_local
-from cohost.preflight.finding import Finding
-from cohost.preflight.run import run_checks
-from cohost.pricing import load_prices
+from cohost.deploy.cdk import LOCAL_POLL_S, POLL_S, Progress, cdk_command
+from cohost.deploy.cdk import deploy as run_deploy
+from cohost.deploy.local_aws import is_local
+from cohost.deploy.preflight import Finding, run_checks
+from cohost.endpoint.load_failures import LogWatch
+from cohost.endpoint.stack_outputs import DEFAULT_REGION, DEFAULT_STACK
+from cohost.forecast.pricing.price_list import load_prices
 
 _EXIT_FAILED = 1
 _LOG = Path(".cohost") / "deploy.log"

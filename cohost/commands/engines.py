@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from cohost import console
+from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
-from cohost.engines.facts import BACKENDS, FACTS_DATED
-from cohost.engines.verdicts import judge
+from cohost.engine_support.facts import BACKENDS, FACTS_DATED
+from cohost.engine_support.verdicts import judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from cohost.engines.rules import Reason
-    from cohost.engines.verdicts import ModelVerdicts
+    from cohost.engine_support.verdicts import ModelVerdicts, Reason
 
 
 def engines(

@@ -9,13 +9,13 @@ import boto3
 import typer
 from rich.text import Text
 
-from cohost import console
+from cohost.commands import console
 from cohost.commands.options import JsonOption, StackOption
-from cohost.deployment import DEFAULT_STACK
-from cohost.expiry import DELETE_ENDPOINT, move, read_lifetime, read_when, restore
+from cohost.deploy.expiry import DELETE_ENDPOINT, move, read_lifetime, read_when, restore
+from cohost.endpoint.stack_outputs import DEFAULT_STACK
 
 if TYPE_CHECKING:
-    from cohost.expiry import Lifetime
+    from cohost.deploy.expiry import Lifetime
 
 SHOW = "show"
 

@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from cohost import console, local
+from cohost.commands import console
 from cohost.commands.options import OFFLINE_CATALOG, CatalogOption, JsonOption, StateOption, load_with_warnings
+from cohost.deploy import local_aws as local
 from cohost.errors import LocalError
 
 

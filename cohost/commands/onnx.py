@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cohost import console
+from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
-from cohost.onnx.errors import OnnxError
+from cohost.errors import OnnxError
 from cohost.onnx.recipe import cpu_design, recipe_for
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cohost import console
-from cohost.catalog.loader import LoadedCatalog, load_catalog
 from cohost.catalog.models import ModelEntry
+from cohost.catalog_file import LoadedCatalog, load_catalog
+from cohost.commands import console
 from cohost.errors import CatalogError
 
 _SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600}

@@ -17,13 +17,13 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from cohost import console
+from cohost.commands import console
 from cohost.commands.options import CatalogOption, StackOption
-from cohost.deployment import DEFAULT_STACK
+from cohost.endpoint.stack_outputs import DEFAULT_STACK
 from cohost.errors import CohostError
 
 if TYPE_CHECKING:
-    from cohost.report.build import Written
+    from cohost.report.page import Written
 
 DEFAULT_RESULTS = Path(".cohost/load")
 LOAD_CATALOG = Path("model_configs/encoders.yaml")
@@ -181,7 +181,7 @@ def _locustfile() -> Path:
 
 def _write(results: list[Path], out: Path, *, metrics: bool) -> Written:
     check_packages(("numpy", "jinja2"))
-    from cohost.report.build import write_report  # noqa: PLC0415 - a deploy machine has no numpy
+    from cohost.report.page import write_report  # noqa: PLC0415 - a deploy machine has no numpy
 
     with console.err.status("Writing the report"):
         return write_report(results, out, boto3.Session() if metrics else None)

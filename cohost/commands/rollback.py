@@ -10,13 +10,20 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from cohost import console
 from cohost.artifacts.store import ModelStore
+from cohost.commands import console
 from cohost.commands.deploy import progress_table
 from cohost.commands.options import JsonOption, StackOption
-from cohost.deployment import DEFAULT_STACK, read_deployment
-from cohost.rollback import check_topology, choose, differences, present_models, template_of
-from cohost.stack_update import read_template, update
+from cohost.deploy.rollback import (
+    check_topology,
+    choose,
+    differences,
+    present_models,
+    read_template,
+    template_of,
+    update,
+)
+from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

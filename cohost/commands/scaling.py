@@ -9,17 +9,17 @@ import boto3
 import typer
 from rich.text import Text
 
-from cohost import console
-from cohost.client import CohostClient
+from cohost.commands import console
 from cohost.commands.options import JsonOption, StackOption, TimeoutOption
-from cohost.deployment import DEFAULT_STACK, read_deployment
-from cohost.pricing import load_prices
-from cohost.scaling.waking import WAKE_TIMEOUT_S
-from cohost.scaling.working_hours import Patience, put_to_sleep, wait_until_awake, wake_up
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.copies import WAKE_TIMEOUT_S
+from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
+from cohost.endpoint.working_hours import Patience, put_to_sleep, wait_until_awake, wake_up
+from cohost.forecast.pricing.price_list import load_prices
 
 if TYPE_CHECKING:
-    from cohost.deployment import Deployment
-    from cohost.scaling.working_hours import Change
+    from cohost.endpoint.stack_outputs import Deployment
+    from cohost.endpoint.working_hours import Change
 
 
 def wake(

@@ -9,27 +9,24 @@ import typer
 from rich.progress import track
 from rich.text import Text
 
-from cohost import console
+from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, load_with_warnings
 from cohost.commands.plan import RegionOption
-from cohost.deployment import DEFAULT_REGION
-from cohost.pricing import load_prices, price_note, today
-from cohost.pricing_designs import is_measured
-from cohost.simulate.compare import Callers, Comparison, marked, replay_all
-from cohost.simulate.due import due_in
-from cohost.simulate.errors import SimulationError
-from cohost.simulate.figures import as_data, notes, tables
-from cohost.simulate.page import page
-from cohost.simulate.patterns import DEFAULT_DAYS, DEFAULT_RATE, DEFAULT_SEED, Pattern, make_trace
-from cohost.simulate.rules import rules_of
-from cohost.simulate.service import MEASURED_RATE, Service
-from cohost.simulate.trace_file import read_trace
+from cohost.endpoint.stack_outputs import DEFAULT_REGION
+from cohost.errors import SimulationError
+from cohost.forecast.pricing.designs import is_measured
+from cohost.forecast.pricing.price_list import load_prices, price_note, today
+from cohost.forecast.pricing.running_hours import MEASURED_RATE, Service
+from cohost.forecast.simulation.compare import Callers, Comparison, marked, replay_all
+from cohost.forecast.simulation.page import as_data, notes, page, tables
+from cohost.forecast.simulation.rules import due_in, rules_of
+from cohost.forecast.simulation.traces import DEFAULT_DAYS, DEFAULT_RATE, DEFAULT_SEED, Pattern, make_trace, read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cohost.catalog.models import Catalog
-    from cohost.simulate.trace import Trace
+    from cohost.forecast.simulation.traces import Trace
 
 _MOST_DAYS = 5 * 365
 

@@ -14,15 +14,13 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.text import Text
 
-from cohost import console
+from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
-from cohost.weights.errors import WeightsError
-from cohost.weights.place import find_bucket
+from cohost.errors import WeightsError
 from cohost.weights.prune import Use, uses
 from cohost.weights.push import Pushed, Pusher
-from cohost.weights.source import Folders, Hub, Source
-from cohost.weights.store import WeightsStore
-from cohost.weights.token import read_token
+from cohost.weights.source import Folders, Hub, Source, read_token
+from cohost.weights.store import WeightsStore, find_bucket
 
 if TYPE_CHECKING:
     from cohost.catalog.models import Catalog

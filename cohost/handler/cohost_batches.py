@@ -2,18 +2,22 @@
 
 A pass is taken to cost a fixed part (launches, Python) and a part in line with its padded tokens. The fixed part, put
 in tokens, is `pass_cost`; it is measured on load.
+
+What happened: sums over a worker's life, and a log line about the batches since the last one.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import accumulate, pairwise
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 # Lengths are compared in steps of this many tokens: fewer to weigh, and finer ones make no difference.
 _STEP = 8
@@ -94,3 +98,76 @@ def _cheapest_ranges(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
         bounds.append(upper[end - 1])
         end = start[end]
     return bounds[::-1]
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counters:
+    """Sums; times are in seconds. `padded_tokens` are what the device worked on, `tokens` what callers sent of it.
+
+    `queue_s` is summed over sequences, `forward_s` over passes.
+    """
+
+    requests: int = 0
+    refused: int = 0
+    cancelled: int = 0
+    truncated: int = 0
+    passes: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+    memory_errors: int = 0
+    queue_s: float = 0.0
+    forward_s: float = 0.0
+
+    def since(self, earlier: Counters) -> Counters:
+        """The difference to an earlier state."""
+        return Counters(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
+
+    def copy(self) -> Counters:
+        """The state as it is now."""
+        return Counters(**asdict(self))
+
+    def summary(self) -> dict[str, Any]:
+        """The sums, and what they come to per pass and per sequence."""
+        passes, sequences = max(1, self.passes), max(1, self.sequences)
+        return asdict(self) | {
+            "sequences_per_pass": round(self.sequences / passes, 3),
+            "padding_share": round(1 - self.tokens / max(1, self.padded_tokens), 4),
+            "mean_queue_ms": round(1000 * self.queue_s / sequences, 3),
+            "mean_forward_ms": round(1000 * self.forward_s / passes, 3),
+        }
+
+
+class BatchLog:
+    """Writes a line at most every `interval_s` seconds, and none when nothing ran."""
+
+    def __init__(self, counters: Counters, interval_s: float, now: float) -> None:
+        self._counters = counters
+        self._interval_s = interval_s
+        self._last = counters.copy()
+        self._last_at = now
+
+    def tick(self, now: float) -> bool:
+        """To be called after each batch, with a clock in seconds; whether it wrote a line."""
+        if now - self._last_at < self._interval_s:
+            return False
+        span = self._counters.since(self._last).summary()
+        self._last, self._last_at = self._counters.copy(), now
+        logger.info(
+            "batches: %d passes, %.1f sequences a pass, %d tokens, %.0f%% padding, queue %.1f ms, forward %.1f ms; "
+            "%d requests, %d refused, %d truncated, %d memory errors",
+            span["passes"],
+            span["sequences_per_pass"],
+            span["tokens"],
+            100 * span["padding_share"],
+            span["mean_queue_ms"],
+            span["mean_forward_ms"],
+            span["requests"],
+            span["refused"],
+            span["truncated"],
+            span["memory_errors"],
+        )
+        return True

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .cohost_errors import bad
-from .cohost_json import text_of
-from .cohost_parameters import check_names, read_cut
+from .cohost_request import check_names, read_cut, text_of
 from .cohost_tasks import Plan, Want
 from .cohost_texts import read_texts
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .cohost_options import Options
-    from .cohost_parameters import LengthRule
-    from .cohost_request import Call
+    from .cohost_request import Call, LengthRule
     from .cohost_tasks import Floats
 
 _PARAMETERS = ("top_k", "function_to_apply", "return_all_scores")

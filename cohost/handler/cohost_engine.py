@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .cohost_batches import BatchLimits, in_order, together
-from .cohost_counters import BatchLog, Counters
+from .cohost_batches import BatchLimits, BatchLog, Counters, in_order, together
 from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, one_line
 from .cohost_memory import TokenBudget, is_lost_device, is_out_of_memory, return_free_memory
 from .cohost_queue import FairQueue, Ticket

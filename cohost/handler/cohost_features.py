@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .cohost_errors import bad
-from .cohost_json import list_text, vector_text
 from .cohost_options import POOLINGS
-from .cohost_parameters import check_names, choice, flag, read_cut
+from .cohost_request import check_names, choice, flag, list_text, read_cut, vector_text
 from .cohost_tasks import Plan, Want
 from .cohost_texts import read_texts
 
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .cohost_options import Options
-    from .cohost_parameters import LengthRule
-    from .cohost_request import Call
+    from .cohost_request import Call, LengthRule
     from .cohost_tasks import Floats
 
 _PARAMETERS = ("pooling", "normalize", "tokenize_kwargs")

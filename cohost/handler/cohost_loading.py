@@ -10,13 +10,12 @@ import torch
 import transformers
 
 from .cohost_classification import TextClassification
-from .cohost_device import device_of, set_threads
+from .cohost_device import check_sequences, device_of, set_threads
 from .cohost_features import FeatureExtraction
 from .cohost_forward import TokenSequence
-from .cohost_length import length_limit
-from .cohost_parameters import LengthRule
-from .cohost_precision import check_sequences
+from .cohost_request import LengthRule
 from .cohost_tasks import Want
+from .cohost_texts import length_limit
 from .cohost_tokenizer import Tokenizer
 from .cohost_trials import Trials
 from .cohost_zero_shot import ZeroShotClassification

@@ -13,14 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .cohost_counters import Counters
+from .cohost_batches import Counters
 from .cohost_engine import Engine, EngineSettings
 from .cohost_errors import HandlerError, Output, refusal_of
 from .cohost_forward import TokenSequence
-from .cohost_json import text_of
 from .cohost_loading import load
 from .cohost_options import read_options
-from .cohost_request import read_call
+from .cohost_request import read_call, text_of
 from .cohost_warm_up import warm_up
 from .cohost_watchdog import LOST_DEVICE_CODE, Ending, Watchdog
 

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from .cohost_parameters import Cut
-    from .cohost_request import Call
+    from .cohost_request import Call, Cut
     from .cohost_texts import Text
 
     Floats = npt.NDArray[np.float32]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .cohost_errors import BadInputError
-from .cohost_parameters import OFF
+from .cohost_request import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .cohost_parameters import Cut
+    from .cohost_request import Cut
     from .cohost_texts import Text
 
 _TOO_SHORT = "too short"

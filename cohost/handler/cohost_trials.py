@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .cohost_compiled import CompiledModel
-from .cohost_deberta import DEBERTA, DISENTANGLED_FLASH, FLASH_DEBERTA, PackedDeberta, use_flash_deberta
-from .cohost_device import half_types
-from .cohost_forward import Forward, TokenSequence
-from .cohost_packed import PackedByAttention
-from .cohost_precision import disagreement, largest_difference
+from .cohost_device import disagreement, half_types, largest_difference
+from .cohost_forward import CompiledModel, Forward, TokenSequence
+from .cohost_packed import (
+    DEBERTA,
+    DISENTANGLED_FLASH,
+    FLASH_DEBERTA,
+    PackedByAttention,
+    PackedDeberta,
+    use_flash_deberta,
+)
 from .cohost_tasks import Want
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .cohost_forward import TokenSequence
-from .cohost_length import lengths_up_to
 from .cohost_tasks import Want
+from .cohost_texts import lengths_up_to
 from .cohost_tokenizer import Encoded
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import numpy as np
 
 from .cohost_classification import softmax
 from .cohost_errors import BadInputError, TooLargeError, bad
-from .cohost_json import text_of
-from .cohost_parameters import ONLY_FIRST, check_names, flag, read_cut
+from .cohost_request import ONLY_FIRST, check_names, flag, read_cut, text_of
 from .cohost_tasks import Plan, Want
 from .cohost_texts import Text, check_text, read_texts
 
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .cohost_options import Options
-    from .cohost_parameters import LengthRule
-    from .cohost_request import Call
+    from .cohost_request import Call, LengthRule
     from .cohost_tasks import Floats
 
 _PARAMETERS = ("candidate_labels", "hypothesis_template", "multi_label")

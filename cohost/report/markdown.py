@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cohost.report import facts
-from cohost.report.text import NONE, UNKNOWN, duration, number, short
+from cohost.report.facts import NONE, UNKNOWN, duration, number, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,22 +1,59 @@
-"""The report as one HTML page that needs nothing else: no script, no font, no request."""
+"""How reports come to be files: their pages' templates, and the folder that they are written to.
+
+The report as one HTML page that needs nothing else: no script, no font, no request.
+
+Writes a report on any number of runs: Markdown, JSON with its schema, and a page.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from pydantic import BaseModel, ConfigDict
 
+from cohost.errors import ReportError
 from cohost.report import facts, markdown
 from cohost.report.charts import Axis, Chart
-from cohost.report.output import template_of
+from cohost.report.endpoint_metrics import metrics_of
+from cohost.report.facts import moment, number
 from cohost.report.plots import plots_of
-from cohost.report.text import moment, number
+from cohost.report.run import load_run
+from cohost.report.summary import RunSummary, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from jinja2 import Template
 
     from cohost.report.run import Run
-    from cohost.report.summary import RunSummary
+
+
+def template_of(name: str) -> Template:
+    """A page's template; it escapes what it is given, and fails for what it is not given."""
+    environment = Environment(
+        loader=PackageLoader("cohost.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template(name)
+
+
+def write_texts(out: Path, texts: Mapping[Path, str]) -> None:
+    """Write files of a folder, which is made where it is missing.
+
+    Raises:
+        ReportError: the folder cannot be written to.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"--out {str(out)!r}: cannot be written to ({error.strerror}); fix: name another folder"
+        raise ReportError(msg) from error
 
 
 def page(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> str:
@@ -59,3 +96,54 @@ def _comparison(summaries: Sequence[RunSummary]) -> str:
             chart.bar(left, left + 0.31, 0, value, offset, f"{label}, {model}: {name} {number(value)} ms")
             chart.legend(name, offset)
     return chart.svg([(index + 0.5, label[:24]) for index, (label, _, _) in enumerate(found)])
+
+
+class Report(BaseModel):
+    """The JSON report: `format` changes when a reader of an older one would misread it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    runs: tuple[RunSummary, ...]
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a report, and what is in them."""
+
+    markdown: Path
+    json: Path
+    schema: Path
+    page: Path
+    report: Report
+
+
+def write_report(results: Sequence[Path], out: Path, session: Any | None = None) -> Written:  # noqa: ANN401 - boto3's
+    """Read runs and write the report on them into a folder.
+
+    Args:
+        results: folders of runs.
+        out: the folder to write to; made where it is missing.
+        session: a boto3 session, to ask CloudWatch for the endpoint's metrics of the same minutes; None asks nobody.
+
+    Raises:
+        ReportError: a run cannot be read, or the folder cannot be written to.
+    """
+    runs = [load_run(path) for path in results]
+    summaries = [summarise(run, metrics_of(run, session)) for run in runs]
+    report = Report(runs=tuple(summaries))
+    written = Written(
+        markdown=out / "report.md",
+        json=out / "report.json",
+        schema=out / "report.schema.json",
+        page=out / "report.html",
+        report=report,
+    )
+    texts = {
+        written.markdown: markdown.markdown(summaries),
+        written.json: report.model_dump_json(indent=2) + "\n",
+        written.schema: json.dumps(Report.model_json_schema(), indent=2) + "\n",
+        written.page: page(runs, summaries),
+    }
+    write_texts(out, texts)
+    return written

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cohost.errors import ReportError
 from cohost.report import samples as raw
-from cohost.report.errors import ReportError
 
 if TYPE_CHECKING:
     from pathlib import Path

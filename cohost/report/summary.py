@@ -9,8 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cohost.report.endpoint_metrics import EndpointMetrics
 from cohost.report.run import RunRecord
-from cohost.report.samples import CUT_OFF, Outcome, Samples, answered, failed, latency_s, service_s
-from cohost.report.statistics import Distribution, Interval, distribution, rate_interval
+from cohost.report.samples import (
+    CUT_OFF,
+    Distribution,
+    Interval,
+    Outcome,
+    Samples,
+    answered,
+    distribution,
+    failed,
+    latency_s,
+    rate_interval,
+    service_s,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

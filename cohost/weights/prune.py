@@ -1,4 +1,7 @@
-"""Which revisions in the bucket nothing uses any more: no catalog entry, and no archive of any deployed stack."""
+"""Are the weights of a model there that is about to be added to a running endpoint?
+
+Which revisions in the bucket nothing uses any more: no catalog entry, and no archive of any deployed stack.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from cohost.artifacts.compose import LEAST_PART_BYTES, WEIGHTS_OF
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
 from cohost.artifacts.weights import MODEL_ID, Revision, revision_at
-from cohost.render import pushed_revision
-from cohost.weights.errors import WeightsError
+from cohost.catalog.serving import packed_revision, pushed_revision
+from cohost.errors import WeightsError
+from cohost.weights.store import WeightsStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,8 +27,45 @@ if TYPE_CHECKING:
     import boto3
     from mypy_boto3_s3 import S3Client
 
-    from cohost.catalog.models import Catalog
+    from cohost.catalog.models import Catalog, ModelEntry
+    from cohost.endpoint.stack_outputs import Deployment
     from cohost.weights.store import Stored
+
+
+def check_bundled(name: str, entry: ModelEntry) -> None:
+    """Whether an archive can be written outside S3.
+
+    Raises:
+        WeightsError: it holds weights, which are put into it in S3.
+    """
+    if packed_revision(entry) is not None:
+        raise WeightsError(
+            f"models.{name}: has weights: archive, and the deploy puts that archive together in S3 from what `cohost "
+            "weights push` uploaded; allowed: models with weights: hub or s3; fix: name those"
+        )
+
+
+def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Client) -> str | None:
+    """The bucket that an endpoint may read pushed weights from, for a model that has some; None for any other.
+
+    Raises:
+        WeightsError: the endpoint has no rights on any such bucket, or the model's weights are not in it.
+    """
+    revision = pushed_revision(entry)
+    if revision is None:
+        return None
+    bucket = deployment.weights_bucket
+    if bucket is None:
+        raise WeightsError(
+            f"models.{name}: has weights: {entry.weights}, and no model that {deployment.stack_name} deployed has "
+            f"weights in S3, so its role may not read them; fix: cdk deploy {deployment.stack_name}"
+        )
+    if not WeightsStore(s3, bucket).is_there(revision, packed=packed_revision(entry) is not None):
+        raise WeightsError(
+            f"models.{name}: no whole upload of {revision} is in {bucket}; fix: cohost weights push {name}"
+        )
+    return bucket
+
 
 _OUTPUTS: Final = ("EndpointName", "BucketName", "Prefix")
 """What every stack says of itself that has archives, also those of other versions and designs."""

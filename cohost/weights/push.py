@@ -1,31 +1,77 @@
-"""One model's weights into the bucket: fetched, checked, uploaded, and only then said to be whole."""
+"""A model's files as the beginning of an archive, written to the disk piece by piece.
+
+One model's weights into the bucket: fetched, checked, uploaded, and only then said to be whole.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import tarfile
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from cohost.artifacts.packed import PLAIN_BYTES
-from cohost.render import packed_revision, pushed_revision
-from cohost.weights.checksums import PART_BYTES, checksums_of
-from cohost.weights.choice import files_below, kinds_in, still_chosen
-from cohost.weights.errors import WeightsError
-from cohost.weights.inspection import faults_of
-from cohost.weights.packing import PLAIN_SHA256, write_part
+from cohost.artifacts.archive import GZIP_HEADER, member_of
+from cohost.artifacts.packed import CRC, PLAIN_BYTES
+from cohost.catalog.serving import packed_revision, pushed_revision
+from cohost.errors import WeightsError
+from cohost.weights.files import faults_of, files_below, kinds_in, still_chosen
 from cohost.weights.source import chosen_files
 from cohost.weights.store import StoredFile
-from cohost.weights.upload import Uploader
+from cohost.weights.upload import PART_BYTES, Uploader, checksums_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from cohost.artifacts.weights import Revision
     from cohost.catalog.models import ModelEntry
-    from cohost.weights.checksums import Checksums
     from cohost.weights.source import Source
     from cohost.weights.store import Manifest, WeightsStore
+    from cohost.weights.upload import Checksums
+
+
+PLAIN_SHA256: Final = "cohost-plain-sha256"
+"""User metadata of a part: what it decompresses to, which does not depend on the version of zlib that wrote it."""
+
+_READ_BYTES: Final = 1024 * 1024
+
+
+def write_part(files: Mapping[str, Path], target: Path, *, on_bytes: Callable[[int], None]) -> dict[str, str]:
+    """Write the part of an archive that holds these files, and return the metadata that it is uploaded with.
+
+    Nothing is compressed: weights hardly get smaller, and an instance unpacks them sooner. `on_bytes` is told how much
+    of the files was read.
+
+    Raises:
+        ArtifactError: a name is neither that of a file at the root nor of one in a folder there.
+        OSError: a file cannot be read, or there is no room.
+    """
+    deflate = zlib.compressobj(0, zlib.DEFLATED, -zlib.MAX_WBITS)
+    crc, size, sha256 = 0, 0, hashlib.sha256()
+    with target.open("wb") as part:
+        part.write(GZIP_HEADER)
+        for piece in _tar(files, on_bytes):
+            crc, size = zlib.crc32(piece, crc), size + len(piece)
+            sha256.update(piece)
+            part.write(deflate.compress(piece))
+        # To a whole byte, and with nothing that a later block could refer to.
+        part.write(deflate.flush(zlib.Z_FULL_FLUSH))
+    return {CRC: str(crc), PLAIN_BYTES: str(size), PLAIN_SHA256: sha256.hexdigest()}
+
+
+def _tar(files: Mapping[str, Path], on_bytes: Callable[[int], None]) -> Iterator[bytes]:
+    """The members of a tar without its end."""
+    for name in sorted(files):
+        size = files[name].stat().st_size
+        yield member_of(name, size).tobuf(tarfile.USTAR_FORMAT)
+        with files[name].open("rb") as file:
+            while piece := file.read(_READ_BYTES):
+                yield piece
+                on_bytes(len(piece))
+        yield bytes(-size % tarfile.BLOCKSIZE)
+
 
 KINDS: Final = "cohost-kinds"
 """User metadata of a part: what `choice.kinds_in` says of its files."""

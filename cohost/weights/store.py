@@ -1,4 +1,7 @@
-"""The weights in one bucket: revisions that are whole, revisions that are not yet, and what they hold."""
+"""Which bucket holds the weights: the one that the catalog names, else one whose name account and region make.
+
+The weights in one bucket: revisions that are whole, revisions that are not yet, and what they hold.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,44 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost.artifacts.bucket import ABSENT
 from cohost.artifacts.weights import MANIFESTS, PACKED, WEIGHTS, Revision, revision_of_key
-from cohost.weights.errors import WeightsError
-from cohost.weights.place import BUCKET_PREFIX, WEIGHTS_STACK
+from cohost.endpoint.stack_outputs import DEFAULT_REGION
+from cohost.errors import WeightsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import boto3
     from mypy_boto3_s3 import S3Client
+
+    from cohost.catalog.models import Catalog
+
+
+WEIGHTS_STACK: Final = "LmiCohostWeightsStack"
+BUCKET_PREFIX: Final = "lmi-cohost-weights-"
+
+
+def bucket_name(account: str, region: str) -> str:
+    """The name of the bucket that the weights' own stack makes; both may be tokens of a template."""
+    return f"{BUCKET_PREFIX}{account}-{region}"
+
+
+def find_bucket(catalog: Catalog, session: boto3.Session) -> str:
+    """The bucket of a catalog's weights; without a name in the catalog, the account is asked who it is.
+
+    Raises:
+        WeightsError: there are no usable credentials.
+    """
+    if catalog.storage.weights_bucket is not None:
+        return catalog.storage.weights_bucket
+    try:
+        account = session.client("sts").get_caller_identity()["Account"]
+    except (BotoCoreError, ClientError) as error:
+        raise WeightsError(
+            f"the weights' bucket: its name holds the account's number, which cannot be asked for ({error}); "
+            "fix: set credentials and a region, e.g. AWS_PROFILE, or name the bucket as storage.weights_bucket"
+        ) from error
+    return bucket_name(account, session.region_name or DEFAULT_REGION)
+
 
 _DELETE_AT_ONCE: Final = 1000
 

@@ -10,15 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cohost.artifacts.handlers import BATCHED
-from cohost.engines.facts import TRANSFORMERS_SDPA
-from cohost.engines.model_facts import facts_of
-from cohost.engines.rules import head_faults
-from cohost.instances import INSTANCES
-from cohost.plan.capacity import first_change
-from cohost.plan.errors import PlanError
-from cohost.plan.memory import plan_catalog, plan_demands
-from cohost.plan.required import derive
-from cohost.pricing import price_note, today
+from cohost.engine_support.facts import TRANSFORMERS_SDPA, facts_of
+from cohost.engine_support.verdicts import head_faults
+from cohost.errors import PlanError
+from cohost.forecast.plan.capacity import first_change
+from cohost.forecast.plan.memory import derive, plan_catalog, plan_demands
+from cohost.forecast.pricing.price_list import price_note, today
+from cohost.hardware.instances import INSTANCES
 from cohost.routing import SCALE_TO_ZERO
 from constructs_lib.checks.component import component_misfits, startup_memory_misfits
 from constructs_lib.checks.findings import Misfit, error, some, warning
@@ -27,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from cohost.catalog.models import Catalog, ModelEntry, Network
-    from cohost.engines.model_facts import ModelFacts
-    from cohost.images import Image
-    from cohost.plan.memory import MemoryPlan, ModelPlan
-    from cohost.plan.profiles import Profile
-    from cohost.pricing import PriceList
+    from cohost.engine_support.facts import ModelFacts
+    from cohost.forecast.plan.memory import MemoryPlan, ModelPlan
+    from cohost.forecast.plan.profiles import Profile
+    from cohost.forecast.pricing.price_list import PriceList
+    from cohost.hardware.images import Image
 
 
 _OF_DEBERTA: Final = ("disentangled-flash", "flashdeberta")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cohost.artifacts.verify import startup_faults
-from cohost.plan.capacity import first_change
-from cohost.render import files_of
+from cohost.catalog.serving import files_of
+from cohost.forecast.plan.capacity import first_change
 from cohost.routing import SCALE_TO_ZERO
 from constructs_lib.checks.findings import Misfit, error
 from constructs_lib.endpoints.scale_to_zero import STARTUP_ENVIRONMENT
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cohost.catalog.models import Catalog, ModelEntry
-    from cohost.images import Image
-    from cohost.plan.memory import MemoryPlan, ModelPlan
+    from cohost.forecast.plan.memory import MemoryPlan, ModelPlan
+    from cohost.hardware.images import Image
 
 
 _OTHER_MODEL: Final = ("HF_MODEL_ID", "OPTION_MODEL_ID", "SERVING_MODEL_STORE", "MODEL_STORE")

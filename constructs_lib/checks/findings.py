@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from cohost.images import default_inference_ami_version
-from cohost.instances import INSTANCES, has_own_disks
+from cohost.hardware.images import default_inference_ami_version
+from cohost.hardware.instances import INSTANCES, has_own_disks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cohost.catalog.models import Endpoint
-    from cohost.images import Image, ImageUri
-    from cohost.instances import Instance
+    from cohost.hardware.images import Image, ImageUri
+    from cohost.hardware.instances import Instance
 
 
 _GOOD_IMAGE: Final = "djl-inference:0.36.0-lmi26.0.0-cu130"

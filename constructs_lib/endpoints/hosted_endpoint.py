@@ -19,7 +19,7 @@ from constructs_lib.iam import ExecutionRole
 if TYPE_CHECKING:
     from constructs import IDependable
 
-    from cohost.images import ImageUri
+    from cohost.hardware.images import ImageUri
 
 
 class Archives(Protocol):

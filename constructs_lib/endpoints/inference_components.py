@@ -13,7 +13,7 @@ from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from cohost.images import ImageUri
+    from cohost.hardware.images import ImageUri
     from constructs_lib.endpoints.hosted_endpoint import Archives
     from constructs_lib.iam import ExecutionRole
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from constructs import Construct
 
     from cohost.catalog.sections.scaling import Metric, Scaling
-    from cohost.images import ImageUri
+    from cohost.hardware.images import ImageUri
     from constructs_lib.endpoints.hosted_endpoint import Archives
 
 

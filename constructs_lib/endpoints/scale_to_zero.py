@@ -10,9 +10,9 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sagemaker as sagemaker
 
-from cohost.instances import INSTANCES
-from cohost.scaling.copies import DIMENSION
-from cohost.scaling.instance_bounds import instances_for
+from cohost.catalog.serving import instances_for
+from cohost.endpoint.copies import DIMENSION
+from cohost.hardware.instances import INSTANCES
 from constructs_lib.endpoints.autoscaling import Autoscaling, IdlePolicy, WakePolicy
 from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group
 from constructs_lib.endpoints.metrics import INVOCATION_NAMESPACE
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from constructs import Construct
 
     from cohost.catalog.sections.scaling import Metric, Scaling
-    from cohost.images import ImageUri
+    from cohost.hardware.images import ImageUri
     from constructs_lib.storage.model_store import ModelStore
 
 

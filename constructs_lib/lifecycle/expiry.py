@@ -19,8 +19,8 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 import cohost.artifacts
-from cohost.expiry import COPIES_TO_ZERO, DELETE_ENDPOINT
-from cohost.scaling.copies import DIMENSION
+from cohost.deploy.expiry import COPIES_TO_ZERO, DELETE_ENDPOINT
+from cohost.endpoint.copies import DIMENSION
 from constructs_lib.acknowledgements import accept_function, acknowledge
 from constructs_lib.endpoints.scale_to_zero import ScaleToZeroEndpoint
 

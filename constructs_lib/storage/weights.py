@@ -10,8 +10,8 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from cohost.artifacts.weights import MANIFESTS, PACKED, WEIGHTS
-from cohost.render import packed_revision
-from cohost.weights.place import bucket_name
+from cohost.catalog.serving import packed_revision
+from cohost.weights.store import bucket_name
 from constructs_lib.acknowledgements import acknowledge
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cohost.catalog.loader import load_catalog
+from cohost.catalog_file import load_catalog
 from cohost.onnx.recipe import cpu_design
 from load_tests.tools.machine import ROOT, TOKENIZERS, exit_code, first_failure, running
 

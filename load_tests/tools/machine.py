@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cohost import local
+from cohost.deploy import local_aws as local
 from cohost.errors import CohostError
 
 if TYPE_CHECKING:

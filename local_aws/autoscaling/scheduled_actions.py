@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from cohost.scaling.schedule_times import next_time
+from cohost.endpoint.schedules import next_time
 from local_aws.autoscaling.errors import ObjectNotFoundException
 from local_aws.autoscaling.state import ScheduledAction
 from local_aws.autoscaling.targets import NAMESPACE, resource_of

@@ -15,8 +15,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from cohost import local
-from cohost.console import err, out, print_fault
+from cohost.commands.console import err, out, print_fault
+from cohost.deploy import local_aws as local
 from cohost.errors import CohostError
 from local_aws.demo.cdk import PROJECT, Cdk
 from local_aws.demo.script import Script, point_at

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import yaml
 
-from cohost.client import CohostClient
-from cohost.deployment import Deployment, read_deployment
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.stack_outputs import Deployment, read_deployment
 from cohost.errors import CohostError
-from cohost.plan.profiles import profiles_path
+from cohost.forecast.plan.profiles import profiles_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

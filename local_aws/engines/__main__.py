@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
-from cohost.catalog.loader import load_catalog
-from cohost.console import err, out, print_fault, print_json, print_table
+from cohost.catalog_file import load_catalog
+from cohost.commands.console import err, out, print_fault, print_json, print_table
 from cohost.errors import CohostError
 from local_aws.engines.djl import DjlEngine
 from local_aws.engines.docker import DockerEngine

@@ -10,10 +10,9 @@ from urllib.parse import quote
 import httpx
 
 from cohost.callers import TOKEN_HEADER
-from cohost.example_call import tiny_call
-from cohost.exchange import is_worker_stopped
-from cohost.instances import INSTANCES
-from cohost.load_failures import read_log
+from cohost.endpoint.invocation_payloads import is_worker_stopped, tiny_call
+from cohost.endpoint.load_failures import read_log
+from cohost.hardware.instances import INSTANCES
 from local_aws.engines.engine import EngineError
 from local_aws.engines.machine import (
     Gpu,

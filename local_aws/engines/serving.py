@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from cohost import local
 from cohost.artifacts.archive import model_files
 from cohost.callers import new_token, write_private
-from cohost.images import image_uri, parse_image
-from cohost.load_failures import read_log, says_nothing
-from cohost.local import check_port
-from cohost.render import code_of, properties_of, requirements_for
+from cohost.catalog.serving import code_of, properties_of, requirements_for
+from cohost.deploy import local_aws as local
+from cohost.deploy.local_aws import check_port
+from cohost.endpoint.load_failures import read_log, says_nothing
+from cohost.hardware.images import image_uri, parse_image
 from cohost.routing import ARCHIVE_SUFFIX
 from local_aws.engines.engine import EngineError, Setup
 from local_aws.engines.proxy import checked

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cohost.callers import write_private
+from cohost.deploy.local_aws import KEY_FILE, read_key
 from cohost.errors import LocalError
-from cohost.local import KEY_FILE, read_key
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 
 if TYPE_CHECKING:

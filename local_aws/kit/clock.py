@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
 
+from cohost.endpoint.schedules import check_expression
 from cohost.errors import LocalError
-from cohost.scaling.schedule_expression import check_expression
 from local_aws.kit.errors import ValidationException
 
 if TYPE_CHECKING:

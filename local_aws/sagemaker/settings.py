@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cohost.instances import INSTANCES
+from cohost.hardware.instances import INSTANCES
 from local_aws.sagemaker.errors import ResourceLimitExceeded
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Settings:
     SageMaker AI metrics in Amazon CloudWatch").
     `instance_idle_s`: a managed instance without copies is kept so long, as others have measured on the service.
     `scale_to_zero`: whether managed instance scaling may have a minimum of 0; regions differ.
-    `instance_quotas`: instances for endpoint usage, by type; None gives every type of cohost.instances the same one.
+    `instance_quotas`: instances for endpoint usage, by type; None gives every type of cohost.hardware.instances one.
     """
 
     load_wait_s: float = 60

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.scaling.schedule_times import next_time
+from cohost.endpoint.schedules import next_time
 from local_aws.kit.clock import check_schedule
 from local_aws.kit.errors import ValidationException
 from local_aws.scheduler.targets import TargetError, invoke

@@ -15,7 +15,7 @@ from botocore.config import Config
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cohost import local
+from cohost.deploy import local_aws as local
 from local_aws import testing
 from local_aws.server import LocalAws, Settings
 

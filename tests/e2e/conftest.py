@@ -14,14 +14,14 @@ import yaml
 from emulation import emulation
 from fakes.browser import Browser
 
-from cohost.client import CohostClient
-from cohost.deployment import Deployment, read_deployment
-from cohost.plan.profiles import profiles_path
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.stack_outputs import Deployment, read_deployment
+from cohost.forecast.plan.profiles import profiles_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cohost.local import LocalServer
+    from cohost.deploy.local_aws import LocalServer
     from local_aws.demo.cdk import Cdk
 
 OFFLINE = Path(__file__).parents[2] / "model_configs" / "offline.yaml"

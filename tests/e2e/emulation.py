@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import boto3
 import pytest
 
-from cohost import local
+from cohost.deploy import local_aws as local
 from local_aws.demo.cdk import Cdk
 
 if TYPE_CHECKING:

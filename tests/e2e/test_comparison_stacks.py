@@ -12,7 +12,7 @@ from emulation import emulation
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.client import CohostClient
+from cohost.endpoint.client import CohostClient
 from local_aws.demo.cdk import PROJECT
 from local_aws.lmi.models.hub import default_roots
 

@@ -11,14 +11,14 @@ from emulation import emulation
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.client import CohostClient
+from cohost.endpoint.client import CohostClient
 from cohost.errors import WorkerStoppedError
 from local_aws.testing import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cohost.local import LocalServer
+    from cohost.deploy.local_aws import LocalServer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.steps, pytest.mark.timeout(300)]
 

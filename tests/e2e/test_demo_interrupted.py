@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from cohost import local
+from cohost.deploy import local_aws as local
 
 if TYPE_CHECKING:
     from pathlib import Path

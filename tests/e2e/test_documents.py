@@ -18,7 +18,7 @@ import pytest
 from emulation import QUICK
 from fakes.pages import PROJECT, Block, blocks, pages
 
-from cohost import local
+from cohost.deploy import local_aws as local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,12 +16,12 @@ from emulation import emulation
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.catalog.loader import load_catalog
-from cohost.client import CohostClient
-from cohost.deployment import Deployment, read_deployment
+from cohost.catalog_file import load_catalog
+from cohost.deploy.preflight import run_checks
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.stack_outputs import Deployment, read_deployment
 from cohost.errors import NoCapacityError
-from cohost.preflight.run import run_checks
-from cohost.pricing import load_prices
+from cohost.forecast.pricing.price_list import load_prices
 from cohost.report.samples import Outcome, load
 from local_aws.demo.cdk import STACK
 from local_aws.demo.script import find_leftovers
@@ -30,7 +30,7 @@ from local_aws.testing import wait_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cohost.local import LocalServer
+    from cohost.deploy.local_aws import LocalServer
     from local_aws.demo.cdk import Cdk
 
 pytestmark = [pytest.mark.e2e, pytest.mark.steps, pytest.mark.timeout(300)]

@@ -15,13 +15,12 @@ from emulation import emulation
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.catalog.loader import load_catalog
-from cohost.client import CohostClient
-from cohost.deployment import Deployment, read_deployment
-from cohost.weights.place import find_bucket
+from cohost.catalog_file import load_catalog
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.stack_outputs import Deployment, read_deployment
 from cohost.weights.push import Pusher
 from cohost.weights.source import Folders
-from cohost.weights.store import WeightsStore
+from cohost.weights.store import WeightsStore, find_bucket
 from local_aws.demo.script import find_leftovers
 from local_aws.lmi.models.hub import Hub, default_roots
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from cohost.deployment import Deployment
+from cohost.endpoint.stack_outputs import Deployment
 
 COMPONENT = Deployment(
     stack_name="S",

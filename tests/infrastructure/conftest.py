@@ -14,7 +14,7 @@ os.environ["SOURCE_DATE_EPOCH"] = "1796000000"
 
 from synthesis import ROOT, make_stack, template_of
 
-from cohost.catalog.loader import load_catalog
+from cohost.catalog_file import load_catalog
 
 if TYPE_CHECKING:
     from cohost.catalog.models import Catalog

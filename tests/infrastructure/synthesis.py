@@ -16,7 +16,7 @@ from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cohost.plan.profiles import Profile
+    from cohost.forecast.plan.profiles import Profile
 
 ROOT = Path(__file__).parents[2]
 FLAGS: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text())["context"]

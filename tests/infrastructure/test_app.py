@@ -13,7 +13,7 @@ import pytest
 from cfnlint.api import ManualArgs, lint_file
 from synthesis import FLAGS, ROOT, add_stacks
 
-from cohost.catalog.loader import load_catalog
+from cohost.catalog_file import load_catalog
 from constructs_lib.storage import buckets as model_bucket
 
 if TYPE_CHECKING:

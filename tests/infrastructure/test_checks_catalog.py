@@ -10,12 +10,12 @@ import pytest
 from pydantic import ValidationError
 from synthesis import ROOT, make_catalog, make_stack
 
-from cohost import check_ids
-from cohost.catalog.loader import load_catalog
+from cohost.catalog import check_ids
 from cohost.catalog.models import Catalog
-from cohost.images import parse_image
-from cohost.plan.profiles import load_profiles, profiles_path
-from cohost.pricing import load_prices
+from cohost.catalog_file import load_catalog
+from cohost.forecast.plan.profiles import load_profiles, profiles_path
+from cohost.forecast.pricing.price_list import load_prices
+from cohost.hardware.images import parse_image
 from constructs_lib.checks import catalog as fit_catalog
 from constructs_lib.checks.catalog import catalog_misfits
 

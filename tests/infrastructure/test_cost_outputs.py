@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from synthesis import make_catalog, make_stack, only, resources, template_of
 
-from cohost.catalog.loader import load_catalog
 from cohost.catalog.sections.monitoring import Budget
+from cohost.catalog_file import load_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,14 +16,14 @@ import pytest
 from cfnlint.api import ManualArgs, lint_file
 from synthesis import FLAGS, ROOT, add_stacks
 
-from cohost.catalog.loader import load_catalog
-from cohost.cleanup.kinds import KINDS
-from cohost.cleanup.stacks import DESCRIPTION
+from cohost.catalog_file import load_catalog
+from cohost.deploy.cleanup.resource_types import KINDS
+from cohost.deploy.cleanup.stacks import DESCRIPTION
+from cohost.forecast.plan.profiles import SUFFIX, load_profiles, profiles_path
+from cohost.forecast.pricing.designs import compare
+from cohost.forecast.pricing.price_list import load_prices
 from cohost.onnx.archive import archive_file, note_file
 from cohost.onnx.recipe import cpu_design, recipe_for
-from cohost.plan.profiles import SUFFIX, load_profiles, profiles_path
-from cohost.pricing import load_prices
-from cohost.pricing_designs import compare
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from synthesis import make_catalog
 
-from cohost.images import locate_image, parse_image, parse_image_uri
+from cohost.hardware.images import locate_image, parse_image, parse_image_uri
 from constructs_lib.checks.findings import Misfit, misfits
 
 VLLM = "vllm:0.26.0-gpu-py312-cu130-ubuntu22.04-sagemaker"

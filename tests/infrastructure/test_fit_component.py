@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from synthesis import ROOT, make_catalog
 
-from cohost.catalog.loader import load_catalog
-from cohost.images import parse_image, parse_image_uri
-from cohost.plan.profiles import load_profiles, profiles_path
-from cohost.pricing import load_prices
+from cohost.catalog_file import load_catalog
+from cohost.forecast.plan.profiles import load_profiles, profiles_path
+from cohost.forecast.pricing.price_list import load_prices
+from cohost.hardware.images import parse_image, parse_image_uri
 from constructs_lib.checks.catalog import catalog_misfits
 from constructs_lib.checks.findings import misfits
 

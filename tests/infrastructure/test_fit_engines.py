@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from synthesis import make_catalog
 
-from cohost.plan.profiles import Profile
+from cohost.forecast.plan.profiles import Profile
 from constructs_lib.checks.catalog import engine_misfits
 
 NLI = {"model_type": "deberta-v2", "architectures": ["DebertaV2ForSequenceClassification"], "num_labels": 3}

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from synthesis import FLAGS, make_catalog, make_stack, only, resources, statements, template_of
 
 from cohost.catalog.models import Catalog
-from cohost.images import locate_image, parse_image
-from cohost.instances import has_own_disks
+from cohost.hardware.images import locate_image, parse_image
+from cohost.hardware.instances import has_own_disks
 from constructs_lib.checks.findings import misfits
 from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack
 

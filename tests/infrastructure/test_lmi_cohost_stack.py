@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from synthesis import ROOT, make_catalog, make_stack, only, template_of
 
-from cohost.catalog.loader import load_catalog
+from cohost.catalog_file import load_catalog
 from cohost.errors import ImageError
 
 if TYPE_CHECKING:

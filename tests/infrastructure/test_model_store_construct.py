@@ -13,7 +13,7 @@ from synthesis import FLAGS, ROOT, make_catalog, make_stack, only, resources, st
 
 from cohost.artifacts.handlers import handler_version
 from cohost.artifacts.wheels import wheel_reference
-from cohost.render import properties_of
+from cohost.catalog.serving import properties_of
 from constructs_lib.storage import model_store as publisher_code
 from constructs_lib.storage.buckets import ModelBucket
 from constructs_lib.storage.model_store import ModelStore
@@ -231,7 +231,7 @@ def test_asset_changes_with_its_sources_only(
     os.utime(index, (1, 1))
     (tmp_path / "cohost/artifacts/__pycache__").mkdir()
     (tmp_path / "cohost/artifacts/__pycache__/index.cpython-313.pyc").write_bytes(b"compiled")
-    (tmp_path / "cohost/client.py").write_text("another module\n")
+    (tmp_path / "cohost/routing.py").write_text("another module\n")
     touched = code()
     index.write_text(index.read_text() + "\n")
     changed = code()

@@ -13,10 +13,9 @@ from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.cleanup.kinds import ENDPOINT, KINDS
-from cohost.cleanup.leftovers import STACK_TAG
-from cohost.cleanup.waiting import Patience
-from cohost.cleanup.work import clean_up, take_inventory
+from cohost.deploy.cleanup.leftovers import STACK_TAG
+from cohost.deploy.cleanup.resource_types import ENDPOINT, KINDS, Patience
+from cohost.deploy.cleanup.work import clean_up, take_inventory
 from local_aws.demo.script import find_leftovers
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings

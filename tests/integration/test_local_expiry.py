@@ -210,7 +210,7 @@ def expire(*arguments: str) -> dict[str, Any]:
 @pytest.fixture
 def caller(door: FrontDoor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment of somebody who works with the front door."""
-    monkeypatch.setattr("cohost.expiry.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("cohost.deploy.expiry.POLL_SECONDS", 0.05)
     for name, value in door.environment().items():
         monkeypatch.setenv(name, value)
 

@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from cohost.artifacts.properties import dumps
-from cohost.catalog.loader import load_catalog
-from cohost.plan.memory import demand_of
-from cohost.plan.profiles import load_profiles, profiles_path
-from cohost.plan.workers import EMBEDDED, MIB, cpu_worker_mib
-from cohost.render import properties_of
+from cohost.catalog.serving import properties_of
+from cohost.catalog_file import load_catalog
+from cohost.forecast.plan.memory import demand_of
+from cohost.forecast.plan.profiles import load_profiles, profiles_path
+from cohost.forecast.plan.workers import EMBEDDED, MIB, cpu_worker_mib
 from local_aws.lmi.container import Container
 from local_aws.lmi.models.hub import default_roots
 

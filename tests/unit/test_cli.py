@@ -13,11 +13,12 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from cohost import cli, local
+from cohost import cli
 from cohost.artifacts.archive import pack
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
 from cohost.catalog.models import BatchedSettings, Endpoint, GpuSettings, ModelEntry, Storage
+from cohost.deploy import local_aws as local
 from cohost.errors import CatalogError, InvocationError, LocalError
 
 if TYPE_CHECKING:

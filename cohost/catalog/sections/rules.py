@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cohost import check_ids
 from cohost.artifacts.known_keys import KNOWN_KEYS, nearest
+from cohost.catalog import check_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

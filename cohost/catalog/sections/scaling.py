@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from cohost.catalog.sections.rules import Settings
+from cohost.endpoint.schedules import ALLOWED_EXPRESSION, check_expression
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
-from cohost.scaling.schedule_expression import ALLOWED_EXPRESSION, check_expression
 
 __all__ = ["MULTI_MODEL", "SCALE_TO_ZERO", "Metric", "Scaling", "ScheduledScaling", "with_default_bounds"]
 

@@ -11,7 +11,7 @@ import onnxruntime
 
 from cohost.handler.cohost_classification import TextClassification
 from cohost.handler.cohost_features import FeatureExtraction
-from cohost.handler.cohost_parameters import LengthRule
+from cohost.handler.cohost_request import LengthRule
 from cohost.handler.cohost_tasks import Want
 from cohost.handler.cohost_tokenizer import Tokenizer
 from cohost.handler.cohost_zero_shot import ZeroShotClassification

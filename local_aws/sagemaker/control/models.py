@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError, ParamValidationError
 
 from cohost.errors import ImageError
-from cohost.images import Image, parse_image, registry_account
+from cohost.hardware.images import Image, parse_image, registry_account
 from local_aws.kit.errors import ValidationException, unsupported
 from local_aws.kit.named_resources import Collection, Resource, page, tags_of
 from local_aws.sagemaker.hosting.endpoint_snapshot import MULTI_MODEL, container_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cohost.instances import INSTANCES
+from cohost.hardware.instances import INSTANCES
 from local_aws.kit.errors import ValidationException, unsupported
 from local_aws.sagemaker.model_cache.disk import S3Location
 

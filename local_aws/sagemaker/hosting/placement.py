@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cohost.instances import INSTANCES
+from cohost.hardware.instances import INSTANCES
 from local_aws.kit.account import component_log_group, log_group
 
 if TYPE_CHECKING:

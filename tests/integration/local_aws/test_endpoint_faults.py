@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
+from cohost.endpoint.invocation_payloads import refused
+from cohost.endpoint.load_failures import told_by_the_log
 from cohost.errors import InvocationError
-from cohost.exchange import refused
-from cohost.load_failures import told_by_the_log
 from local_aws.lmi.container import Container
 from local_aws.lmi.models.hub import default_roots
 from local_aws.sagemaker.routes import SageMaker

@@ -16,8 +16,8 @@ import pytest
 from test_endpoint_faults import Aws, all_called, callers
 
 from cohost.artifacts.archive import pack
-from cohost.catalog.loader import load_catalog
-from cohost.render import archives_of
+from cohost.catalog.serving import archives_of
+from cohost.catalog_file import load_catalog
 from local_aws.lmi.container import Container
 from local_aws.lmi.models.hub import default_roots
 from local_aws.sagemaker.routes import SageMaker

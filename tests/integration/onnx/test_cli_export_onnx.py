@@ -13,10 +13,9 @@ from onnx_exports import DESIGN, MODELS
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.errors import CatalogError
+from cohost.errors import CatalogError, OnnxError
 from cohost.onnx import export as exporting
 from cohost.onnx.check import Agreement
-from cohost.onnx.errors import OnnxError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from onnx_exports import HUB
 
+from cohost.errors import OnnxError
 from cohost.onnx.check import Agreement, compare, require
-from cohost.onnx.errors import OnnxError
 from cohost.onnx.torch_model import TorchModel
 
 if TYPE_CHECKING:

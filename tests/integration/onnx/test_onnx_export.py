@@ -15,12 +15,11 @@ from onnx_exports import export, make_catalog
 
 from cohost.artifacts.properties import loads
 from cohost.artifacts.verify import verify
+from cohost.errors import OnnxError
 from cohost.onnx import export as exporting
 from cohost.onnx import torch_model
-from cohost.onnx.errors import OnnxError
-from cohost.onnx.graph import quantize
-from cohost.onnx.handler_files import REQUIREMENTS
-from cohost.onnx.source import model_folder
+from cohost.onnx.export import model_folder, quantize
+from cohost.onnx.recipe import REQUIREMENTS
 from cohost.onnx.torch_model import TorchModel
 
 if TYPE_CHECKING:

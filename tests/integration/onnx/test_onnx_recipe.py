@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from onnx_exports import DESIGN, MODELS, make_catalog
 
+from cohost.errors import OnnxError
 from cohost.onnx.archive import find_archive
-from cohost.onnx.errors import OnnxError
 from cohost.onnx.recipe import recipe_for
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from cohost.artifacts.archive import server_name
-from cohost.catalog.loader import load_catalog
 from cohost.catalog.models import Catalog
+from cohost.catalog_file import load_catalog
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:

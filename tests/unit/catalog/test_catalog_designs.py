@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog.loader import load_catalog
+from cohost.catalog_file import load_catalog
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:

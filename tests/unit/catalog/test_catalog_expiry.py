@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog.loader import load_catalog
 from cohost.catalog.sections.lifecycle import is_past, read_expiry
+from cohost.catalog_file import load_catalog
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from cohost.catalog.checks import check_catalog
-from cohost.catalog.loader import load_catalog
 from cohost.catalog.models import Catalog
+from cohost.catalog_file import load_catalog
 from cohost.errors import CatalogError
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.request import models_of
 from cohost.artifacts.wheels import wheel_reference
 from cohost.catalog.checks import package_faults
-from cohost.catalog.loader import load_catalog
 from cohost.catalog.models import ModelEntry
 from cohost.catalog.packages import WHEEL_MIB, package_of, requirement_lines, wheels_of
+from cohost.catalog.serving import CPU_FULL_REQUIREMENTS, code_of, files_of, requirements_for
+from cohost.catalog_file import load_catalog
 from cohost.errors import CatalogError
-from cohost.images import parse_image
-from cohost.render import CPU_FULL_REQUIREMENTS, code_of, files_of, requirements_for
+from cohost.hardware.images import parse_image
 
 LMI = parse_image("djl-inference:0.36.0-lmi26.0.0-cu130")
 CPU_FULL = parse_image("djl-inference:0.36.0-cpu-full")

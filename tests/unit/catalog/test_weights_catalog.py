@@ -9,11 +9,11 @@ import yaml
 from pydantic import ValidationError
 
 from cohost.artifacts.errors import ArtifactError
-from cohost.catalog.loader import load_catalog
 from cohost.catalog.models import Catalog
+from cohost.catalog.serving import files_of, properties_of
+from cohost.catalog_file import load_catalog
 from cohost.errors import CatalogError
-from cohost.images import parse_image
-from cohost.render import files_of, properties_of
+from cohost.hardware.images import parse_image
 
 if TYPE_CHECKING:
     from pathlib import Path

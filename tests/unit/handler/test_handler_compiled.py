@@ -10,7 +10,7 @@ import torch
 from handler_calls import MINILM, properties, served
 
 from cohost.handler import cohost_trials
-from cohost.handler.cohost_compiled import CompiledModel
+from cohost.handler.cohost_forward import CompiledModel
 from cohost.handler.cohost_loading import load
 from cohost.handler.cohost_options import read_options
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cohost.handler import cohost_engine
-from cohost.handler.cohost_counters import Counters
+from cohost.handler.cohost_batches import Counters
 from cohost.handler.cohost_engine import Engine, EngineSettings
 from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError, ModelError
 from cohost.handler.cohost_forward import TokenSequence

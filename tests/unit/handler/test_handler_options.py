@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from handler_calls import properties
 
-from cohost.handler.cohost_length import length_limit
 from cohost.handler.cohost_options import read_options
+from cohost.handler.cohost_texts import length_limit
 
 
 def test_defaults_hold_where_nothing_is_said() -> None:

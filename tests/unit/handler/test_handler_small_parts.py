@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from cohost.handler.cohost_counters import BatchLog, Counters
-from cohost.handler.cohost_device import device_of, has_native_bf16, set_threads, to_gpu
+from cohost.handler.cohost_batches import BatchLog, Counters
+from cohost.handler.cohost_device import device_of, disagreement, has_native_bf16, set_threads, to_gpu
 from cohost.handler.cohost_errors import one_line, shown
-from cohost.handler.cohost_json import list_text, text_of, vector_text
 from cohost.handler.cohost_memory import TokenBudget, is_lost_device, is_out_of_memory
 from cohost.handler.cohost_options import read_options
-from cohost.handler.cohost_precision import disagreement
+from cohost.handler.cohost_request import list_text, text_of, vector_text
 from cohost.handler.cohost_warm_up import bucket_shapes, pass_cost
 from cohost.handler.cohost_zero_shot import entailment_index
 

@@ -17,7 +17,7 @@ from handler_calls import MINILM, HeldForward, properties, served
 from test_handler_engine import FakeForward, busy, outputs, sequences
 
 import cohost.handler
-from cohost.handler.cohost_counters import Counters
+from cohost.handler.cohost_batches import Counters
 from cohost.handler.cohost_engine import Engine, EngineSettings
 from cohost.handler.cohost_errors import BusyError
 from cohost.handler.cohost_warm_up import pass_timeout

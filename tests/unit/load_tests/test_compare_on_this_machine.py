@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.catalog.loader import load_catalog
+from cohost.catalog_file import load_catalog
 from cohost.errors import LocalError
 from load_tests.tools import compare_on_this_machine, machine
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from cohost.exchange import MAX_BODY_BYTES
+from cohost.endpoint.invocation_payloads import MAX_BODY_BYTES
 from load_tests import LoadError, payloads
 from load_tests.payloads import HYPOTHESIS, Book, Wanted, counter, find_tokenizer, limit_of, make_book
 

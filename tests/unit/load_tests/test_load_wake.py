@@ -12,7 +12,7 @@ from fakes.scaling_session import Session as Stack
 
 from cohost.report.run import Model, Target
 from cohost.report.samples import Outcome
-from cohost.scaling.waiting import Backoff
+from cohost.waiting import Backoff
 from load_tests.phases import first_calls, wake_up
 from load_tests.recorder import Verdict
 from load_tests.result import price_of
@@ -65,7 +65,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
     playing = Stack(desired=1)
     playing.current = 0
     monkeypatch.setattr(boto3, "client", playing.client)
-    monkeypatch.setattr("cohost.scaling.waking.PAUSES", Backoff(first_s=0.001, longest_s=0.001))
+    monkeypatch.setattr("cohost.endpoint.copies.PAUSES", Backoff(first_s=0.001, longest_s=0.001))
     return playing
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.responses import PlainTextResponse
 
-from cohost.local import PAGES_SERVICE
+from cohost.deploy.local_aws import PAGES_SERVICE
 from local_aws.gateway import CredentialScope, Gateway, ThisMachineOnly, aws_error, refusal
 from local_aws.kit.access_keys import AccessKey, AccessKeys
 from local_aws.signatures import MISMATCH, MISSING, UNKNOWN_KEY, NotSignedRight, Verifier

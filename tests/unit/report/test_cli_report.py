@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cohost import cli
 from cohost.commands import report as cli_report
 from cohost.commands.report import BenchError
-from cohost.report.errors import ReportError
+from cohost.errors import ReportError
 from cohost.report.run import Mark, save_run
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from botocore.exceptions import ClientError
 from jsonschema import Draft202012Validator
 from report_runs import START, calls, phase, record, table_run, target, ticks
 
-from cohost.report.build import Written, write_report
+from cohost.errors import ReportError
 from cohost.report.charts import Axis, Chart
-from cohost.report.errors import ReportError
+from cohost.report.page import Written, write_report
 from cohost.report.run import ColdCall, Mark, Run, save_run
 from cohost.report.samples import Outcome
 

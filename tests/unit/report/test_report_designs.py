@@ -14,9 +14,9 @@ from report_runs import calls, phase, record, table_run, target, ticks
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.report.build import write_report
+from cohost.errors import ReportError
 from cohost.report.comparison import COLUMNS, WrittenComparison, write_comparison
-from cohost.report.errors import ReportError
+from cohost.report.page import write_report
 from cohost.report.run import Machine, Mark, Model, Price, Run, save_run
 
 if TYPE_CHECKING:

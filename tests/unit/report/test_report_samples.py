@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from report_runs import calls, table_run, ticks
 
+from cohost.errors import ReportError
 from cohost.report import samples as raw
-from cohost.report.errors import ReportError
 from cohost.report.run import load_run, save_run
 from cohost.report.samples import Outcome
 

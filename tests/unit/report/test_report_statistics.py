@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cohost.report.statistics import distribution, percentile, percentile_interval, rate_interval
+from cohost.report.samples import distribution, percentile, percentile_interval, rate_interval
 
 LATENCIES = st.lists(st.floats(1e-4, 100), min_size=1, max_size=300)
 

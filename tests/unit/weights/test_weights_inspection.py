@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from weights_models import CONFIG, safetensors
 
-from cohost.weights.choice import choose, files_below
-from cohost.weights.inspection import faults_of
+from cohost.weights.files import choose, faults_of, files_below
 
 if TYPE_CHECKING:
     from pathlib import Path

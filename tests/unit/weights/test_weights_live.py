@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from weights_models import BUCKET, REVISION, entry_of
 
-from cohost.deployment import Deployment
-from cohost.weights.errors import WeightsError
-from cohost.weights.live import live_bucket
+from cohost.endpoint.stack_outputs import Deployment
+from cohost.errors import WeightsError
+from cohost.weights.prune import live_bucket
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -18,10 +18,10 @@ from cohost.artifacts.compose import ComposingBucket
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.packed import packed_revisions, with_part
 from cohost.artifacts.verify import verify
-from cohost.images import parse_image
-from cohost.render import files_of, properties_of
-from cohost.weights.errors import WeightsError
-from cohost.weights.live import check_bundled
+from cohost.catalog.serving import files_of, properties_of
+from cohost.errors import WeightsError
+from cohost.hardware.images import parse_image
+from cohost.weights.prune import check_bundled
 from cohost.weights.store import WeightsStore
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from cohost.artifacts.archive import pack
 from cohost.artifacts.compose import WEIGHTS_OF
 from cohost.artifacts.properties import dumps
 from cohost.artifacts.weights import Revision
+from cohost.errors import WeightsError
 from cohost.weights import prune
-from cohost.weights.errors import WeightsError
 from cohost.weights.store import StoredFile, WeightsStore
 
 if TYPE_CHECKING:

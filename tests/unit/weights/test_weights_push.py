@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from weights_models import BUCKET, CONFIG, MIB, REVISION, Requests, Steps, entry_of, safetensors
 
-from cohost.weights.checksums import encoded
-from cohost.weights.errors import WeightsError
+from cohost.errors import WeightsError
 from cohost.weights.push import Pusher
 from cohost.weights.source import Folders
 from cohost.weights.store import WeightsStore
+from cohost.weights.upload import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

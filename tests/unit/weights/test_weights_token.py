@@ -14,11 +14,10 @@ from typer.testing import CliRunner
 from weights_models import BUCKET, CONFIG, REVISION, Steps, entry_of, safetensors
 
 from cohost import cli
-from cohost.weights.errors import WeightsError
+from cohost.errors import WeightsError
 from cohost.weights.push import Pusher
-from cohost.weights.source import Hub
+from cohost.weights.source import Hub, read_token
 from cohost.weights.store import WeightsStore
-from cohost.weights.token import read_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
-from cohost.local import read_key
+from cohost.deploy.local_aws import read_key
 from local_aws.testing.signing import signed_headers
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cohost.deploy.local_aws import KEY_FILE, read_key
 from cohost.errors import LocalError
-from cohost.local import KEY_FILE, read_key
 from local_aws.kit.access_keys import ACCESS_KEY, INTERNAL, SECRET_KEY, AccessKey, AccessKeys, user_key
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.client import CohostClient
-from cohost.deployment import Deployment
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.stack_outputs import Deployment
 from cohost.errors import InvocationError, NoCapacityError, RoutingError
-from cohost.scaling.waiting import Clock
+from cohost.waiting import Clock
 from local_aws.testing.sagemaker_cloud import client
 
 if TYPE_CHECKING:

@@ -1,0 +1,94 @@
+"""The loader of a catalog: reads its file, runs the checks between its sections, fills in memory keys from profiles.
+
+The models of the file know nothing of other files or of memory plans. All of that comes together here, and only here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import yaml
+from pydantic import ValidationError
+
+from cohost.catalog.checks import catalog_faults, name_faults
+from cohost.catalog.faults import Fault, faults_of
+from cohost.catalog.models import Catalog
+from cohost.catalog.yaml_source import YamlSource, read_yaml
+from cohost.errors import CatalogError, PlanError
+from cohost.forecast.plan.memory import with_derived_memory
+from cohost.forecast.plan.profiles import load_profiles, profiles_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cohost.forecast.plan.profiles import Profile
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedCatalog:
+    """A catalog that was read from a file and checked.
+
+    Attributes:
+        catalog: its settings, with the derived memory keys filled in.
+        source: the file.
+        profiles: sizes of its models by model id, from the profiles file beside it; empty where there is none.
+        derived_memory: the models whose memory keys come from their profiles, because the file states none.
+    """
+
+    catalog: Catalog
+    source: Path
+    profiles: Mapping[str, Profile]
+    derived_memory: frozenset[str]
+
+
+def load_catalog(path: Path) -> LoadedCatalog:
+    """Read and check a catalog file, and fill in the memory keys of models that state none and have a profile.
+
+    Raises:
+        CatalogError: the file or its profiles cannot be read, it is no YAML, or has faults; all faults of the file come
+            together, each as `file:line: field: what is wrong; allowed: …; fix: …`.
+    """
+    catalog = _checked(_read(path), path)
+    try:
+        profiles = load_profiles(profiles_path(path))
+        completed = with_derived_memory(catalog, profiles)
+    except PlanError as error:
+        raise CatalogError([str(error)]) from error
+    changed = frozenset(name for name, entry in completed.models.items() if entry is not catalog.models[name])
+    return LoadedCatalog(catalog=completed, source=path, profiles=profiles, derived_memory=changed)
+
+
+def _checked(source: YamlSource, path: Path) -> Catalog:
+    """Return the catalog of a file, or raise all its faults together, in the order of the file."""
+    faults = [Fault(line=line, location=location, text=text) for line, location, text in source.faults]
+    data = {} if source.data is None else source.data
+    if isinstance(data, dict):
+        faults += [Fault.at(location, text, source) for location, text in name_faults(data.get("models"))]
+    catalog: Catalog | None = None
+    try:
+        catalog = Catalog.model_validate(data, context={"folder": path.parent})
+    except ValidationError as error:
+        faults += faults_of(error, Catalog, source)
+    else:
+        faults += [Fault.at(location, text, source) for location, text in catalog_faults(catalog)]
+    if faults or catalog is None:
+        raise CatalogError([fault.render(path) for fault in sorted(faults, key=lambda fault: fault.line)])
+    return catalog
+
+
+def _read(path: Path) -> YamlSource:
+    try:
+        return read_yaml(path)
+    except OSError as error:
+        example = "model_configs/encoders.yaml"
+        msg = f"{path}: cannot be read ({error.strerror}); fix: name a catalog that exists, such as {example}"
+    except UnicodeDecodeError as error:
+        msg = f"{path}: byte {error.start} is not UTF-8; fix: save the file as UTF-8"
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        what = getattr(error, "problem", None) or str(error).splitlines()[0]
+        msg = f"{path}:{line}: not readable as YAML: {what}; fix: check indentation, quotes and colons on that line"
+    raise CatalogError([msg])

@@ -1,0 +1,157 @@
+"""What the command prints: tables for people, JSON for scripts, faults in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cohost.waiting import minutes_and_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from cohost.endpoint.probing import Probe
+    from cohost.endpoint.status import ComponentStatus, Status
+    from cohost.waiting import Waiting
+
+
+out = Console(highlight=False)
+"""Results. Anything a script may read goes here and nothing else does."""
+
+err = Console(stderr=True, highlight=False)
+"""Progress, warnings and faults."""
+
+_LOG_EVERY_S = 30.0
+
+
+def print_json(content: object) -> None:
+    """Print one JSON document, indented, in the characters that the data has."""
+    out.print(Text(json.dumps(content, indent=2, ensure_ascii=False)), soft_wrap=True)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows under a title; values are shown as text, never read as markup."""
+    table = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        # The first column names what the row is about, so it is never broken.
+        table.add_column(column, overflow="fold", no_wrap=index == 0)
+    for row in rows:
+        table.add_row(*(Text("-" if value is None else str(value)) for value in row))
+    out.print(table)
+
+
+def print_fault(message: str) -> None:
+    """Print a fault to stderr, each line marked as an error."""
+    for line in message.splitlines():
+        err.print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)
+
+
+def print_warning(message: str) -> None:
+    """Print a warning to stderr."""
+    err.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
+
+
+@contextmanager
+def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
+    """Show on stderr what goes on, and each time that one is told of a wait, what is awaited and how long it has been.
+
+    Where nobody looks, such as in a log, a line is printed twice a minute.
+    """
+    printed = -math.inf
+
+    def tell(now: Waiting) -> None:
+        nonlocal printed
+        line = f"{awaiting}: {minutes_and_seconds(now.waited_s)} of at most {minutes_and_seconds(now.limit_s)}"
+        status.update(line)
+        if not err.is_terminal and now.waited_s - printed >= _LOG_EVERY_S:
+            printed = now.waited_s
+            err.print(Text(line), soft_wrap=True)
+
+    with err.status(doing) as status:
+        yield tell
+
+
+def print_status(status: Status) -> None:
+    """Print a deployment's state: the endpoint first, then one line for each archive."""
+    err_note = f" ({status.failure_reason})" if status.failure_reason else ""
+    facts = (
+        ("endpoint", f"{status.endpoint_name}: {status.endpoint_status}{err_note}"),
+        ("topology", status.topology),
+        ("instances", f"{status.instance_count} x {status.instance_type}"),
+        *(_component_facts(status.component) if status.component else ()),
+        ("generation", status.generation),
+        ("archives at", status.model_data_url),
+        *(() if status.component else (("models loaded now", _loaded(status)),)),
+    )
+    print_table(status.stack_name, ("", ""), facts)
+    # The digest of an archive of all models begins with a word that says so.
+    digests = {name: digest.rpartition("-")[2][:12] for name, digest in status.archives.items()}
+    rows = [(n, d, "push" if n in status.not_in_outputs else "deploy") for n, d in digests.items()]
+    print_table("Archives in the live generation", ("archive", "content", "published by"), rows)
+    if status.load_failures:
+        failures = [(failure.model, failure.reason) for failure in status.load_failures]
+        print_table("Not loaded in the last hour", ("model", "reason"), failures)
+
+
+def _loaded(status: Status) -> object:
+    return "not reported yet" if status.loaded_models is None else status.loaded_models
+
+
+def _component_facts(component: ComponentStatus) -> Iterator[tuple[str, str]]:
+    reason = f" ({component.failure_reason})" if component.failure_reason else ""
+    yield "component", f"{component.name}: {component.status}{reason}"
+    yield "copies", f"{component.current_copies} run, {component.desired_copies} wanted"
+    bounds = component.bounds
+    yield "scaling", "none" if bounds is None else f"{bounds.minimum} to {bounds.maximum} copies"
+    if component.current_copies:
+        return
+    if component.desired_copies:
+        yield "waking", "calls fail until the first copy runs, or wait for it (`cohost invoke --wake`)"
+    elif bounds is None:
+        yield "asleep", "nothing scales it: only `cohost wake` wakes it"
+    elif bounds.suspended:
+        yield "asleep", "until `cohost wake`: neither a call nor the schedule wakes it"
+    else:
+        yield "asleep", "the next call wakes it, and fails for about ten minutes unless it waits (--wake)"
+
+
+def print_probes(probes: Sequence[Probe] | None) -> None:
+    """Print what calling each model showed; None: nobody asked for it, none: no copy runs."""
+    if probes is None:
+        out.print("Whether the models answer was not looked at; `cohost status --probe` calls each.")
+    elif not probes:
+        out.print("No model was called: no copy runs, and a call would wake one.")
+    else:
+        rows = [(one.model, one.verdict.value, f"{one.milliseconds:.0f}", one.detail) for one in probes]
+        print_table("Models, by calling them", ("model", "verdict", "ms", "what it said"), rows)
+
+
+def print_answer(texts: Sequence[str], answer: object) -> None:
+    """Print one line for each text: its labels with scores, or the size of its embedding."""
+    items = answer if isinstance(answer, list) else [answer]
+    if len(items) != len(texts):
+        print_json(answer)
+        return
+    print_table("Answer", ("text", "result"), [(text, _summary(item)) for text, item in zip(texts, items, strict=True)])
+
+
+def _summary(item: object) -> str:
+    match item:
+        case {"label": label, "score": float(score)}:
+            return f"{label} {score:.4f}"
+        case {"labels": list(labels), "scores": list(scores)}:
+            return ", ".join(f"{label} {score:.4f}" for label, score in zip(labels, scores, strict=True))
+        case [{"label": _}, *_]:
+            return ", ".join(map(_summary, item))
+        case [[[float(), *_] as token, *_] as tokens]:
+            return f"{len(tokens)} tokens x {len(token)} dimensions, first {token[0]:.4f}"
+        case [float() as first, *_]:
+            return f"{len(item)} dimensions, first {first:.4f}"
+        case _:
+            return json.dumps(item, ensure_ascii=False)

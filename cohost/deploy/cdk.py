@@ -1,0 +1,174 @@
+"""The `cdk` command of this project, run for one catalog.
+
+A deploy as it goes on: `cdk deploy` in a process of its own, and what CloudFormation says of each resource.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cohost.endpoint.load_failures import COMPONENT_LOGS, ENDPOINT_LOGS
+from cohost.errors import LocalError, StackError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mypy_boto3_cloudformation import CloudFormationClient
+
+    from cohost.endpoint.load_failures import LogWatch
+
+
+def cdk_command(*arguments: str, catalog: Path) -> list[str]:
+    """The command line of `cdk` with the catalog as its context.
+
+    Raises:
+        LocalError: there is no `cdk`.
+    """
+    found = shutil.which("cdk") or shutil.which("cdk", path=str(Path.cwd() / "node_modules" / ".bin"))
+    if found is None:
+        raise LocalError("cdk is not on the PATH; fix: make setup, and run this in the project's folder")
+    return [os.path.realpath(found), *arguments, "--context", f"catalog={catalog}"]
+
+
+POLL_S = 2.0
+LOCAL_POLL_S = 0.2
+"""An AWS on this machine has rolled back, and deleted the containers' logs, within a second."""
+
+_SHOWN_LINES = 30
+_WITH_CONTAINERS = {"AWS::SageMaker::Endpoint", "AWS::SageMaker::InferenceComponent"}
+_NOT_HEALTHY = "did not pass the ping health check"
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """The state of a deploy: each resource's type and last status, in the order of their first event.
+
+    `log_groups` are those of containers that the deploy has made.
+    """
+
+    started: datetime
+    resources: dict[str, tuple[str, str]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    log_groups: set[str] = field(default_factory=set)
+    _seen: set[str] = field(default_factory=set)
+
+    def take(self, events: Sequence[Any]) -> None:
+        """Add events, oldest first; those that were taken before count once."""
+        for event in events:
+            if event["EventId"] in self._seen or event["Timestamp"] < self.started:
+                continue
+            self._seen.add(event["EventId"])
+            status = event["ResourceStatus"]
+            self.resources[event["LogicalResourceId"]] = (event["ResourceType"], status)
+            if _is_of_containers(event["ResourceType"], event.get("PhysicalResourceId", "")):
+                self.log_groups.add(event["PhysicalResourceId"])
+            # CloudFormation cancels what was under way when something else failed; that is no cause.
+            if status.endswith("_FAILED") and "cancelled" not in (reason := event.get("ResourceStatusReason", "")):
+                self.failures.append(f"{event['LogicalResourceId']} ({event['ResourceType']}): {reason}")
+
+
+def deploy(
+    command: Sequence[str],
+    stack: str,
+    cloudformation: CloudFormationClient,
+    log: Path,
+    show: Callable[[Progress], None],
+    *,
+    watch: LogWatch | None = None,
+    poll_s: float = POLL_S,
+) -> None:
+    """Run `cdk deploy`, writing what it prints to `log`, and show the progress every `poll_s` seconds.
+
+    Args:
+        command: the command line.
+        stack: the stack that it deploys.
+        cloudformation: a client in the stack's region.
+        log: the file for what the command prints.
+        show: told the progress after each look.
+        watch: reads the logs of the containers meanwhile: a rollback deletes the log groups of a first deploy.
+        poll_s: seconds between two looks.
+
+    Raises:
+        StackError: the deploy failed; the message names each resource that failed and why, or ends with what cdk said,
+            and each model that a container did not load.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    progress = Progress(started=datetime.now(UTC))
+    with (
+        log.open("w", encoding="utf-8") as file,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT) as process,  # noqa: S603 - the cdk command of this project
+    ):
+        try:
+            while process.poll() is None:
+                time.sleep(poll_s)
+                _look(cloudformation, stack, progress)
+                _read_logs(watch, progress.log_groups, progress)
+                show(progress)
+        except KeyboardInterrupt:
+            # cdk gets Ctrl-C too; CloudFormation goes on with what it was told.
+            process.wait()
+            raise
+    _look(cloudformation, stack, progress)
+    show(progress)
+    if process.returncode:
+        if watch is not None:
+            _read_logs(watch, progress.log_groups | _log_groups(cloudformation, stack), progress)
+        raise StackError(_explain(stack, progress, process.returncode, log, watch))
+
+
+def _look(cloudformation: CloudFormationClient, stack: str, progress: Progress) -> None:
+    try:
+        events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
+    except (ClientError, BotoCoreError):
+        # Not there yet, while cdk is at its synth or at publishing assets; or not to be reached, which cdk outlasts.
+        return
+    progress.take(list(reversed(events)))
+
+
+def _read_logs(watch: LogWatch | None, groups: Iterable[str], progress: Progress) -> None:
+    """Read what containers say, once there can be any."""
+    if watch is not None and any(kind in _WITH_CONTAINERS for kind, _ in progress.resources.values()):
+        watch.look(groups)
+
+
+def _log_groups(cloudformation: CloudFormationClient, stack: str) -> set[str]:
+    """The log groups of containers that an update has left as they were: no event tells of them."""
+    try:
+        pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
+        found = [one for page in pages for one in page["StackResourceSummaries"]]
+    except (ClientError, BotoCoreError):
+        return set()
+    groups = ((one["ResourceType"], one.get("PhysicalResourceId", "")) for one in found)
+    return {group for kind, group in groups if _is_of_containers(kind, group)}
+
+
+def _is_of_containers(kind: str, physical_id: str) -> bool:
+    return kind == "AWS::Logs::LogGroup" and physical_id.startswith((ENDPOINT_LOGS, COMPONENT_LOGS))
+
+
+def _explain(stack: str, progress: Progress, code: int, log: Path, watch: LogWatch | None) -> str:
+    said = "\n".join(progress.failures) or "\n".join(
+        log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_SHOWN_LINES:]
+    )
+    failed = f"deploying {stack} failed (cdk ended with {code}); fix: what stands below; the whole log is {log}"
+    return "\n".join([failed, said, *_told_by_containers(progress, watch)])
+
+
+def _told_by_containers(progress: Progress, watch: LogWatch | None) -> list[str]:
+    """Name the models that were not loaded; where no container does and one is to blame, give the end of the log."""
+    if watch is None:
+        return []
+    if failures := watch.reader.failures:
+        return [failure.line() for failure in failures]
+    if any(_NOT_HEALTHY in failure for failure in progress.failures):
+        return [f"the container's log: {line}" for line in watch.reader.tail]
+    return []

@@ -1,0 +1,142 @@
+"""The CloudFormation stacks of this project: those that are there, and those that are gone but left something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from botocore.exceptions import ClientError
+
+from cohost.deploy.cleanup.resource_types import BUCKET, KINDS, empty_bucket, name_of, wait_until_steady
+from cohost.errors import CleanupError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import boto3
+
+    from cohost.deploy.cleanup.resource_types import Patience
+
+
+DESCRIPTION: Final = "lmi-cohost:"
+"""How the description of each of our stacks begins."""
+
+_DELETED: Final = "DELETE_COMPLETE"
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class OurStack:
+    """One stack; `arn` finds it after its deletion too."""
+
+    name: str
+    arn: str
+    status: str
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is deleted; something that it kept may still be there."""
+        return self.status == _DELETED
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackResource:
+    """One resource of a stack, by CloudFormation's names."""
+
+    logical_id: str
+    type: str
+    name: str
+    status: str
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is deleted."""
+        return self.status == _DELETED
+
+
+def find_stacks(session: boto3.Session, name: str | None) -> list[OurStack]:
+    """The stacks of a name, or all of ours for None; CloudFormation remembers deleted ones for 90 days."""
+    pages = session.client("cloudformation").get_paginator("list_stacks").paginate()
+    return [
+        OurStack(name=one["StackName"], arn=one["StackId"], status=one["StackStatus"])
+        for page in pages
+        for one in page["StackSummaries"]
+        if (one.get("TemplateDescription") or "").startswith(DESCRIPTION) and name in {None, one["StackName"]}
+    ]
+
+
+def resources_of(session: boto3.Session, stack: OurStack) -> list[StackResource]:
+    """What a stack has, or had when it went; each by its status."""
+    pages = session.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack.arn)
+    return [
+        StackResource(
+            logical_id=one["LogicalResourceId"],
+            type=one["ResourceType"],
+            name=name_of(one["PhysicalResourceId"]),
+            status=one["ResourceStatus"],
+        )
+        for page in pages
+        for one in page["StackResourceSummaries"]
+        if one.get("PhysicalResourceId")
+    ]
+
+
+def delete_stack(
+    session: boto3.Session, stack: OurStack, patience: Patience, *, everything: bool
+) -> list[StackResource]:
+    """Delete a stack, through operations that are under way and through deletes that were refused.
+
+    What CloudFormation cannot delete after several attempts is left and returned. Objects that others put into its
+    bucket are deleted only if `everything` shall go.
+
+    Raises:
+        CleanupError: the stack is protected, or something did not settle in time.
+    """
+    for attempt in range(_ATTEMPTS):
+        _settle(session, stack, patience)
+        failed = [one for one in resources_of(session, stack) if one.status == "DELETE_FAILED"] if attempt else []
+        if attempt and not failed:
+            return []
+        for resource in failed:
+            _make_deletable(session, resource, patience, everything=everything)
+        _request(session, stack, retain=[one.logical_id for one in failed] if attempt == _ATTEMPTS - 1 else [])
+    _settle(session, stack, patience)
+    return failed
+
+
+def _settle(session: boto3.Session, stack: OurStack, patience: Patience) -> None:
+    cloudformation = session.client("cloudformation")
+
+    def under_way() -> str | None:
+        status = str(cloudformation.describe_stacks(StackName=stack.arn)["Stacks"][0]["StackStatus"])
+        # A change set that nobody executed stays in review for ever.
+        return status if status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS" else None
+
+    patience.until(f"stack {stack.name}", under_way)
+
+
+def _request(session: boto3.Session, stack: OurStack, *, retain: Sequence[str]) -> None:
+    cloudformation = session.client("cloudformation")
+    try:
+        cloudformation.delete_stack(StackName=stack.arn, RetainResources=retain)
+    except ClientError as error:
+        reason = error.response["Error"].get("Message", str(error))
+        if "TerminationProtection" in reason:
+            raise CleanupError(
+                f"stack {stack.name} is protected against termination, so nothing of it was removed; allowed: a stack "
+                "without; fix: aws cloudformation update-termination-protection --no-enable-termination-protection "
+                f"--stack-name {stack.name}"
+            ) from error
+        raise CleanupError(f"stack {stack.name} cannot be deleted: {reason}") from error
+
+
+def _make_deletable(session: boto3.Session, resource: StackResource, patience: Patience, *, everything: bool) -> None:
+    """Take away what CloudFormation's delete most likely failed on: something under way, or objects in a bucket."""
+    kind = KINDS.get(resource.type)
+    if kind is None or not kind.exists(session, resource.name):
+        return
+    if resource.type != BUCKET:
+        wait_until_steady(session, kind, resource.name, patience)
+    elif everything:
+        # What is left in a bucket after its archives were removed was put there by somebody else.
+        empty_bucket(session, resource.name)

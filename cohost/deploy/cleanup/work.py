@@ -1,0 +1,109 @@
+"""The whole clean-up: stacks, then what they left, then a second look that proves what is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from cohost.deploy.cleanup.leftovers import Leftover, find_leftovers
+from cohost.deploy.cleanup.resource_types import BUCKET, COMPONENT, ENDPOINT, KINDS, is_missing, wait_until_steady
+from cohost.deploy.cleanup.stacks import delete_stack, find_stacks
+from cohost.errors import CleanupError
+
+if TYPE_CHECKING:
+    import boto3
+
+    from cohost.deploy.cleanup.resource_types import Patience
+    from cohost.deploy.cleanup.stacks import OurStack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """What is there: stacks that are not deleted, and resources."""
+
+    stacks: tuple[OurStack, ...]
+    resources: tuple[Leftover, ...]
+
+    def left(self, *, everything: bool) -> list[Leftover]:
+        """The resources that a clean-up should have removed; with `everything`, kept buckets count too."""
+        return [one for one in self.resources if everything or not one.kept]
+
+    def kept(self) -> list[Leftover]:
+        """The resources that their stacks left on purpose."""
+        return [one for one in self.resources if one.kept]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a clean-up removed, what it could not and why, and what a second look found."""
+
+    removed: tuple[str, ...]
+    faults: tuple[str, ...]
+    after: Inventory
+
+
+def take_inventory(session: boto3.Session, stack: str | None) -> Inventory:
+    """What there is of one stack, or for None of all stacks of ours."""
+    stacks = find_stacks(session, stack)
+    return Inventory(
+        stacks=tuple(one for one in stacks if not one.gone), resources=tuple(find_leftovers(session, stacks))
+    )
+
+
+def clean_up(session: boto3.Session, stack: str | None, patience: Patience, *, everything: bool) -> Outcome:
+    """Remove one stack, or for None all of ours, and what they left; a second run finds nothing to do.
+
+    One thing that cannot be removed does not keep the others from going. With `everything`, buckets go that a stack
+    keeps when it is destroyed, and the objects that others put into them.
+    """
+    removed: list[str] = []
+    faults: list[str] = []
+    # The newest first, since a later stack may use what an earlier one exports.
+    for one in find_stacks(session, stack):
+        if one.gone:
+            continue
+        patience.tell(f"deleting stack {one.name}")
+        try:
+            left = delete_stack(session, one, patience, everything=everything)
+            removed.append(f"stack {one.name}")
+            faults += [_foreign(resource.name) for resource in left if resource.type == BUCKET]
+        except CleanupError as fault:
+            faults.append(str(fault))
+    inventory = take_inventory(session, stack)
+    still_there = {one.name for one in inventory.stacks}
+    for leftover in inventory.left(everything=everything):
+        if leftover.stack in still_there:
+            # What a protected stack has is that stack's, also when a deleted one had its name.
+            continue
+        patience.tell(f"deleting {leftover.type} {leftover.name}")
+        try:
+            _remove(session, leftover, patience)
+            removed.append(f"{leftover.type} {leftover.name}")
+        except (CleanupError, ClientError) as fault:
+            faults.append(f"{leftover.type} {leftover.name} is left: {fault}")
+    return Outcome(removed=tuple(removed), faults=tuple(faults), after=take_inventory(session, stack))
+
+
+def _foreign(bucket: str) -> str:
+    return (
+        f"bucket {bucket} is left: it holds objects that lmi-cohost did not write; allowed: an empty bucket; fix: look "
+        "at them, and run `cohost cleanup --all`, which deletes them too"
+    )
+
+
+def _remove(session: boto3.Session, leftover: Leftover, patience: Patience) -> None:
+    kind = KINDS[leftover.type]
+    wait_until_steady(session, kind, leftover.name, patience)
+    try:
+        kind.remove(session, leftover.name)
+    except ClientError as error:
+        if not is_missing(error):
+            raise
+    if leftover.type in {COMPONENT, ENDPOINT}:
+        # Others wait for these two: an endpoint for its components, a configuration for its endpoint.
+        patience.until(
+            f"{leftover.type} {leftover.name}",
+            lambda: "Deleting" if kind.exists(session, leftover.name) else None,
+        )

@@ -1,0 +1,235 @@
+"""The end of a deployed endpoint: when it comes, moving it, and taking it back after it has come.
+
+The stack's schedules are changed in place, and CloudFormation knows nothing of that: it writes them again only when
+something of theirs changes in the template. An endpoint that was deleted is made again under its own name with the
+configuration that the stack still has. CloudFormation knows it by its ARN, which is the same, so the next deploy finds
+it as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
+
+from cohost.catalog.sections.lifecycle import ALLOWED_EXPIRES, read_expiry
+from cohost.endpoint.copies import Bounds, Component
+from cohost.endpoint.stack_outputs import Deployment, read_outputs
+from cohost.errors import StackError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import boto3
+
+
+OUTPUT: Final = "EndOfLife"
+DELETE_ENDPOINT: Final = "delete-endpoint"
+COPIES_TO_ZERO: Final = "copies-to-zero"
+NEVER: Final = "never"
+POLL_SECONDS: Final = 10.0
+GONE: Final = "Gone"
+AT_ZERO: Final = "AtZero"
+
+_AT: Final = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
+_KEPT: Final = ("Description", "FlexibleTimeWindow", "Target", "ActionAfterCompletion")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lifetime:
+    """How a deployed endpoint ends.
+
+    `action` is DELETE_ENDPOINT or COPIES_TO_ZERO. `at` is the end in UTC, also one that has come; None means never.
+    `schedules` has the name of each schedule and the seconds by which it comes after the end. `state` is SageMaker's
+    status of the endpoint, "Gone" where it was deleted, "AtZero" where its copies were taken and scaling is suspended.
+    """
+
+    deployment: Deployment
+    action: str
+    group: str
+    schedules: Sequence[tuple[str, int]]
+    config: str
+    bounds: Bounds | None
+    at: dt.datetime | None
+    state: str
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the end has come, so that prolonging brings the endpoint back."""
+        return self.state in {GONE, AT_ZERO}
+
+    @property
+    def lost_scaling(self) -> bool:
+        """Whether an end that has come took scaling along: Application Auto Scaling forgets what is deleted."""
+        return self.state == GONE and self.bounds is not None
+
+
+def read_when(text: str, *, now: dt.datetime, current: dt.datetime | None) -> dt.datetime | None:
+    """The end that a user asks for; None is never.
+
+    Args:
+        text: `never`, `+4h` (after the present end, or from now if that is past), or what `expires` of a catalog takes.
+        now: the present moment.
+        current: the present end.
+
+    Raises:
+        StackError: it cannot be read, or is past.
+    """
+    if text == NEVER:
+        return None
+    later = text.startswith("+")
+    try:
+        expiry = read_expiry(text.removeprefix("+"))
+    except ValueError as error:
+        raise StackError(f"cohost expire: {error}") from None
+    if later and expiry.after is None:
+        raise StackError(f"cohost expire: {text!r}; allowed: +4h, never, show, {ALLOWED_EXPIRES}; fix: leave the + out")
+    moment = expiry.moment(max(now, current or now) if later else now)
+    if moment <= now:
+        raise StackError(f"cohost expire: {text!r} is past; allowed: a moment to come; fix: write a later one")
+    return moment.replace(microsecond=0)
+
+
+def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
+    """Ask CloudFormation, EventBridge Scheduler and SageMaker about the end of a stack's endpoint.
+
+    Raises:
+        StackError: there is no such stack, or its endpoint has no end.
+    """
+    outputs = read_outputs(session.client("cloudformation"), stack_name)
+    deployment = Deployment.from_outputs(stack_name, outputs)
+    if OUTPUT not in outputs:
+        msg = (
+            f"stack {stack_name!r} has no end that could be moved; allowed: a catalog with `expires`; "
+            f"fix: write e.g. `expires: 8h` into the catalog and run `cdk deploy {stack_name}`"
+        )
+        raise StackError(msg)
+    facts = json.loads(outputs[OUTPUT])
+    bounds = facts.get("bounds")
+    return Lifetime(
+        deployment=deployment,
+        action=facts["action"],
+        group=facts["group"],
+        schedules=tuple((name, seconds) for name, seconds in facts["schedules"]),
+        config=facts["config"],
+        bounds=None if bounds is None else Bounds(minimum=bounds[0], maximum=bounds[1]),
+        at=_end(session, deployment, facts),
+        state=_state(session, deployment),
+    )
+
+
+def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> None:
+    """Give the endpoint another end; None switches the schedules off and leaves them in the stack.
+
+    Raises:
+        StackError: Scheduler refuses.
+    """
+    client: Any = session.client("scheduler", region_name=lifetime.deployment.region)
+    state = "DISABLED" if at is None else "ENABLED"
+    for name, seconds in lifetime.schedules:
+        try:
+            found = client.get_schedule(GroupName=lifetime.group, Name=name)
+            moment = None if at is None else at + dt.timedelta(seconds=seconds)
+            client.update_schedule(
+                GroupName=lifetime.group,
+                Name=name,
+                State=state,
+                ScheduleExpression=found["ScheduleExpression"] if moment is None else f"at({moment:%Y-%m-%dT%H:%M:%S})",
+                ScheduleExpressionTimezone="UTC",
+                **{key: found[key] for key in _KEPT if found.get(key) is not None},
+            )
+        except ClientError as error:
+            raise _refused(lifetime, f"schedule {name!r} cannot be moved", error) from error
+
+
+def restore(session: boto3.Session, lifetime: Lifetime, say: Callable[[str], None]) -> None:
+    """Bring an endpoint back whose end has come; one that is there is left alone.
+
+    A multi-model endpoint is made again and waited for, which takes as long as its first deploy. A scale-to-zero one
+    gets its bounds back; its next call wakes it up.
+
+    Args:
+        session: of the account.
+        lifetime: as it is.
+        say: told of each change of the endpoint's status.
+
+    Raises:
+        StackError: SageMaker refuses, or the endpoint does not come up.
+    """
+    if not lifetime.has_ended:
+        return
+    deployment = lifetime.deployment
+    if deployment.inference_component_name is not None:
+        bounds = lifetime.bounds or Bounds(minimum=0, maximum=1)
+        Component(deployment, deployment.inference_component_name, session).set_bounds(bounds)
+        return
+    stack = session.client("cloudformation").describe_stacks(StackName=deployment.stack_name)["Stacks"][0]
+    client = session.client("sagemaker", region_name=deployment.region)
+    try:
+        client.create_endpoint(
+            EndpointName=deployment.endpoint_name, EndpointConfigName=lifetime.config, Tags=stack.get("Tags", [])
+        )
+    except ClientError as error:
+        raise _refused(lifetime, f"endpoint {deployment.endpoint_name!r} cannot be made again", error) from error
+    _wait_in_service(session, deployment, say)
+
+
+def _wait_in_service(session: boto3.Session, deployment: Deployment, say: Callable[[str], None]) -> None:
+    while (state := _state(session, deployment)) not in {"InService", "Failed", GONE}:
+        say(state)
+        time.sleep(POLL_SECONDS)
+    if state == "InService":
+        return
+    name, why = deployment.endpoint_name, "it was deleted meanwhile"
+    if state == "Failed":
+        client = session.client("sagemaker", region_name=deployment.region)
+        why = client.describe_endpoint(EndpointName=name).get("FailureReason", "no reason given")
+    msg = (
+        f"endpoint {name!r} did not come up: {why}; fix: mend what the reason names, then "
+        f"`aws sagemaker delete-endpoint --endpoint-name {name}` and this command again"
+    )
+    raise StackError(msg)
+
+
+def _end(session: boto3.Session, deployment: Deployment, facts: dict[str, Any]) -> dt.datetime | None:
+    """The end as the first schedule has it; None where it is switched off."""
+    client: Any = session.client("scheduler", region_name=deployment.region)
+    name, seconds = min(facts["schedules"], key=lambda one: one[1])
+    try:
+        found = client.get_schedule(GroupName=facts["group"], Name=name)
+    except ClientError as error:
+        msg = (
+            f"schedule {name!r} of stack {deployment.stack_name!r} cannot be looked up: {error}; fix: check your "
+            "rights; if somebody deleted it, take `expires` out of the catalog, deploy, put it back and deploy again"
+        )
+        raise StackError(msg) from error
+    moment = _AT.fullmatch(found["ScheduleExpression"])
+    if found.get("State") == "DISABLED" or moment is None:
+        return None
+    return dt.datetime.fromisoformat(moment[1]).replace(tzinfo=dt.UTC) - dt.timedelta(seconds=seconds)
+
+
+def _state(session: boto3.Session, deployment: Deployment) -> str:
+    client = session.client("sagemaker", region_name=deployment.region)
+    try:
+        state: str = client.describe_endpoint(EndpointName=deployment.endpoint_name)["EndpointStatus"]
+    except ClientError as error:
+        if "could not find" in error.response["Error"].get("Message", "").lower():
+            return GONE
+        raise
+    if (name := deployment.inference_component_name) is not None:
+        bounds = Component(deployment, name, session).bounds()
+        if bounds is not None and bounds.suspended and bounds.maximum == 0:
+            return AT_ZERO
+    return state
+
+
+def _refused(lifetime: Lifetime, what: str, error: ClientError) -> StackError:
+    reason = error.response["Error"].get("Message", str(error))
+    stack = lifetime.deployment.stack_name
+    return StackError(f"{what}: {reason}; fix: check your rights and what changed in stack {stack!r} outside of it")

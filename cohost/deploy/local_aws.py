@@ -1,0 +1,309 @@
+"""Starting and stopping the AWS on this machine, as a process of its own.
+
+`local_aws` is never imported from here: the arrow between the folders points the other way, and a deploy machine does
+not install what it needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shlex
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cohost.errors import LocalError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+DEFAULT_STATE = Path(".cohost")
+DEFAULT_PORT = 4599
+LOCAL_REGION = "us-east-1"
+KEY_FILE = "access_key.json"
+"""The user's access key, in the state folder: {"key_id", "secret"}, readable by its owner only; the server makes it."""
+
+PAGES_SERVICE = "cohost"
+"""The signing name of the emulation's own pages, /_cohost/… and moto's /moto-api/…"""
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+_POLL_S = 0.1
+_NEEDS = ("moto", "starlette", "torch", "transformers", "uvicorn")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalServer:
+    """A running AWS on this machine: where it answers, its process, and the folder it keeps logs and archives in.
+
+    `catalog` is what it was started for, None where that is not known.
+    """
+
+    url: str
+    pid: int
+    state: Path
+    catalog: Path | None = None
+
+    def environment(self, catalog: Path | None = None) -> dict[str, str]:
+        """The variables with which `cdk`, `aws`, boto3 and `locust` talk to this server and not to AWS.
+
+        Raises:
+            LocalError: the state folder has no access key that this user may read.
+        """
+        key = read_key(self.state)
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": key["key_id"],
+            "AWS_SECRET_ACCESS_KEY": key["secret"],
+            # A shell may hold the token of another key; an empty one is none to every SDK.
+            "AWS_SESSION_TOKEN": "",
+            "AWS_REGION": LOCAL_REGION,
+            "AWS_DEFAULT_REGION": LOCAL_REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "CDK_DISABLE_CLI_TELEMETRY": "1",
+            "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
+            **({"COHOST_CATALOG": str(catalog)} if catalog else {}),
+        }
+
+    def ask(self, path: str, put: object = None, *, method: str | None = None) -> Any:  # noqa: ANN401 - JSON
+        """Ask one of the server's own pages, such as /_cohost/endpoints, and return its JSON.
+
+        Args:
+            path: the page.
+            put: what to send as JSON; None for nothing.
+            method: the HTTP method; None stands for PUT where something is sent, else GET.
+
+        Raises:
+            LocalError: the server refuses it or does not answer.
+        """
+        body = b"" if put is None else json.dumps(put).encode()
+        method = method or ("PUT" if body else "GET")
+        headers = _signed(read_key(self.state), method, self.url + path, body)
+        request = urllib.request.Request(self.url + path, body or None, headers, method=method)  # noqa: S310 - http://127.0.0.1
+        try:
+            # Proxies of the environment are for other machines.
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as response:
+                return json.loads(response.read() or b"null")
+        except urllib.error.HTTPError as error:
+            text = error.read().decode("utf-8", "replace")
+            msg = f"{method} {path}: the AWS on this machine answers {error.code}: {text}; fix: see docs/emulation.md"
+            raise LocalError(msg) from error
+        except OSError as error:
+            msg = f"{method} {path}: {self.url} does not answer ({error}); fix: see {self.state}/logs/server.log"
+            raise LocalError(msg) from error
+
+
+def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) -> LocalServer:
+    """Start the server in the background and wait until it answers; its output goes to `state`/logs/server.log.
+
+    Args:
+        port: the port on 127.0.0.1; 0 takes a free one.
+        state: the folder for logs, fetched archives and the file that says which process runs.
+        catalog: the catalog that is going to be deployed.
+        hub: further folders of models laid out as org/name.
+
+    Raises:
+        LocalError: it runs already, the port is in use, a package is missing, or it does not come up.
+    """
+    check_packages()
+    if (running := find(state)) is not None:
+        msg = (
+            f"state {str(state)!r}: a server runs there already (process {running.pid}, {running.url}); allowed: one a "
+            f"folder; fix: stop it with `{subcommand('down', state)}`, or name another folder with --state"
+        )
+        raise LocalError(msg)
+    check_port(port)
+    log = state / "logs" / "server.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "local_aws", "up", "--port", str(port), "--state", str(state.resolve())]
+    command += ["--catalog", str(catalog.resolve())]
+    command += [part for root in hub for part in ("--hub", str(root.resolve()))]
+    return _wait_until_up(_spawn(command, log), state, log)
+
+
+def is_local(url: str) -> bool:
+    """Tell whether a service answers on this machine."""
+    return urllib.parse.urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
+
+
+def read_key(state: Path) -> dict[str, str]:
+    """Read the user's access key of a state folder: `key_id` and `secret`.
+
+    Raises:
+        LocalError: there is none, or this user may not read it.
+    """
+    path = state / KEY_FILE
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return {"key_id": str(record["key_id"]), "secret": str(record["secret"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        msg = (
+            f"{path}: no access key can be read there ({error}); allowed: the folder of a server that you started; "
+            f"fix: start one with `{subcommand('up', state)}`, which makes the key"
+        )
+        raise LocalError(msg) from error
+
+
+def subcommand(name: str, state: Path) -> str:
+    """Write a subcommand of `cohost local` as one types it for a state folder."""
+    where = "" if state.resolve() == DEFAULT_STATE.resolve() else f" --state {shlex.quote(str(state))}"
+    return f"cohost local {name}{where}"
+
+
+def find(state: Path) -> LocalServer | None:
+    """The server that keeps its state in a folder; None when none runs there."""
+    try:
+        record = json.loads((state / "server.json").read_text())
+        catalog = record.get("catalog")
+        server = LocalServer(
+            url=record["url"], pid=record["pid"], state=state, catalog=None if catalog is None else Path(catalog)
+        )
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+    health = _health(server.url)
+    # The pid in the answer tells our server from another process that took its port or its process id.
+    return server if health is not None and health.get("pid", server.pid) == server.pid else None
+
+
+def stop(state: Path) -> bool:
+    """End the server of a state folder with all its containers; False when none runs there.
+
+    Raises:
+        LocalError: it does not end within the time limit.
+    """
+    server = find(state)
+    if server is None:
+        return False
+    if not _end(server.pid):
+        msg = (
+            f"process {server.pid} has not ended {STOP_TIMEOUT_S:.0f} s after SIGTERM; fix: see its log in {state}/logs"
+        )
+        raise LocalError(msg)
+    return True
+
+
+def check_packages() -> None:
+    """See that the packages are there that `local_aws` needs.
+
+    Raises:
+        LocalError: some are missing.
+    """
+    missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        msg = (
+            f"the AWS on this machine needs {', '.join(missing)}; allowed: an environment with the group `local`; fix: "
+            "run `make setup`, or `uv sync --group local`"
+        )
+        raise LocalError(msg)
+
+
+def check_port(port: int) -> None:
+    """See that a server can listen on a port of 127.0.0.1.
+
+    Raises:
+        LocalError: it cannot.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            msg = (
+                f"--port: {port} on 127.0.0.1 cannot be used ({reason}); allowed: a free port from 1024 to 65535; fix: "
+                "choose another, or 0 for any free one"
+            )
+            raise LocalError(msg) from error
+
+
+def _spawn(command: Sequence[str], log: Path) -> int:
+    """Start a program in a session of its own, so that it outlives this one and its terminal; its process id."""
+    # Not subprocess.Popen: that object wants to see its process end, and this one is meant to stay.
+    return os.posix_spawn(
+        command[0],
+        list(command),
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def _wait_until_up(pid: int, state: Path, log: Path) -> LocalServer:
+    try:
+        if (server := _first_answer(pid, state)) is not None:
+            return server
+    except KeyboardInterrupt:
+        _end(pid)
+        raise
+    _end(pid)
+    lines = log.read_text(errors="replace").strip().splitlines()
+    msg = f"the server did not start: {lines[-1] if lines else 'no output'}; fix: see {log}"
+    raise LocalError(msg)
+
+
+def _first_answer(pid: int, state: Path) -> LocalServer | None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and _alive(pid):
+        server = find(state)
+        if server is not None and server.pid == pid:
+            return server
+        time.sleep(_POLL_S)
+    return None
+
+
+def _end(pid: int) -> bool:
+    """Ask a process to end and wait for it; False when it has not ended within the time limit."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if not _alive(pid):
+            return True
+        time.sleep(_POLL_S)
+    return False
+
+
+def _health(url: str) -> Mapping[str, Any] | None:
+    try:
+        with urllib.request.urlopen(f"{url}/_cohost/health", timeout=2) as response:  # noqa: S310 - always http://127.0.0.1
+            answer = json.load(response)
+    except (OSError, ValueError, urllib.error.URLError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _signed(key: Mapping[str, str], method: str, url: str, body: bytes) -> dict[str, str]:
+    """Sign a request for a page; its headers."""
+    from botocore.auth import SigV4Auth  # noqa: PLC0415 - most commands need no botocore
+    from botocore.awsrequest import AWSRequest  # noqa: PLC0415 - as above
+    from botocore.credentials import Credentials  # noqa: PLC0415 - as above
+
+    request = AWSRequest(method, url, headers={"Content-Type": "application/json"}, data=body)
+    SigV4Auth(Credentials(key["key_id"], key["secret"]), PAGES_SERVICE, LOCAL_REGION).add_auth(request)
+    return dict(request.headers.items())
+
+
+def _alive(pid: int) -> bool:
+    # Reaps the server when this process is its parent; elsewhere the test of signal 0 tells.
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,350 @@
+"""Checks of the account before a deploy: credentials, quotas, image, models, endpoint, money."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from botocore.exceptions import BotoCoreError, ClientError, CredentialRetrievalError, NoCredentialsError
+
+from cohost.artifacts.weights import Revision
+from cohost.catalog.serving import image_of, instance_bounds
+from cohost.deploy.cleanup.leftovers import instances_of
+from cohost.deploy.expiry import OUTPUT
+from cohost.endpoint.stack_outputs import outputs_of
+from cohost.errors import PlanError, WeightsError
+from cohost.forecast.plan.model_files import HubFiles
+from cohost.forecast.pricing.price_list import bill_for, money
+from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
+from cohost.weights.store import WeightsStore, find_bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import boto3
+
+    from cohost.catalog.models import Catalog, ModelEntry
+    from cohost.forecast.pricing.price_list import PriceList
+
+    Quotas = Callable[[], Mapping[str, float]]
+
+Outcome = Literal["pass", "fail", "unknown"]
+
+_NO_CREDENTIALS = (NoCredentialsError, CredentialRetrievalError)
+_BAD_CREDENTIALS = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidClientTokenId",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one check found: `unknown` is "could not be checked", and `why` says in every case why."""
+
+    check: str
+    outcome: Outcome
+    why: str
+
+
+def passed(check: str, why: str) -> Finding:
+    """The check holds."""
+    return Finding(check=check, outcome="pass", why=why)
+
+
+def failed(check: str, why: str) -> Finding:
+    """The deploy would fail or surprise; `why` carries the fix."""
+    return Finding(check=check, outcome="fail", why=why)
+
+
+def unknown(check: str, why: str) -> Finding:
+    """It could not be checked, which is no reason to stop."""
+    return Finding(check=check, outcome="unknown", why=why)
+
+
+def guarded(check: str, work: Callable[[], Finding]) -> Finding:
+    """Run a check; what the service or the network refuses makes it unknown, bad credentials make it fail."""
+    try:
+        return work()
+    except _NO_CREDENTIALS as error:
+        return failed(check, f"{error}; fix: set AWS_PROFILE, or log in")
+    except ClientError as error:
+        code, operation = error.response["Error"].get("Code", ""), error.operation_name
+        if code in _BAD_CREDENTIALS:
+            return failed(check, f"{operation}: {code}; fix: log in again, or set AWS_PROFILE to another profile")
+        return unknown(check, f"{operation}: {code}: {error.response['Error'].get('Message', '')}")
+    except BotoCoreError as error:
+        return unknown(check, str(error))
+
+
+CREDENTIALS: Final = "credentials"
+BOOTSTRAP: Final = "bootstrap"
+
+# aws-cdk-lib's DefaultStackSynthesizer: the version from which file assets are published as ours are, and the parameter
+# under which `cdk bootstrap` writes its version.
+BOOTSTRAP_VERSION: Final = 6
+BOOTSTRAP_PARAMETER: Final = "/cdk-bootstrap/hnb659fds/version"
+
+
+def check_credentials(session: boto3.Session, region: str) -> Finding:
+    """Whether the credentials are good, and whose account they open."""
+    identity = session.client("sts", region_name=region).get_caller_identity()
+    return passed(CREDENTIALS, f"account {identity['Account']}, {identity['Arn']}")
+
+
+def check_bootstrap(session: boto3.Session, region: str) -> Finding:
+    """Whether the CDK's own bucket and roles are there, in a version that the CDK takes."""
+    fix = "fix: cdk bootstrap"
+    try:
+        answer = session.client("ssm", region_name=region).get_parameter(Name=BOOTSTRAP_PARAMETER)
+    except ClientError as error:
+        if error.response["Error"].get("Code") == "ParameterNotFound":
+            return failed(BOOTSTRAP, f"{region} of this account is not bootstrapped; {fix}")
+        raise
+    version = int(answer["Parameter"]["Value"])
+    if version < BOOTSTRAP_VERSION:
+        return failed(BOOTSTRAP, f"version {version}; allowed: {BOOTSTRAP_VERSION} or later; {fix}")
+    return passed(BOOTSTRAP, f"version {version}")
+
+
+QUOTA: Final = "quota"
+OFFERED: Final = "instance type"
+SERVICE: Final = "sagemaker"
+
+
+def quotas_of(session: boto3.Session, region: str) -> dict[str, float]:
+    """SageMaker's quotas "<type> for endpoint usage" in a region: the instances allowed, by type.
+
+    Service Quotas names one for each type that hosting offers in the region (its console: Amazon SageMaker).
+    """
+    ending = " for endpoint usage"
+    client = session.client("service-quotas", region_name=region)
+    pages = client.get_paginator("list_service_quotas").paginate(ServiceCode=SERVICE)
+    return {
+        quota["QuotaName"].removesuffix(ending): quota["Value"]
+        for page in pages
+        for quota in page["Quotas"]
+        if quota["QuotaName"].endswith(ending)
+    }
+
+
+def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
+    """Whether hosting offers the instance type in the region; `quotas` asks for what `quotas_of` answers."""
+    wanted = catalog.endpoint.instance_type
+    offered = quotas()
+    if wanted in offered:
+        return passed(OFFERED, f"{wanted} is offered in {region}")
+    family = wanted.rpartition(".")[0]
+    near = ", ".join(sorted(name for name in offered if name.startswith(f"{family}."))) or "none of that family"
+    return failed(OFFERED, f"{wanted} is not offered in {region}; allowed: {near}; fix: another type or region")
+
+
+def check_quota(quotas: Quotas, session: boto3.Session, region: str, catalog: Catalog) -> Finding:
+    """Whether the quota leaves room for what the catalog may scale to, beside what runs already.
+
+    An update without a gap runs the old and the new instances side by side, so twice the fewest must fit too.
+    """
+    wanted = catalog.endpoint.instance_type
+    quota = quotas().get(wanted, 0)
+    sagemaker = session.client("sagemaker", region_name=region)
+    others = sum(
+        instances_of(sagemaker, sagemaker.describe_endpoint(EndpointName=one["EndpointName"])).get(wanted, 0)
+        for page in sagemaker.get_paginator("list_endpoints").paginate()
+        for one in page["Endpoints"]
+        if one["EndpointName"] != catalog.endpoint.name
+    )
+    least, most = instance_bounds(catalog)
+    needed = max(most, 2 * max(least, 1))
+    room = f"{quota:g} allowed, {others} run elsewhere, {needed} needed ({most} at most, an update needs room for two)"
+    if quota - others >= needed:
+        return passed(QUOTA, f"{wanted} for endpoint usage: {room}")
+    fix = f'ask for "{wanted} for endpoint usage" in Service Quotas, or remove what `cohost orphans` lists'
+    return failed(QUOTA, f"{wanted} for endpoint usage: {room}; fix: {fix}")
+
+
+ENDPOINT: Final = "endpoint"
+
+_NOT_THERE: Final = "ValidationException"
+
+
+def check_endpoint(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
+    """Whether an endpoint of the catalog's name is of its topology, and may have its instance type.
+
+    SageMaker updates no endpoint of models to one of components, or back, and changes no instance type of a variant
+    that Application Auto Scaling has registered (AWS: update endpoints that use auto scaling).
+    """
+    name, wanted = catalog.endpoint.name, catalog.endpoint
+    variant = _variant_of(session, region, name)
+    if variant is None and (stack := _stack_that_had(session, region, name)) is not None:
+        return failed(
+            ENDPOINT,
+            f"{name!r} of stack {stack!r} has ended, and CloudFormation believes that it exists: it could neither "
+            f"update it nor go back; fix: cohost expire 8h --stack {stack}, then deploy",
+        )
+    if variant is None:
+        return passed(ENDPOINT, f"there is no endpoint {name!r} yet")
+    topology = SCALE_TO_ZERO if variant.get("ModelName") is None else MULTI_MODEL
+    if topology != wanted.topology:
+        return failed(
+            ENDPOINT,
+            f"{name!r} is a {topology} endpoint, the catalog says {wanted.topology}, and SageMaker updates no endpoint "
+            "from one to the other; fix: another endpoint.name, with which the stack makes the new endpoint before it "
+            "removes this one, or cdk destroy first",
+        )
+    now = variant.get("InstanceType")
+    if topology == MULTI_MODEL and now != wanted.instance_type and _is_scaled(session, region, name, variant):
+        return failed(
+            ENDPOINT,
+            f"{name!r} runs on {now} and scales, and SageMaker changes no instance type while it does; fix: deploy "
+            f"without `scaling` first, then with instance_type {wanted.instance_type}; or another endpoint.name",
+        )
+    return passed(ENDPOINT, f"{name!r} is a {topology} endpoint on {now}, and can be updated")
+
+
+def _variant_of(session: boto3.Session, region: str, name: str) -> dict[str, Any] | None:
+    """The production variant of an endpoint, as its configuration states it; None if there is no such endpoint."""
+    client = session.client("sagemaker", region_name=region)
+    try:
+        config = client.describe_endpoint(EndpointName=name)["EndpointConfigName"]
+    except ClientError as error:
+        if error.response["Error"].get("Code") == _NOT_THERE:
+            return None
+        raise
+    return dict(client.describe_endpoint_config(EndpointConfigName=config)["ProductionVariants"][0])
+
+
+def _stack_that_had(session: boto3.Session, region: str, name: str) -> str | None:
+    """The stack whose endpoint of this name ends by itself; None if no stack has one."""
+    client = session.client("cloudformation", region_name=region)
+    for page in client.get_paginator("describe_stacks").paginate():
+        for stack in page["Stacks"]:
+            outputs = outputs_of(stack)
+            if outputs.get("EndpointName") == name and OUTPUT in outputs:
+                return str(stack["StackName"])
+    return None
+
+
+def _is_scaled(session: boto3.Session, region: str, name: str, variant: dict[str, Any]) -> bool:
+    """Whether Application Auto Scaling has registered the variant."""
+    client = session.client("application-autoscaling", region_name=region)
+    resource = f"endpoint/{name}/variant/{variant['VariantName']}"
+    found = client.describe_scalable_targets(ServiceNamespace="sagemaker", ResourceIds=[resource])
+    return bool(found["ScalableTargets"])
+
+
+IMAGE: Final = "image"
+
+
+def check_image(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
+    """Ask the registry for the manifest of the catalog's image.
+
+    Raises:
+        ImageError: the catalog's image cannot be read.
+    """
+    uri = image_of(catalog.endpoint, region)
+    answer = session.client("ecr", region_name=uri.region).batch_get_image(
+        registryId=uri.account, repositoryName=uri.repository, imageIds=[_identifier(uri.reference)]
+    )
+    if answer.get("images"):
+        return passed(IMAGE, f"{uri} is there")
+    failure = answer["failures"][0] if answer.get("failures") else {}
+    if failure.get("failureCode") == "ImageNotFound":
+        return failed(IMAGE, f"{uri} is not in the registry; fix: a tag that is, see the release notes of the image")
+    return unknown(IMAGE, f"{uri}: {failure.get('failureReason', 'the registry gave no reason')}")
+
+
+def _identifier(reference: str) -> dict[str, str]:
+    """How the registry's API names what a URI's ":tag" or "@digest" says."""
+    return {"imageDigest": reference[1:]} if reference.startswith("@") else {"imageTag": reference[1:]}
+
+
+CONFIG_FILE: Final = "config.json"
+
+
+def check_on_hub(name: str, entry: ModelEntry) -> Finding:
+    """Ask the Hub for the model's configuration in its revision; `HF_ENDPOINT` names another Hub."""
+    check = f"model {name}"
+    where = f"{entry.model_id} at {entry.revision or 'main'}"
+    try:
+        found = HubFiles(entry.model_id, entry.revision).read(CONFIG_FILE)
+    except PlanError as error:
+        return unknown(check, str(error))
+    if found is None:
+        return failed(check, f"the Hub has no {CONFIG_FILE} of {where}; fix: check model_id and revision")
+    return passed(check, f"the Hub has {where}")
+
+
+def check_pushed(session: boto3.Session, catalog: Catalog, name: str, entry: ModelEntry) -> Finding:
+    """Whether the weights of a model that go to S3 were pushed, and pushed whole."""
+    check = f"model {name}"
+    revision = Revision(entry.model_id, str(entry.revision))
+    try:
+        bucket = find_bucket(catalog, session)
+        packed = entry.weights == "archive"
+        there = WeightsStore(session.client("s3"), bucket).is_there(revision, packed=packed)
+    except WeightsError as error:
+        return unknown(check, str(error))
+    where = f"s3://{bucket}/{revision.packed}" if packed else revision.uri(bucket)
+    if not there:
+        return failed(check, f"{where} is not there, or not whole; fix: cohost weights push {name}")
+    return passed(check, f"{where} is there as a whole")
+
+
+PRICE: Final = "price"
+
+
+def check_price(catalog: Catalog, prices: PriceList, region: str) -> Finding:
+    """Hold the bill of the most instances against the catalog's budget, where it states one."""
+    least, most = instance_bounds(catalog)
+    bill = bill_for(prices, region, catalog.endpoint.instance_type, least=least, most=most)
+    if (month := bill.per_month) is None:
+        fix = f"fix: cohost prices refresh --region {region}"
+        return unknown(PRICE, f"no price of {bill.instance_type} in {region} is known; {fix}")
+    text = f"{money(bill.per_hour, 3)} USD an hour, {money(month)} USD a month"
+    if catalog.budget is None:
+        return passed(PRICE, f"{text}; the catalog states no budget")
+    limit = catalog.budget.monthly_usd
+    if month[1] > limit:
+        fix = "a cheaper instance_type, fewer instances, or a larger budget.monthly_usd"
+        return failed(PRICE, f"{text}; allowed: {money(limit)} USD a month; fix: {fix}")
+    return passed(PRICE, f"{text}, within the budget of {money(limit)}")
+
+
+def run_checks(session: boto3.Session, region: str, catalog: Catalog, prices: PriceList) -> Iterator[Finding]:
+    """Yield the outcome of each check as soon as it is known; the cheapest and most telling come first.
+
+    Without an account, what needs one is not asked.
+
+    Raises:
+        ImageError: the catalog's image cannot be read.
+    """
+    yield guarded(PRICE, partial(check_price, catalog, prices, region))
+    credentials = guarded(CREDENTIALS, partial(check_credentials, session, region))
+    yield credentials
+    for name, check in _of_the_account(session, region, catalog).items():
+        if credentials.outcome == "pass":
+            yield guarded(name, check)
+        else:
+            yield unknown(name, "needs an account that can be reached")
+    for name, entry in catalog.models.items():
+        if entry.from_hub:
+            yield guarded(f"model {name}", partial(check_on_hub, name, entry))
+        elif entry.pushed:
+            yield guarded(f"model {name}", partial(check_pushed, session, catalog, name, entry))
+
+
+def _of_the_account(session: boto3.Session, region: str, catalog: Catalog) -> dict[str, Callable[[], Finding]]:
+    # Two checks go by the quotas, which are many pages.
+    quotas = cache(partial(quotas_of, session, region))
+    return {
+        BOOTSTRAP: partial(check_bootstrap, session, region),
+        OFFERED: partial(check_offered, quotas, region, catalog),
+        QUOTA: partial(check_quota, quotas, session, region, catalog),
+        IMAGE: partial(check_image, session, region, catalog),
+        ENDPOINT: partial(check_endpoint, session, region, catalog),
+    }

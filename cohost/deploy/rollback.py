@@ -1,0 +1,293 @@
+"""Updating a stack to a template, and looking on until it has ended.
+
+Back to an earlier generation that is still stored, without the checkout that it was deployed from.
+
+What such a generation was published from lies beside the archives. It is put in the place of the present models in the
+template that is deployed, and CloudFormation updates the stack to that. Nothing is packed again: the resource is told
+the generation by its id, so it does not matter which code the present function carries.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+import uuid
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
+
+from cohost.artifacts.handlers import BATCHED
+from cohost.artifacts.layout import Layout
+from cohost.deploy.cdk import Progress
+from cohost.endpoint.invocation_payloads import call_of
+from cohost.endpoint.stack_outputs import KINDS_OUTPUT, WEIGHTS_OUTPUT, kind_of
+from cohost.errors import StackError
+from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO, addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_s3 import S3Client
+
+    from cohost.artifacts.history import Earlier
+    from cohost.endpoint.stack_outputs import Deployment
+
+
+BODY_BYTES: Final = 51_200
+"""CloudFormation takes a longer template from S3 only (user guide: quotas)."""
+
+_CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND")
+_DONE: Final = "UPDATE_COMPLETE"
+
+
+def read_template(cloudformation: CloudFormationClient, stack: str) -> dict[str, Any]:
+    """The template of a stack as it was deployed.
+
+    Raises:
+        StackError: CloudFormation does not give it, or not as JSON, which `cdk` writes.
+    """
+    try:
+        body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
+        # boto3 parses a JSON template itself, whatever its type stubs say.
+        template: Any = json.loads(body) if isinstance(body, str) else body
+    except ClientError as error:
+        raise _refused(stack, error) from error
+    except ValueError as error:
+        raise StackError(
+            f"stack {stack!r}: its template is no JSON; allowed: what `cdk deploy` deployed; fix: run `cdk deploy`"
+        ) from error
+    if not isinstance(template, dict):
+        raise StackError(f"stack {stack!r}: its template is no JSON object; fix: run `cdk deploy {stack}`")
+    return template
+
+
+def update(
+    cloudformation: CloudFormationClient,
+    s3: S3Client,
+    deployment: Deployment,
+    template: Mapping[str, Any],
+    *,
+    show: Callable[[Progress], None],
+    poll_s: float = 2.0,
+) -> None:
+    """Update a deployment's stack to a template and show the progress until it has ended.
+
+    Parameters, tags and the role that CloudFormation works with stay as they are.
+
+    Raises:
+        StackError: CloudFormation refuses, or the update failed and was rolled back; names each resource and why.
+    """
+    stack = deployment.stack_name
+    body = json.dumps(template, separators=(",", ":"), ensure_ascii=False)
+    started = datetime.now(UTC)
+    try:
+        with _handed_over(s3, deployment, body) as handed:
+            parameters = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Parameters", [])
+            cloudformation.update_stack(
+                StackName=stack,
+                Capabilities=[*_CAPABILITIES],
+                Parameters=[{"ParameterKey": one["ParameterKey"], "UsePreviousValue": True} for one in parameters],
+                **handed,
+            )
+    except ClientError as error:
+        raise _refused(stack, error) from error
+    _follow(cloudformation, stack, Progress(started=started), show, poll_s)
+
+
+@contextmanager
+def _handed_over(s3: S3Client, deployment: Deployment, body: str) -> Iterator[dict[str, Any]]:
+    """The template as an argument; a long one lies in the stack's own bucket for as long as it takes to be read."""
+    if len(body.encode()) <= BODY_BYTES:
+        yield {"TemplateBody": body}
+        return
+    layout = Layout(bucket=deployment.bucket, prefix=deployment.prefix)
+    key = layout.template(f"{uuid.uuid4()}.json")
+    s3.put_object(Bucket=deployment.bucket, Key=key, Body=body.encode(), ContentType="application/json")
+    try:
+        yield {"TemplateURL": f"{s3.meta.endpoint_url}/{deployment.bucket}/{key}"}
+    finally:
+        s3.delete_object(Bucket=deployment.bucket, Key=key)
+
+
+def _follow(
+    cloudformation: CloudFormationClient,
+    stack: str,
+    progress: Progress,
+    show: Callable[[Progress], None],
+    poll_s: float,
+) -> None:
+    while True:
+        # The status first: what happened until then is in the events that are read after it.
+        status = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"]
+        progress.take(list(reversed(cloudformation.describe_stack_events(StackName=stack)["StackEvents"])))
+        show(progress)
+        if not status.endswith("_IN_PROGRESS"):
+            break
+        time.sleep(poll_s)
+    if status != _DONE:
+        told = "\n".join(progress.failures) or "no resource says why"
+        raise StackError(
+            f"updating {stack} ended in {status}; the stack is as it was unless that says ROLLBACK_FAILED; fix: what "
+            f"stands below\n{told}"
+        )
+
+
+def _refused(stack: str, error: ClientError) -> StackError:
+    reason = error.response["Error"].get("Message", str(error))
+    return StackError(
+        f"stack {stack!r}: {error.operation_name}: {reason}; fix: wait for a running update, or check rights"
+    )
+
+
+RESOURCE_TYPE: Final = "Custom::LmiModelStore"
+
+# What stays as it is deployed: where the store is, and how it is asked.
+_OF_THE_PLACE: Final = ("ServiceToken", "ServiceTimeout", "Bucket", "Prefix", "KeepGenerations", WEIGHTS_OUTPUT)
+_STOCK: Final = "stock"
+_S3: Final = "s3://"
+_PLACEHOLDER: Final = "{"
+
+
+def check_topology(deployment: Deployment) -> None:
+    """Check that a deployment is one whose generations can be changed by themselves.
+
+    Raises:
+        StackError: it is a comparison design.
+    """
+    if deployment.topology not in {MULTI_MODEL, SCALE_TO_ZERO}:
+        raise StackError(
+            f"stack {deployment.stack_name!r} has the topology {deployment.topology!r}; allowed: {MULTI_MODEL}, "
+            f"{SCALE_TO_ZERO}; fix: run `cdk deploy {deployment.stack_name}` from the checkout to go back to"
+        )
+
+
+def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
+    """The generation of that id, or the one that served last before the present one.
+
+    Raises:
+        StackError: none is stored, or none of that id.
+    """
+    if not earlier:
+        raise StackError(
+            "no earlier generation is stored; allowed: one that an update replaced and `storage.keep_generations` "
+            "kept; fix: deploy the catalog as it was"
+        )
+    if wanted is None:
+        return earlier[0]
+    for one in earlier:
+        if one.generation == wanted:
+            return one
+    known = ", ".join(one.generation for one in earlier)
+    raise StackError(f"--to: {wanted!r} is no earlier generation that is stored; allowed: {known}; fix: name one")
+
+
+def present_models(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The properties of each model as a template has them.
+
+    Raises:
+        StackError: the template has no model store, or several.
+    """
+    return dict(_store_of(template)["Properties"]["Models"])
+
+
+def differences(now: Mapping[str, Mapping[str, str]], then: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """What going back changes, a line a model: that it comes, goes, or which of its properties become what."""
+    lines = [f"{name}: comes back" for name in then if name not in now]
+    lines += [f"{name}: goes" for name in now if name not in then]
+    for name in then:
+        old, new = now.get(name, then[name]), then[name]
+        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        if changed:
+            lines.append(f"{name}: " + ", ".join(f"{key} {_shown(old, key)} → {_shown(new, key)}" for key in changed))
+    return lines
+
+
+def template_of(template: Mapping[str, Any], deployment: Deployment, target: Earlier) -> dict[str, Any]:
+    """The deployed template with an earlier generation in the place of the present one.
+
+    Raises:
+        StackError: the stack would not serve what the generation holds; says what is in the way.
+    """
+    changed: dict[str, Any] = copy.deepcopy(dict(template))
+    store = _store_of(changed)
+    present = store["Properties"]
+    _check(present, target, deployment)
+    store["Properties"] = {
+        **{name: present[name] for name in _OF_THE_PLACE if name in present},
+        **{name: value for name, value in target.properties.items() if name not in _OF_THE_PLACE},
+        "Generation": target.generation,
+    }
+    _tell(changed["Outputs"], deployment, target.properties, present["Models"])
+    return changed
+
+
+def _store_of(template: Mapping[str, Any]) -> dict[str, Any]:
+    found = [one for one in template.get("Resources", {}).values() if one.get("Type") == RESOURCE_TYPE]
+    if len(found) != 1:
+        raise StackError(
+            f"the deployed template has {len(found)} resources of type {RESOURCE_TYPE}; allowed: one; fix: name the "
+            "right stack with --stack"
+        )
+    store: dict[str, Any] = found[0]
+    return store
+
+
+def _check(present: Mapping[str, Any], target: Earlier, deployment: Deployment) -> None:
+    """What the generation needs beside its archives, and what only a deploy of its own checkout would bring."""
+    then = target.properties
+    if present.get("Layout") != then.get("Layout"):
+        raise _missing(target, deployment, "another topology's archives")
+    if WEIGHTS_OUTPUT in then and WEIGHTS_OUTPUT not in present:
+        raise _missing(target, deployment, "weights in S3, which the containers' role may not read now")
+    if unread := sorted(set(_places(then["Models"])) - set(_places(present["Models"]))):
+        raise _missing(target, deployment, f"weights of {', '.join(unread)}, which the role may not read now")
+
+
+def _missing(target: Earlier, deployment: Deployment, what: str) -> StackError:
+    return StackError(
+        f"generation {target.generation} has {what}; allowed: one that the present stack can serve; fix: check out "
+        f"what it was deployed from and run `cdk deploy {deployment.stack_name}`"
+    )
+
+
+def _places(models: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
+    """The addresses of the user's own that weights lie at; the role is given the right to read just these."""
+    for properties in models.values():
+        address = properties.get("option.model_id", "")
+        if address.startswith(_S3) and not address.startswith(_S3 + _PLACEHOLDER):
+            yield address
+
+
+def _tell(
+    outputs: dict[str, Any],
+    deployment: Deployment,
+    then: Mapping[str, Any],
+    before: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Let the outputs that name models name those that are back."""
+    models: Mapping[str, Mapping[str, str]] = then["Models"]
+    outputs["Models"]["Value"] = json.dumps(addresses(deployment.topology, models))
+    if KINDS_OUTPUT in outputs:
+        handlers = dict.fromkeys(models, _STOCK) | dict.fromkeys(then.get("Handlers", {}), BATCHED)
+        kinds = {name: kind_of(handlers[name], one.get("option.task", "")) for name, one in models.items()}
+        outputs[KINDS_OUTPUT]["Value"] = json.dumps(kinds)
+    first = next(iter(models))
+    if "ExampleCall" not in outputs or next(iter(before)) in models:
+        return
+    outputs["ExampleCall"]["Value"] = call_of(
+        first,
+        models[first].get("option.task", ""),
+        deployment.region,
+        endpoint_name=deployment.endpoint_name,
+        topology=deployment.topology,
+        known=models,
+        inference_component_name=deployment.inference_component_name,
+    )
+
+
+def _shown(properties: Mapping[str, str], key: str) -> str:
+    return properties.get(key, "unset")

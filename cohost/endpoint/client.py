@@ -1,0 +1,307 @@
+"""The client that everybody uses: one call by a model's name, whatever the endpoint's topology."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cohost.artifacts.handlers import BATCHED
+from cohost.endpoint.copies import WAKE_TIMEOUT_S, Waker
+from cohost.endpoint.invocation_payloads import as_results, make_body, read_answer, refused, unreachable
+from cohost.endpoint.stack_outputs import DEFAULT_STACK, Deployment, read_deployment
+from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
+from cohost.routing import ARCHIVE_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, Route, find_route
+from cohost.waiting import Backoff, Clock, Gate, LimitPassedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_sagemaker_runtime import SageMakerRuntimeClient
+
+    from cohost.waiting import Waiting
+
+
+Answer = TypeVar("Answer")
+
+READY_TIMEOUT_S = 360.0
+"""How long SageMaker goes on loading a model after the first refusal (guide: multi-model endpoints)."""
+
+READ_TIMEOUT_S = 70
+"""Above the 60 s in which a container must answer, so that the service's own error arrives."""
+
+READY_PAUSES = Backoff(first_s=0.5, longest_s=10.0)
+
+RESTARTING_HANDLER = BATCHED
+"""The catalog's `handler` whose worker process the server starts again when it has ended."""
+
+RESTART_TIMEOUT_S = 120.0
+"""Seconds that a call waits for such a process. It is up soon, and then lets calls wait while it loads the model;
+the rest is for a machine that is busy."""
+
+STOPPED_TIMEOUT_S = 5.0
+"""Seconds that a call waits where no process is started again: of several workers another may take the next call."""
+
+RESTART_PAUSES = Backoff(first_s=0.25, longest_s=5.0)
+
+
+def _untold(_: Waiting) -> None:
+    """Nobody wants to know how long it has been."""
+
+
+class _Restarts:
+    """Lets the calls of one model wait while its worker process is started again. Safe for threads.
+
+    A wait that was in vain is not repeated: until a call is answered, each one that would wait no longer is made once.
+    So a model that never comes back costs one caller the whole limit, and not all of them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._gate = Gate(WorkerStoppedError, backoff=RESTART_PAUSES, clock=clock)
+        self._in_vain_s = -1.0
+
+    def run(self, send: Callable[[], Answer], limit_s: float) -> Answer:
+        """Make a call, and make it again while the model's process is stopped, for so many seconds at most.
+
+        Raises:
+            LimitPassedError: it was stopped until the limit.
+        """
+        in_vain_s = self._in_vain_s
+        if limit_s > in_vain_s:
+            return self._wait(send, limit_s)
+        try:
+            answer = send()
+        except WorkerStoppedError as error:
+            raise LimitPassedError(error, in_vain_s) from error
+        self._in_vain_s = -1.0
+        self._gate.open()
+        return answer
+
+    def _wait(self, send: Callable[[], Answer], limit_s: float) -> Answer:
+        try:
+            return self._gate.run(send, limit_s=limit_s, notice=_untold)
+        except LimitPassedError as passed:
+            if isinstance(passed.last, WorkerStoppedError):
+                self._in_vain_s = max(self._in_vain_s, limit_s)
+            raise
+
+
+class CohostClient:
+    """Calls models of one deployed endpoint by name.
+
+    Thread-safe as its boto3 clients are; threads that wait for the same model, or for the same endpoint to wake up,
+    wait together, and one of them asks. `s3` is asked only for a name that the stack's outputs do not have: a model
+    pushed since the last deploy. `sagemaker` is asked only while a scale-to-zero endpoint wakes up; without it the
+    endpoint is called once a minute then.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        runtime: SageMakerRuntimeClient,
+        s3: S3Client,
+        sagemaker: SageMakerClient | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.deployment = deployment
+        self._runtime = runtime
+        self._s3 = s3
+        self._clock = clock or Clock()
+        self._pushed: dict[str, str] = {}
+        self._loading: dict[str, Gate] = {}
+        self._restarts: dict[str, _Restarts] = {}
+        component = deployment.inference_component_name
+        self._waker = None if component is None else Waker(component, sagemaker, self._clock)
+
+    @classmethod
+    def from_stack(
+        cls, stack_name: str = DEFAULT_STACK, *, session: boto3.Session | None = None, max_connections: int = 10
+    ) -> CohostClient:
+        """A client for a deployed stack, in the region where the stack is.
+
+        Args:
+            stack_name: the CloudFormation stack.
+            session: credentials and region; boto3's own defaults when left out.
+            max_connections: how many calls can be under way at once.
+
+        Raises:
+            StackError: the stack is not there or not finished.
+        """
+        session = session or boto3.Session()
+        deployment = read_deployment(session.client("cloudformation"), stack_name)
+        return cls.from_deployment(deployment, session, max_connections=max_connections)
+
+    @classmethod
+    def from_deployment(
+        cls, deployment: Deployment, session: boto3.Session, *, max_connections: int = 10, retries: int | None = None
+    ) -> CohostClient:
+        """A client for a stack whose outputs are known; `retries` None leaves what boto3 repeats by itself to boto3."""
+        again: Any = {} if retries is None else {"retries": {"total_max_attempts": retries + 1}}
+        config = Config(read_timeout=READ_TIMEOUT_S, max_pool_connections=max_connections, **again)
+        region = deployment.region
+        return cls(
+            deployment,
+            runtime=session.client("sagemaker-runtime", region_name=region, config=config),
+            s3=session.client("s3", region_name=region),
+            sagemaker=session.client("sagemaker", region_name=region) if deployment.inference_component_name else None,
+        )
+
+    def invoke(
+        self,
+        model: str,
+        inputs: object,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        ready_timeout_s: float = READY_TIMEOUT_S,
+        restart_timeout_s: float | None = None,
+        wake: bool = False,
+        wake_timeout_s: float = WAKE_TIMEOUT_S,
+        notice: Callable[[Waiting], None] = _untold,
+        custom_attributes: str | None = None,
+        target_model: str | None = None,
+        inference_component_name: str | None = None,
+    ) -> Any:  # noqa: ANN401 - each task answers a shape of its own
+        """Call a model and return its answer, read from JSON.
+
+        Args:
+            model: the name in the catalog.
+            inputs: a text, a pair `{"text": …, "text_pair": …}`, or a list of either, as the model's task takes them.
+            parameters: the task's parameters, such as `top_k` or `candidate_labels`.
+            ready_timeout_s: how long to go on asking while the service says that the model is still loading.
+            restart_timeout_s: how long to go on asking while the model's worker process has ended (the server's 400
+                "Backend Python process is stopped."). None: 120 s where the server starts it again, which it does with
+                `handler: batched`, else 5 s. No other answer of the model's is repeated.
+            wake: wait for a scale-to-zero endpoint that is at zero; without, such a call fails at once, and wakes it
+                all the same. On a multi-model endpoint, which is never at zero, it changes nothing.
+            wake_timeout_s: how long to wait for that at most.
+            notice: told now and then how long the call has waited for a copy, and before each pause.
+            custom_attributes: attributes for the container, such as `trace=abc`, without spaces.
+            target_model: for who knows the way of a multi-model endpoint: it must lead to `model`, or nothing is sent.
+            inference_component_name: the same for a scale-to-zero endpoint.
+
+        Raises:
+            RoutingError: no such model on the endpoint, or a way that it does not have; nothing was sent.
+            NoCapacityError: the endpoint is at zero, and was not waited for or did not wake up in time.
+            ModelNotReadyError: the model was not loaded in time.
+            WorkerStoppedError: the model's process has ended and was not there again in time.
+            InvocationError: the body is too large or empty (nothing was sent), or the service or the model answered
+                with an error, or with a 200 that holds none of the task's answers.
+        """
+        route = self.route(model)
+        route.check_given(target_model=target_model, inference_component_name=inference_component_name)
+        arguments = route.arguments(custom_attributes)
+        body = make_body(model, inputs, parameters)
+        restart_s = self._restart_limit_s(model) if restart_timeout_s is None else restart_timeout_s
+        try:
+            answer = self._awake(
+                lambda: self._there(model, lambda: self._send(model, arguments, body), ready_timeout_s, restart_s),
+                wake_timeout_s if wake else None,
+                notice,
+            )
+        except LimitPassedError as passed:
+            raise self._too_late(model, passed) from passed.last
+        return as_results(answer, parameters)
+
+    def route(self, model: str) -> Route:
+        """Where calls of a model go.
+
+        Raises:
+            RoutingError: no such model on the endpoint.
+        """
+        deployment = self.deployment
+        known = {**deployment.models, **self._pushed}
+        # Nothing can have been pushed where a deploy alone publishes archives.
+        if model not in known and deployment.topology == MULTI_MODEL:
+            self._pushed = self._list_live()
+            known |= self._pushed
+        return find_route(
+            endpoint_name=deployment.endpoint_name,
+            topology=deployment.topology,
+            model=model,
+            known=known,
+            inference_component_name=deployment.inference_component_name,
+        )
+
+    def _awake(self, send: Callable[[], Answer], limit_s: float | None, notice: Callable[[Waiting], None]) -> Answer:
+        """Make a call; with a limit, wait that long for a component that has no copy."""
+        if self._waker is None:
+            return send()
+        if limit_s is not None:
+            return self._waker.run(send, limit_s=limit_s, notice=notice)
+        answer = send()
+        self._waker.answered()
+        return answer
+
+    def _there(self, model: str, send: Callable[[], Answer], ready_s: float, restart_s: float) -> Answer:
+        """Make a call; wait so many seconds for a model that is being loaded, or whose process has ended."""
+        loading = self._loading.get(model) or self._loading.setdefault(
+            model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock)
+        )
+        restarts = self._restarts.get(model) or self._restarts.setdefault(model, _Restarts(self._clock))
+        return loading.run(lambda: restarts.run(send, restart_s), limit_s=ready_s, notice=_untold)
+
+    def _restart_limit_s(self, model: str) -> float:
+        restarts = self.deployment.handlers.get(model) == RESTARTING_HANDLER
+        return RESTART_TIMEOUT_S if restarts else STOPPED_TIMEOUT_S
+
+    def _list_live(self) -> dict[str, str]:
+        """The models whose archives lie in the live generation, pushed ones too."""
+        prefix = f"{self.deployment.prefix}{self.deployment.generation}/"
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.deployment.bucket, Prefix=prefix)
+        try:
+            keys = [item["Key"].removeprefix(prefix) for page in pages for item in page.get("Contents", [])]
+        except ClientError:
+            # A caller that may invoke need not be allowed to list; then the outputs are all there is to know.
+            return {}
+        return {key.removesuffix(ARCHIVE_SUFFIX): key for key in keys if key.endswith(ARCHIVE_SUFFIX)}
+
+    def _send(self, model: str, arguments: Mapping[str, str], body: bytes) -> Any:  # noqa: ANN401 - as invoke
+        try:
+            response = self._runtime.invoke_endpoint(
+                **arguments, Body=body, ContentType="application/json", Accept="application/json"
+            )
+            answer = response["Body"].read()
+        except ClientError as error:
+            raise refused(model, error) from error
+        except BotoCoreError as error:
+            raise unreachable(model, error) from error
+        return read_answer(model, answer)
+
+    def _too_late(self, model: str, passed: LimitPassedError) -> InvocationError:
+        """The error of a caller whose limit has passed, made anew: another caller may have heard the refusal."""
+        last = passed.last
+        if not isinstance(last, InvocationError):
+            raise last
+        said = f"{str(last).partition('; fix: ')[0]}; still so after {passed.limit_s:g} s"
+        if isinstance(last, WorkerStoppedError):
+            return WorkerStoppedError(f"{said}; {self._way_back(model)}", status=last.status, code=last.code)
+        if isinstance(last, NoCapacityError):
+            way = "fix: see `cohost status`, and allow more with wake_timeout_s (--wake-timeout)"
+            return NoCapacityError(f"{said}; {way}", status=last.status, code=last.code)
+        way = "fix: see `cohost status`, and allow more with ready_timeout_s"
+        return ModelNotReadyError(f"{said}; {way}", status=last.status, code=last.code)
+
+    def _way_back(self, model: str) -> str:
+        """Say what becomes of a model whose process has ended, and what to do about it."""
+        handler = self.deployment.handlers.get(model)
+        if handler == RESTARTING_HANDLER:
+            return (
+                "the server starts its process again, and that has not ended yet; fix: see the endpoint's log, and "
+                "allow more with restart_timeout_s (--restart-timeout)"
+            )
+        stack = self.deployment.stack_name
+        anew = (
+            "run `cohost sleep` and `cohost wake`"
+            if self.deployment.topology == SCALE_TO_ZERO
+            else f"change one of the model's settings and run `cdk deploy {stack}`"
+        )
+        whose = "its process" if handler is None else f"the process of handler {handler}"
+        return (
+            f"the server does not start {whose} again; fix: `cohost status --probe` tells which models answer; {anew} "
+            "to have it loaded anew, and write handler: batched, which comes back by itself"
+        )

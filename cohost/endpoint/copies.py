@@ -1,0 +1,244 @@
+"""The copies of a scale-to-zero endpoint's inference component, and the bounds within which auto scaling keeps them.
+
+Source: AWS API reference, DescribeInferenceComponent, UpdateInferenceComponentRuntimeConfig and RegisterScalableTarget.
+
+Waiting for a scale-to-zero endpoint to wake up, without waking it more than once.
+
+A call at zero is refused and counted; the count raises an alarm, and an alarm that stays on asks for one more copy each
+minute (AWS guide: CloudWatch alarm actions). So after the first refused call nothing is sent while a copy is on its
+way: SageMaker is asked how many copies run.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from botocore.exceptions import ClientError
+
+from cohost.errors import NoCapacityError, RoutingError, StackError
+from cohost.routing import SCALE_TO_ZERO
+from cohost.waiting import Backoff, Clock, Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import boto3
+    from mypy_boto3_sagemaker import SageMakerClient
+
+    from cohost.endpoint.stack_outputs import Deployment
+    from cohost.waiting import Waiting
+
+
+_UNDER_WAY = frozenset({"Creating", "Updating"})
+NAMESPACE: Literal["sagemaker"] = "sagemaker"
+DIMENSION: Literal["sagemaker:inference-component:DesiredCopyCount"] = "sagemaker:inference-component:DesiredCopyCount"
+
+
+class UnderWayError(StackError):
+    """A change of the component goes on, and no other one is taken until it has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copies:
+    """How many copies are wanted and how many run, and the component's status with the reason of a failure."""
+
+    status: str
+    desired: int
+    current: int
+    failure_reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Auto scaling's least and most copies; `suspended`: neither a call nor the schedule adds copies."""
+
+    minimum: int
+    maximum: int
+    suspended: bool = False
+
+
+def read_copies(sagemaker: SageMakerClient, component_name: str) -> Copies:
+    """Ask SageMaker about a component; raises botocore's ClientError when it refuses."""
+    found = sagemaker.describe_inference_component(InferenceComponentName=component_name)
+    runtime = found.get("RuntimeConfig", {})
+    return Copies(
+        status=found["InferenceComponentStatus"],
+        desired=runtime.get("DesiredCopyCount", 0),
+        current=runtime.get("CurrentCopyCount", 0),
+        failure_reason=found.get("FailureReason") or None,
+    )
+
+
+def need_component(deployment: Deployment, command: str) -> str:
+    """The name of the deployment's component.
+
+    Raises:
+        RoutingError: it is a multi-model endpoint, which has no copies to set.
+    """
+    if deployment.inference_component_name is None:
+        msg = (
+            f"cohost {command}: endpoint {deployment.endpoint_name!r} has the topology {deployment.topology!r}, whose "
+            f"instances cannot go to zero, because SageMaker refuses that; allowed: {SCALE_TO_ZERO}; fix: set "
+            f"`topology: {SCALE_TO_ZERO}` in the catalog and deploy, or run `cdk destroy {deployment.stack_name}` "
+            "while nobody calls"
+        )
+        raise RoutingError(msg)
+    return deployment.inference_component_name
+
+
+class Component:
+    """One deployed component. All methods raise StackError when the service refuses."""
+
+    def __init__(self, deployment: Deployment, name: str, session: boto3.Session) -> None:
+        self.name = name
+        self._stack = deployment.stack_name
+        self._sagemaker = session.client("sagemaker", region_name=deployment.region)
+        self._scaling = session.client("application-autoscaling", region_name=deployment.region)
+
+    def copies(self) -> Copies:
+        """Its copies now."""
+        try:
+            return read_copies(self._sagemaker, self.name)
+        except ClientError as error:
+            raise self._fault("cannot be looked up", error) from error
+
+    def set_copies(self, count: int) -> None:
+        """Ask for so many copies; raises UnderWayError while the last change goes on."""
+        try:
+            self._sagemaker.update_inference_component_runtime_config(
+                InferenceComponentName=self.name, DesiredRuntimeConfig={"CopyCount": count}
+            )
+        except ClientError as error:
+            fault = self._fault(f"cannot be set to {count} copies", error)
+            raise (UnderWayError(str(fault)) if self.copies().status in _UNDER_WAY else fault) from error
+
+    def bounds(self) -> Bounds | None:
+        """Its scalable target's bounds; None where nothing scales it."""
+        try:
+            answer = self._scaling.describe_scalable_targets(
+                ServiceNamespace=NAMESPACE, ResourceIds=[self._resource()], ScalableDimension=DIMENSION
+            )
+        except ClientError as error:
+            raise self._fault("cannot be looked up in Application Auto Scaling", error) from error
+        for target in answer["ScalableTargets"]:
+            state: Any = target.get("SuspendedState") or {}
+            return Bounds(
+                minimum=target["MinCapacity"],
+                maximum=target["MaxCapacity"],
+                suspended=bool(state.get("DynamicScalingOutSuspended")),
+            )
+        return None
+
+    def set_bounds(self, bounds: Bounds) -> None:
+        """Change its scalable target, which must be there."""
+        try:
+            self._scaling.register_scalable_target(
+                ServiceNamespace=NAMESPACE,
+                ResourceId=self._resource(),
+                ScalableDimension=DIMENSION,
+                MinCapacity=bounds.minimum,
+                MaxCapacity=bounds.maximum,
+                SuspendedState={
+                    "DynamicScalingInSuspended": False,
+                    "DynamicScalingOutSuspended": bounds.suspended,
+                    "ScheduledScalingSuspended": bounds.suspended,
+                },
+            )
+        except ClientError as error:
+            what = f"cannot be scaled between {bounds.minimum} and {bounds.maximum} copies"
+            raise self._fault(what, error) from error
+
+    def _resource(self) -> str:
+        return f"inference-component/{self.name}"
+
+    def _fault(self, what: str, error: ClientError) -> StackError:
+        reason = error.response["Error"].get("Message", str(error))
+        return StackError(
+            f"inference component {self.name!r} {what}: {reason}; fix: wait until a change under way has ended "
+            f"(`cohost status`), check your rights, or run `cdk deploy {self._stack}` if it was deleted"
+        )
+
+
+Answer = TypeVar("Answer")
+
+WAKE_TIMEOUT_S = 900.0
+"""Others measured 9 min 24 s from the first refused call to the first answer on ml.g5.xlarge."""
+
+PAUSES = Backoff(first_s=2.0, longest_s=10.0)
+
+CALL_AGAIN_S = 180.0
+"""While no copy is even wanted, the alarm has not heard of the call: after this it is told again."""
+
+BLIND_CALL_AGAIN_S = 60.0
+"""The same where SageMaker may not be asked about the component."""
+
+_NO_CAPACITY = re.compile(r"\bno capacity to process this request\b", re.IGNORECASE)
+
+
+def is_no_capacity(error_type: str, message: str) -> bool:
+    """Whether an error of InvokeEndpoint says that the component has no copy that runs.
+
+    It is a ValidationError with status 400, as many other faults are; only its text tells (AWS guide: scale an endpoint
+    to zero instances).
+    """
+    return error_type in {"ValidationError", "ValidationException"} and bool(_NO_CAPACITY.search(message))
+
+
+class Waker:
+    """Lets the calls of one component wait until it is awake. Safe for threads: one asks, the others wait with it.
+
+    `sagemaker` None, or one that may not look at the component: nothing but calls shows that it is up.
+    """
+
+    def __init__(self, component_name: str, sagemaker: SageMakerClient | None, clock: Clock) -> None:
+        self._name = component_name
+        self._sagemaker = sagemaker
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._called_at = clock.now()
+        self._gate = Gate(NoCapacityError, backoff=PAUSES, clock=clock, look=self._look)
+
+    def run(self, send: Callable[[], Answer], *, limit_s: float, notice: Callable[[Waiting], None]) -> Answer:
+        """Make a call; while there is no capacity for it, wait and make it again.
+
+        Raises:
+            LimitPassedError: there was none until the limit.
+            NoCapacityError: the component has failed, so that waiting does not help.
+        """
+        return self._gate.run(lambda: self._send(send), limit_s=limit_s, notice=notice)
+
+    def answered(self) -> None:
+        """A call that did not wait was answered: let those through that do."""
+        self._gate.open()
+
+    def _send(self, send: Callable[[], Answer]) -> Answer:
+        with self._lock:
+            self._called_at = self._clock.now()
+        return send()
+
+    def _look(self) -> bool:
+        """Whether another call makes sense by now."""
+        since_s = self._clock.now() - self._called_at
+        copies = self._copies()
+        if copies is None:
+            return since_s >= BLIND_CALL_AGAIN_S
+        if copies.status == "Failed" and not copies.current:
+            reason = copies.failure_reason or "SageMaker gives no reason"
+            msg = (
+                f"inference component {self._name!r} has failed: {reason}; "
+                "fix: see its log group, and run `cohost wake` to ask for a copy again, or `cdk deploy`"
+            )
+            raise NoCapacityError(msg)
+        return copies.current > 0 or (copies.desired == 0 and since_s >= CALL_AGAIN_S)
+
+    def _copies(self) -> Copies | None:
+        if self._sagemaker is None:
+            return None
+        try:
+            return read_copies(self._sagemaker, self._name)
+        except ClientError:
+            # A caller that may invoke need not be allowed to look.
+            return None

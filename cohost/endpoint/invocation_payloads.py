@@ -1,0 +1,205 @@
+"""A call's body, and what its answer or its error means.
+
+Answers of DJL's Java translators in the shapes of every other design, so that callers need not know who answers.
+
+A translator answers one text with its labels or its vector, and a list of texts with a list of these; every other
+handler answers with a list, one result a text (DJL 0.36.0: TextClassificationServingTranslator,
+TextEmbeddingServingTranslator).
+
+A call of a model that can be pasted into a shell.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from cohost.endpoint.copies import is_no_capacity
+from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
+from cohost.routing import find_route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from botocore.exceptions import BotoCoreError, ClientError
+
+
+MAX_BODY_BYTES = 6_291_456
+"""SageMaker's limit of a real-time request (API reference: InvokeEndpoint, Body)."""
+
+NOT_READY = "ModelNotReadyException"
+MODEL_ERROR = "ModelError"
+_WORKER_STOPPED = "Backend Python process is stopped."
+
+
+def make_body(model: str, inputs: object, parameters: Mapping[str, object] | None) -> bytes:
+    """The body of a call, as JSON in UTF-8.
+
+    Raises:
+        InvocationError: it is empty, or too large to be sent.
+    """
+    if inputs in ("", [], {}, None):
+        msg = (
+            f"model {model!r}: inputs is empty; allowed: a text, a pair or a list of them; fix: give at least one text"
+        )
+        raise InvocationError(msg)
+    # `parameters: null` is an error to the stock handler, so the key is left out.
+    payload = {"inputs": inputs, **({"parameters": dict(parameters)} if parameters else {})}
+    body = json.dumps(payload, ensure_ascii=False, allow_nan=False).encode()
+    if len(body) > MAX_BODY_BYTES:
+        msg = (
+            f"model {model!r}: a body of {len(body)} bytes; allowed: {MAX_BODY_BYTES} bytes; "
+            "fix: send the texts in several calls"
+        )
+        raise InvocationError(msg)
+    return body
+
+
+def read_answer(model: str, answer: bytes) -> Any:  # noqa: ANN401 - each task answers a shape of its own
+    """The content of an answer.
+
+    Raises:
+        InvocationError: it is a sentence instead of results.
+    """
+    try:
+        content = json.loads(answer)
+    except ValueError:
+        content = answer.decode(errors="replace")
+    if isinstance(content, str):
+        # The stock handler answers input that it cannot read with 200 and a sentence (DJL Serving 0.36.0).
+        msg = f"model {model!r} answered 200 with a sentence instead of results: {content[:300]!r}"
+        raise InvocationError(msg, status=200)
+    return content
+
+
+def unreachable(model: str, error: BotoCoreError) -> InvocationError:
+    """What a call that got no answer is told."""
+    return InvocationError(f"model {model!r} cannot be called: {error}; fix: check the network, credentials and region")
+
+
+def is_worker_stopped(status: int, body: str) -> bool:
+    """Tell whether a container's answer says that the model's process has ended and the call did not reach it.
+
+    Only this text tells: a model answers 400 for other reasons too (DJL Serving 0.36.0, recordings 24 and 27).
+    """
+    if status != HTTPStatus.BAD_REQUEST:
+        return False
+    try:
+        content = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and content.get("message") == _WORKER_STOPPED
+
+
+def refused(model: str, error: ClientError) -> InvocationError:
+    """The error to raise for one of the service or the model, of the class of its own where it has one."""
+    response: Mapping[str, Any] = error.response
+    code = response["Error"].get("Code", "")
+    status = response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"]
+    message = response.get("OriginalMessage") or response["Error"].get("Message", str(error))
+    where = "the model" if "OriginalStatusCode" in response else "the service"
+    text = f"model {model!r}: {where} answered {status} {code}: {_said(str(message)).rstrip('.')}"
+    if is_no_capacity(code, str(message)):
+        fix = (
+            "; fix: wait for it, with `cohost invoke --wake` or `client.invoke(…, wake=True)`, or wake it beforehand "
+            "with `cohost wake`"
+        )
+        return NoCapacityError(text + fix, status=int(status), code=code)
+    if code == MODEL_ERROR and is_worker_stopped(int(status), str(message)):
+        return WorkerStoppedError(text, status=int(status), code=code)
+    kind = ModelNotReadyError if code == NOT_READY else InvocationError
+    return kind(text, status=int(status), code=code)
+
+
+def _said(message: str) -> str:
+    """Put a container's answer into one line: the words of its JSON, in the forms that DJL Serving gives it."""
+    try:
+        content = json.loads(message)
+    except ValueError:
+        content = None
+    words = [content.get(key) for key in ("type", "message", "error")] if isinstance(content, dict) else []
+    return " ".join((": ".join(str(word) for word in words if word) or message).split())
+
+
+_NAME = "className"
+_PROBABILITY = "probability"
+_TOP_K = "top_k"
+
+
+def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - any JSON value
+    """An answer as a list with one result a text; what no translator has written is returned as it is.
+
+    Labels become `{"label", "score"}`: the best of each text, or with the parameter `top_k` a list of them. A
+    translator does not read that parameter, and gives five labels at most.
+    """
+    if _is_vector(content):
+        return [content]
+    texts = [content] if _are_classes(content) else content
+    if not isinstance(texts, list) or not texts or not all(map(_are_classes, texts)):
+        return content
+    ranked = [[{"label": one[_NAME], "score": one[_PROBABILITY]} for one in classes] for classes in texts]
+    if parameters is None or _TOP_K not in parameters:
+        return [classes[0] for classes in ranked]
+    most = parameters[_TOP_K]
+    return [classes[:most] if isinstance(most, int) else classes for classes in ranked]
+
+
+def count_results(content: list[Any]) -> int:
+    """How many texts an answer is about."""
+    return 1 if _is_vector(content) or _are_classes(content) else len(content)
+
+
+def _is_vector(content: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """One text's embedding. No other answer is a list of numbers; the first tells, since there may be thousands."""
+    return isinstance(content, list) and bool(content) and isinstance(content[0], float)
+
+
+def _are_classes(content: Any) -> TypeGuard[list[dict[str, Any]]]:  # noqa: ANN401 - any JSON value
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(one, dict) and one.keys() == {_NAME, _PROBABILITY} for one in content)
+    )
+
+
+def tiny_call(task: str | None) -> tuple[str, dict[str, object]]:
+    """A short text, and the parameters that a model of this task cannot do without (None: no task is known)."""
+    parameters: dict[str, object] = {}
+    if task == "zero-shot-classification":
+        parameters["candidate_labels"] = ["shipping", "billing"]
+    return "The delivery came two days early.", parameters
+
+
+def call_of(
+    model: str,
+    task: str,
+    region: str,
+    *,
+    endpoint_name: str,
+    topology: str,
+    known: Iterable[str] | Mapping[str, str],
+    inference_component_name: str | None = None,
+) -> str:
+    """The `aws` command that calls a model with one text, and labels where its task needs some.
+
+    The rest is as `find_route` takes it, which may raise RoutingError.
+    """
+    route = find_route(
+        endpoint_name=endpoint_name,
+        topology=topology,
+        model=model,
+        known=known,
+        inference_component_name=inference_component_name,
+    )
+    text, parameters = tiny_call(task)
+    body = {"inputs": text, **({"parameters": parameters} if parameters else {})}
+    return shlex.join(
+        [
+            *("aws", "sagemaker-runtime", "invoke-endpoint", "--region", region),
+            *route.command_options(),
+            *("--content-type", "application/json", "--cli-binary-format", "raw-in-base64-out"),
+            *("--body", json.dumps(body), "/dev/stdout"),
+        ]
+    )

@@ -1,0 +1,218 @@
+"""Why models were not loaded, read from a container's log.
+
+The answer to a load holds the handler's own words only where the handler put them there; the rest stands in the log.
+Sources: DJL Serving 0.36.0 (PyProcess: a worker's output, whose lines begin with process and model; ModelServer: a
+model of the model store that fails) and, on the AWS of this machine, what its SageMaker writes between the lines.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cohost.artifacts.archive import server_name
+from cohost.errors import InvocationError
+from cohost.routing import ARCHIVE_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from mypy_boto3_logs import CloudWatchLogsClient
+
+
+ENDPOINT_LOGS: Final = "/aws/sagemaker/Endpoints/"
+COMPONENT_LOGS: Final = "/aws/sagemaker/InferenceComponents/"
+
+_TAIL_LINES: Final = 10
+_MOST_PAGES: Final = 20
+_MOST_BYTES: Final = 1 << 20
+# A line takes some seconds to be found in CloudWatch.
+_LOG_PAUSES_S: Final = (0.5, 1.5, 3.0, 5.0)
+# The server cuts a model's name in the names of its workers' threads.
+_THREAD_NAME: Final = 15
+
+_WORKER = re.compile(rf"W-\d+-(?P<model>.{{1,{_THREAD_NAME}}}?)-std(?:out|err): ?(?P<text>.*)$")
+_TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"(?:^|[\s.])(?P<text>(?P<kind>[A-Z]\w*(?:Exception|Error)): .+)$")
+_STORE_FAILED = re.compile(r"ModelLoadingError\.Count:1\|#Model:(?P<model>[^,\s]+)")
+_STORE_NAME_TAKEN = re.compile(r"Workflow (?P<model>\S+) is already registered")
+_INITIALIZED = re.compile(r"Model \[(?P<model>[^\]]+)\] initialized")
+_NOT_LOADED = re.compile(r" sagemaker (?P<model>\S+) was not loaded: (?P<text>.+)$")
+_LOADED = re.compile(r" sagemaker (?P<model>\S+) was loaded as (?P<id>\S+)")
+_OF_JSON = re.compile(r'"message": ?"(?P<text>(?:[^"\\]|\\.)*)"')
+# What the server answers where only the log knows more.
+_SAYS_NOTHING = ("invoke handler failure", "invoke_handler_async() failure", "Python stream closed unexpectedly")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadFailure:
+    """A model that was not loaded: its name, as the container has it or as callers do, and the reason."""
+
+    model: str
+    reason: str
+
+    def line(self) -> str:
+        """Say it in one line."""
+        return f"model {self.model} was not loaded: {self.reason}"
+
+
+def says_nothing(answer: str) -> bool:
+    """Tell whether a server's answer to a load only says that there was a failure."""
+    return any(text in answer for text in _SAYS_NOTHING)
+
+
+@dataclass(kw_only=True)
+class LogReader:
+    """Reads a log line by line, and knows which models are not loaded as far as the last line tells.
+
+    `names` are the catalog's models: a name of the container's own is given as the catalog has it. `tail` holds the
+    last lines, for a container that ends without saying why, and `last_raised` the last error of any worker.
+    """
+
+    names: Iterable[str] = ()
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
+    _failures: dict[str, str] = field(default_factory=dict)
+    # By the name of a worker's thread: whether a traceback is under way, and what the last one came to.
+    _tracing: set[str] = field(default_factory=set)
+    _raised: dict[str, str] = field(default_factory=dict)
+    last_raised: str = ""
+    _last_exception: str = ""
+
+    @property
+    def failures(self) -> tuple[LoadFailure, ...]:
+        """The models that were not loaded, in the order in which they failed."""
+        known = {server_name(name): name for name in self.names}
+        return tuple(
+            LoadFailure(model=known.get(model, model.removesuffix(ARCHIVE_SUFFIX)), reason=reason)
+            for model, reason in self._failures.items()
+        )
+
+    def reason(self, model: str) -> str | None:
+        """Give what the last error that a worker of a model raised came to; None where none did."""
+        return self._raised.get(server_name(model)[:_THREAD_NAME]) or self._raised.get(model[:_THREAD_NAME])
+
+    def feed(self, line: str) -> None:
+        """Take in the next line."""
+        if line.strip():
+            self.tail.append(line.strip())
+        if (worker := _WORKER.search(line)) is not None:
+            self._worker_line(worker["model"], worker["text"])
+        elif (failed := _NOT_LOADED.search(line)) is not None:
+            self._fail(failed["model"], self._told(failed["text"]))
+        elif (loaded := _LOADED.search(line)) is not None:
+            self._failures.pop(loaded["model"], None)
+        elif (initialized := _INITIALIZED.search(line)) is not None:
+            self._failures.pop(initialized["model"], None)
+        else:
+            self._server_line(line)
+
+    def _worker_line(self, thread: str, text: str) -> None:
+        if text.startswith(_TRACEBACK):
+            self._tracing.add(thread)
+        elif thread in self._tracing and text and not text[0].isspace():
+            self._tracing.discard(thread)
+            self._raised[thread] = self.last_raised = text.strip()
+
+    def _server_line(self, line: str) -> None:
+        if (taken := _STORE_NAME_TAKEN.search(line)) is not None:
+            self._fail(taken["model"], f"two folders of the model store become {taken['model']}")
+        elif (failed := _STORE_FAILED.search(line)) is not None:
+            self._fail(failed["model"], self._last_exception or "the log says no reason")
+        elif (exception := _EXCEPTION.search(line)) is not None:
+            self._last_exception = exception["text"]
+
+    def _fail(self, model: str, reason: str) -> None:
+        # On a multi-model endpoint a worker's thread bears SageMaker's name of the model, not the caller's.
+        raised = self.reason(model) or self.last_raised
+        self._failures[model] = f"{reason} ({raised})" if raised and says_nothing(reason) else reason
+
+    @staticmethod
+    def _told(answer: str) -> str:
+        """The message of a container's answer, which is JSON."""
+        found = _OF_JSON.search(answer)
+        return answer if found is None else found["text"]
+
+
+def read_log(path: Path, names: Iterable[str] = ()) -> LogReader:
+    """Read a container's log from a file of this machine, or its end where it is long; none is an empty one."""
+    reader = LogReader(names=names)
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _MOST_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return reader
+    for line in text.splitlines():
+        reader.feed(line)
+    return reader
+
+
+def log_groups(endpoint: str, component: str | None) -> list[str]:
+    """Name the log groups that an endpoint's containers write to."""
+    return [ENDPOINT_LOGS + endpoint, *([] if component is None else [COMPONENT_LOGS + component])]
+
+
+@contextmanager
+def told_by_the_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> Iterator[None]:
+    """Add what the endpoint's log says to the error of a call whose model was not loaded, if the answer does not say.
+
+    Raises:
+        InvocationError: the error of the block, with the reason where the log gives one within some seconds.
+    """
+    begun_ms = int(time.time() * 1000)
+    try:
+        yield
+    except InvocationError as error:
+        if not says_nothing(str(error)):
+            raise
+        watch = LogWatch(logs, [model], begun_ms)
+        if (reason := _first_reason(watch, endpoint, model)) is None:
+            raise
+        raise type(error)(f"{error}; the log says: {reason}", status=error.status, code=error.code) from error
+
+
+def _first_reason(watch: LogWatch, endpoint: str, model: str) -> str | None:
+    for pause_s in _LOG_PAUSES_S:
+        time.sleep(pause_s)
+        watch.look([ENDPOINT_LOGS + endpoint])
+        told = [failure.reason for failure in watch.reader.failures if failure.model == model]
+        if reason := next(iter(told), watch.reader.last_raised):
+            return reason
+    return None
+
+
+class LogWatch:
+    """Follows log groups of CloudWatch; what cannot be read (yet, any more, or for want of rights) is left out."""
+
+    def __init__(self, logs: CloudWatchLogsClient, names: Iterable[str], since_ms: int) -> None:
+        self.reader = LogReader(names=tuple(names))
+        self._logs = logs
+        self._since_ms = since_ms
+        self._seen: set[str] = set()
+
+    def look(self, groups: Iterable[str]) -> None:
+        """Read the events that have come since the last look."""
+        for group in groups:
+            try:
+                self._read(group)
+            except (ClientError, BotoCoreError):
+                continue
+
+    def _read(self, group: str) -> None:
+        asked: dict[str, Any] = {"logGroupName": group, "startTime": self._since_ms}
+        for _ in range(_MOST_PAGES):
+            page = self._logs.filter_log_events(**asked)
+            for event in page["events"]:
+                if event["eventId"] not in self._seen:
+                    self._seen.add(event["eventId"])
+                    self.reader.feed(event["message"])
+            if not (token := page.get("nextToken")):
+                return
+            asked["nextToken"] = token

@@ -1,0 +1,124 @@
+"""A tiny call or two of each model, which show what no ping and no list of models tells.
+
+A stock model whose worker process has ended stays READY, and pings stay 200; only a call hears of it (DJL Serving
+0.36.0, recording 24). A call makes a multi-model endpoint load the model, so nothing is probed without being asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from cohost.endpoint.client import RESTARTING_HANDLER, CohostClient
+from cohost.endpoint.invocation_payloads import tiny_call
+from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import boto3
+
+    from cohost.endpoint.stack_outputs import Deployment
+    from cohost.endpoint.status import Status
+
+
+CALLS_OF_A_STOPPED_MODEL: Final = 3
+CALLS: Final = 2
+"""Of two workers one that has ended takes every second call (recording 24), so a single call may miss it."""
+
+
+class Verdict(StrEnum):
+    """The outcome of a model's probe."""
+
+    OK = "answers"
+    STOPPED = "process stopped"
+    PARTLY_STOPPED = "a process stopped"
+    RESTARTING = "process restarts"
+    NOT_READY = "not ready"
+    REFUSES = "refuses the probe"
+    FAILS = "fails"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """The outcome of calling one model: `milliseconds` until its first answer, `detail` what it said where not well.
+
+    A model that refuses a valid input may be well all the same, where its task is not known or its handler wants more.
+    """
+
+    model: str
+    verdict: Verdict
+    milliseconds: float
+    detail: str | None = None
+
+    @property
+    def well(self) -> bool:
+        """Tell whether callers get answers."""
+        return self.verdict in {Verdict.OK, Verdict.REFUSES}
+
+
+def probe_deployment(status: Status, deployment: Deployment, session: boto3.Session) -> tuple[Probe, ...]:
+    """Call each model of a deployment, those that were pushed too; none where no copy runs.
+
+    A call would wake one. On a multi-model endpoint it loads a model that is not loaded.
+    """
+    if status.component is not None and not status.component.current_copies:
+        return ()
+    client = CohostClient.from_deployment(deployment, session, retries=0)
+    return tuple(probe_models(client, [*deployment.models, *status.not_in_outputs]))
+
+
+def probe_models(
+    client: CohostClient, models: Iterable[str], now: Callable[[], float] = time.perf_counter
+) -> list[Probe]:
+    """Call each model twice with a short text, and labels where its task needs some; a stopped one three times.
+
+    One of three workers or more may have ended and not be met. A model that the server restarts is called once, since
+    it needs nobody to see that.
+    """
+    return [_probe(client, model, now) for model in models]
+
+
+def _probe(client: CohostClient, model: str, now: Callable[[], float]) -> Probe:
+    first = _call(client, model, now)
+    if first.verdict not in {Verdict.OK, Verdict.STOPPED} or _restarts(client, model):
+        return first
+    calls = CALLS if first.verdict is Verdict.OK else CALLS_OF_A_STOPPED_MODEL
+    probes = [first, *(_call(client, model, now) for _ in range(calls - 1))]
+    stopped = sum(probe.verdict is Verdict.STOPPED for probe in probes)
+    if stopped in {0, calls}:
+        return first
+    return Probe(
+        model=model,
+        verdict=Verdict.PARTLY_STOPPED,
+        milliseconds=first.milliseconds,
+        detail=f"{stopped} of {calls} calls met a worker process that has ended",
+    )
+
+
+def _restarts(client: CohostClient, model: str) -> bool:
+    return client.deployment.handlers.get(model) == RESTARTING_HANDLER
+
+
+def _call(client: CohostClient, model: str, now: Callable[[], float]) -> Probe:
+    inputs, parameters = tiny_call(client.deployment.tasks.get(model))
+    started = now()
+    verdict, detail = Verdict.OK, None
+    try:
+        client.invoke(model, inputs, parameters, ready_timeout_s=0, restart_timeout_s=0)
+    except InvocationError as error:
+        verdict, detail = _verdict(client, model, error), str(error).partition("; fix: ")[0]
+    return Probe(model=model, verdict=verdict, milliseconds=(now() - started) * 1000, detail=detail)
+
+
+def _verdict(client: CohostClient, model: str, error: InvocationError) -> Verdict:
+    if isinstance(error, WorkerStoppedError):
+        return Verdict.RESTARTING if _restarts(client, model) else Verdict.STOPPED
+    if isinstance(error, ModelNotReadyError | NoCapacityError):
+        return Verdict.NOT_READY
+    refuses = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    # A 4xx of the service itself, such as one without the right to call, is none of the model's.
+    return Verdict.REFUSES if refuses and error.code in {None, "ModelError"} else Verdict.FAILS

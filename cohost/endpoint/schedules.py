@@ -1,0 +1,236 @@
+"""Schedule expressions of Application Auto Scaling: `cron(…)` of six fields, `rate(…)`, `at(…)`.
+
+Syntax as AWS documents it (Application Auto Scaling user guide: Schedule recurring scaling actions using cron
+expressions, and with rate expressions): minutes, hours, day of the month, month, day of the week (1 is Sunday), year.
+
+When a scheduled action is due: the times of `cron(…)`, `rate(…)` and `at(…)`.
+
+Syntax and the meaning of L, W and #: Application Auto Scaling user guide, "Schedule recurring scaling actions using
+cron expressions" and "… using rate expressions".
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+import re
+import zoneinfo
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+ALLOWED_EXPRESSION: Final = "cron(minutes hours day month weekday year), rate(number unit) or at(yyyy-mm-ddThh:mm:ss)"
+
+_MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
+DAYS: Final = {"SUN": 1, "MON": 2, "TUE": 3, "WED": 4, "THU": 5, "FRI": 6, "SAT": 7}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """One field of a cron expression: its name, its bounds, names of values, and what else may stand there."""
+
+    name: str
+    least: int
+    most: int
+    names: Mapping[str, int]
+    also: re.Pattern[str]
+
+
+_NOTHING = re.compile(r"(?!)")
+_CRON_FIELDS: Final = (
+    _Kind(name="minutes", least=0, most=59, names={}, also=_NOTHING),
+    _Kind(name="hours", least=0, most=23, names={}, also=_NOTHING),
+    _Kind(name="day of the month", least=1, most=31, names={}, also=re.compile(r"\?|L|LW|([1-9]|[12]\d|3[01])W")),
+    _Kind(name="month", least=1, most=12, names=MONTHS, also=_NOTHING),
+    _Kind(name="day of the week", least=1, most=7, names=DAYS, also=re.compile(r"\?|L|[1-7]L|[1-7]#[1-5]")),
+    _Kind(name="year", least=1970, most=2199, names={}, also=_NOTHING),
+)
+_DAY_OF_MONTH, _DAY_OF_WEEK = 2, 4
+RATE: Final = re.compile(r"rate\(([1-9]\d{0,5}) (minute|hour|day)(s?)\)")
+_AT = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
+_CRON = re.compile(r"cron\(([^()]*)\)")
+
+
+def check_expression(text: str) -> str:
+    """The expression unchanged.
+
+    Raises:
+        ValueError: Application Auto Scaling would refuse it; the text says what is wrong, what is allowed and the fix.
+    """
+    if (fault := next(_faults(text), None)) is not None:
+        what, fix = fault
+        msg = f"{text!r}: {what}; allowed: {ALLOWED_EXPRESSION}; fix: {fix}"
+        raise ValueError(msg)
+    return text
+
+
+def _faults(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong, and the fix."""
+    if match := _CRON.fullmatch(text):
+        yield from _cron_faults(match[1].split())
+    elif match := _AT.fullmatch(text):
+        yield from _at_faults(match[1])
+    elif match := RATE.fullmatch(text):
+        value, unit, plural = match.groups()
+        if (value == "1") == bool(plural):
+            yield f"{value} goes with {unit}{'' if value == '1' else 's'}", "mend the unit"
+    elif "(" not in text and len(text.split()) == len(_CRON_FIELDS):
+        yield "is a bare cron line", f"write 'cron({text})'"
+    else:
+        yield "is none of the three kinds", "for example cron(0 8 ? * MON-FRI *)"
+
+
+def _at_faults(moment: str) -> Iterator[tuple[str, str]]:
+    try:
+        dt.datetime.fromisoformat(moment)
+    except ValueError as error:
+        yield f"is no time ({error})", "write a day and a time that exist"
+
+
+def _cron_faults(fields: list[str]) -> Iterator[tuple[str, str]]:
+    if len(fields) != len(_CRON_FIELDS):
+        yield f"has {len(fields)} fields instead of {len(_CRON_FIELDS)}", "for example cron(0 8 ? * MON-FRI *)"
+        return
+    for kind, field in zip(_CRON_FIELDS, fields, strict=True):
+        for item in field.split(","):
+            if not kind.also.fullmatch(item) and not _is_item(kind, item):
+                yield (
+                    f"{item!r} is no {kind.name}",
+                    f"*, or {kind.least} to {kind.most}, with ranges a-b, lists a,b and steps a/b",
+                )
+    if (fields[_DAY_OF_MONTH] == "?") == (fields[_DAY_OF_WEEK] == "?"):
+        yield "one of day of the month and day of the week, and not both, must be ?", "put ? where you do not care"
+
+
+def _is_item(kind: _Kind, item: str) -> bool:
+    """Whether an item of a field is `*`, a value or a range, with a step or without."""
+    base, slash, step = item.partition("/")
+    if slash and not (step.isdecimal() and 1 <= int(step) <= kind.most):
+        return False
+    if base == "*":
+        return True
+    ends = [_value(kind, end) for end in base.split("-", 1)]
+    known = [end for end in ends if end is not None]
+    return len(known) == len(ends) and known == sorted(known)
+
+
+def _value(kind: _Kind, text: str) -> int | None:
+    value = kind.names.get(text, int(text) if text.isdecimal() and text.isascii() else None)
+    return value if value is not None and kind.least <= value <= kind.most else None
+
+
+_UNITS: Final = {"minute": 60, "hour": 3600, "day": 86400}
+# A day that exists at all comes within that: the 29th of February on a given weekday is the rarest.
+_LOOK_AHEAD_DAYS: Final = 366 * 29
+
+
+def next_time(expression: str, timezone: str, after: float, *, start: float) -> float | None:
+    """The first time later than `after` at which an expression is due, in seconds since 1970; None if there is none.
+
+    Args:
+        expression: one that `schedule_expression.check_expression` has accepted.
+        timezone: an IANA name.
+        after: seconds since 1970.
+        start: what a rate is counted from.
+    """
+    if match := RATE.fullmatch(expression):
+        every = int(match[1]) * _UNITS[match[2]]
+        return start + (max(int((after - start) // every), 0) + 1) * every
+    zone = zoneinfo.ZoneInfo(timezone)
+    if expression.startswith("at("):
+        once = dt.datetime.fromisoformat(expression[3:-1]).replace(tzinfo=zone).timestamp()
+        return once if once > after else None
+    times = _Cron.parse(expression[5:-1]).times(dt.datetime.fromtimestamp(after, zone).date(), zone)
+    return next((time for time in times if time > after), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cron:
+    """The six fields of a cron expression; the two of days as text, since they can mean several things."""
+
+    minutes: list[int]
+    hours: list[int]
+    day_of_month: str
+    months: frozenset[int]
+    day_of_week: str
+    years: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> _Cron:
+        minutes, hours, day_of_month, months, day_of_week, years = text.split()
+        return cls(
+            minutes=sorted(_values(minutes, 0, 59)),
+            hours=sorted(_values(hours, 0, 23)),
+            day_of_month=day_of_month,
+            months=frozenset(_values(months, 1, 12, MONTHS)),
+            day_of_week=day_of_week,
+            years=frozenset(_values(years, 1970, 2199)),
+        )
+
+    def times(self, first: dt.date, zone: zoneinfo.ZoneInfo) -> Iterator[float]:
+        """All times from a day on, in order."""
+        for offset in range(_LOOK_AHEAD_DAYS):
+            day = first + dt.timedelta(days=offset)
+            if day.year in self.years and day.month in self.months and self._has_day(day):
+                yield from (
+                    dt.datetime.combine(day, dt.time(hour, minute), zone).timestamp()
+                    for hour in self.hours
+                    for minute in self.minutes
+                )
+
+    def _has_day(self, day: dt.date) -> bool:
+        if self.day_of_month != "?":
+            return any(_is_day_of_month(item, day) for item in self.day_of_month.split(","))
+        return any(_is_day_of_week(item, day) for item in self.day_of_week.split(","))
+
+
+def _is_day_of_month(item: str, day: dt.date) -> bool:
+    last = calendar.monthrange(day.year, day.month)[1]
+    if item == "L":
+        return day.day == last
+    if item.endswith("W"):
+        wanted = last if item == "LW" else int(item[:-1])
+        return wanted <= last and day == _nearest_weekday(day.replace(day=wanted))
+    return day.day in _values(item, 1, 31)
+
+
+def _is_day_of_week(item: str, day: dt.date) -> bool:
+    weekday = day.isoweekday() % 7 + 1
+    if item == "L":
+        return weekday == DAYS["SAT"]
+    if item.endswith("L"):
+        return weekday == int(item[:-1]) and (day + dt.timedelta(days=7)).month != day.month
+    wanted, number_sign, which = item.partition("#")
+    if number_sign:
+        return weekday == int(wanted) and (day.day - 1) // 7 + 1 == int(which)
+    return weekday in _values(item, 1, 7, DAYS)
+
+
+def _nearest_weekday(day: dt.date) -> dt.date:
+    """The day itself, or the weekday next to it in the same month."""
+    shift = {6: -1, 7: 1}.get(day.isoweekday(), 0)
+    near = day + dt.timedelta(days=shift)
+    return near if near.month == day.month else day - dt.timedelta(days=2 * shift)
+
+
+def _values(field: str, least: int, most: int, names: dict[str, int] | None = None) -> set[int]:
+    """The numbers that a field stands for."""
+
+    def number(text: str) -> int:
+        return (names or {}).get(text) or int(text)
+
+    found: set[int] = set()
+    for item in field.split(","):
+        base, slash, step = item.partition("/")
+        low, dash, high = base.partition("-")
+        if base in {"*", "?"}:
+            first, last = least, most
+        else:
+            first = number(low)
+            last = number(high) if dash else (most if slash else first)
+        found.update(range(first, last + 1, int(step) if slash else 1))
+    return found

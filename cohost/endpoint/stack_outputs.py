@@ -1,0 +1,150 @@
+"""What a deployed stack says of itself: its outputs, read once into a typed object."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from cohost.errors import RoutingError, StackError
+from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_cloudformation.type_defs import StackTypeDef
+
+
+DEFAULT_STACK = "LmiCohostStack"
+DEFAULT_REGION = "us-east-1"
+"""Where a command looks when neither it nor the AWS configuration names a region."""
+
+COMPONENT_OUTPUT = "InferenceComponentName"
+WEIGHTS_OUTPUT = "WeightsBucket"
+KINDS_OUTPUT = "Kinds"
+# Why only a deploy adds a model, by topology, and what the deploy does then.
+_WHY = {
+    SCALE_TO_ZERO: "serves one archive of all models, which never changes",
+    CPU_ONNX: "serves exported archives that are named by their content",
+    INFERENCE_COMPONENTS: "serves each model by a component of its own",
+}
+_THEN = {SCALE_TO_ZERO: ", which publishes a new archive and starts a copy with it before the old one goes"}
+
+_OUTPUTS = ("EndpointName", "BucketName", "Prefix", "Generation", "ModelDataUrl", "Region", "Topology", "Models")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """One deployed endpoint.
+
+    `models` maps each model's name to its TargetModel, or to its name in the container of a scale-to-zero endpoint, as
+    of the last deploy; `handlers` and `tasks` map it to the catalog's `handler` and `task`, and are empty for a stack
+    whose outputs do not say so. `inference_component_name` is None on a multi-model endpoint, which has none, and
+    `weights_bucket` on one whose models have no weights there.
+    """
+
+    stack_name: str
+    endpoint_name: str
+    bucket: str
+    prefix: str
+    generation: str
+    model_data_url: str
+    region: str
+    topology: str
+    models: Mapping[str, str]
+    inference_component_name: str | None = None
+    weights_bucket: str | None = None
+    handlers: Mapping[str, str] = field(default_factory=dict)
+    tasks: Mapping[str, str] = field(default_factory=dict)
+
+    def check_pushable(self) -> None:
+        """Check that a model can be added by itself.
+
+        Raises:
+            RoutingError: only a deploy publishes what the endpoint serves.
+        """
+        if self.topology == MULTI_MODEL:
+            return
+        why = _WHY.get(self.topology, _WHY[SCALE_TO_ZERO])
+        msg = (
+            f"cohost push: endpoint {self.endpoint_name!r} has the topology {self.topology!r}, and {why}; allowed: "
+            f"{MULTI_MODEL}; fix: run `cdk deploy {self.stack_name}`{_THEN.get(self.topology, '')}"
+        )
+        raise RoutingError(msg)
+
+    @classmethod
+    def from_outputs(cls, stack_name: str, outputs: Mapping[str, str]) -> Deployment:
+        """Read a stack's outputs.
+
+        Raises:
+            StackError: an output is missing, so the stack is not one of ours or was deployed by another version.
+        """
+        needed = [*_OUTPUTS, *((COMPONENT_OUTPUT,) if outputs.get("Topology") == SCALE_TO_ZERO else ())]
+        if missing := [name for name in needed if name not in outputs]:
+            msg = (
+                f"stack {stack_name!r} has no output {', '.join(missing)}; allowed: a stack deployed by this version; "
+                f"fix: run `cdk deploy {stack_name}`, or name the right one with --stack"
+            )
+            raise StackError(msg)
+        kinds: Mapping[str, str] = json.loads(outputs.get(KINDS_OUTPUT, "{}"))
+        return cls(
+            stack_name=stack_name,
+            endpoint_name=outputs["EndpointName"],
+            bucket=outputs["BucketName"],
+            prefix=outputs["Prefix"],
+            generation=outputs["Generation"],
+            model_data_url=outputs["ModelDataUrl"],
+            region=outputs["Region"],
+            topology=outputs["Topology"],
+            models=json.loads(outputs["Models"]),
+            inference_component_name=outputs.get(COMPONENT_OUTPUT),
+            weights_bucket=outputs.get(WEIGHTS_OUTPUT),
+            handlers={name: kind.partition("/")[0] for name, kind in kinds.items()},
+            tasks={name: kind.partition("/")[2] for name, kind in kinds.items()},
+        )
+
+
+def kind_of(handler: str, task: str) -> str:
+    """A model's `handler` and `task` as the stack's output Kinds has them."""
+    return f"{handler}/{task}"
+
+
+def read_deployment(cloudformation: CloudFormationClient, stack_name: str = DEFAULT_STACK) -> Deployment:
+    """Ask CloudFormation for a stack's outputs; raises as `read_outputs` and `Deployment.from_outputs` do."""
+    return Deployment.from_outputs(stack_name, read_outputs(cloudformation, stack_name))
+
+
+def outputs_of(stack: StackTypeDef) -> dict[str, str]:
+    """The outputs in CloudFormation's description of a stack, by name."""
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+
+def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:
+    """Ask CloudFormation for a stack's outputs, by name.
+
+    Raises:
+        StackError: there is no such stack, it is on its way to be created or deleted, or CloudFormation cannot be
+            reached with the credentials at hand.
+    """
+    try:
+        stack = cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
+    except ClientError as error:
+        reason = error.response["Error"].get("Message", str(error))
+        # CloudFormation's code for a stack that does not exist; of the others no deploy gets further either.
+        is_missing = error.response["Error"].get("Code") == "ValidationError"
+        way = f"run `cdk deploy {stack_name}`, or check" if is_missing else "check credentials,"
+        raise StackError(f"stack {stack_name!r}: {reason}; fix: {way} account and region") from error
+    except BotoCoreError as error:
+        msg = f"stack {stack_name!r} cannot be looked up: {error}; fix: set credentials and a region, e.g. AWS_PROFILE"
+        raise StackError(msg) from error
+    outputs = outputs_of(stack)
+    if not outputs:
+        msg = (
+            f"stack {stack_name!r} is in {stack['StackStatus']} and has no outputs; fix: wait until its deploy has "
+            f"ended, or run `cdk deploy {stack_name}` again"
+        )
+        raise StackError(msg)
+    return outputs

@@ -1,0 +1,164 @@
+"""What is deployed and how it is: the endpoint, its generation, the archives in it, and how many are loaded."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from cohost.artifacts.store import ModelStore
+from cohost.endpoint.copies import Bounds, Component
+from cohost.endpoint.load_failures import LoadFailure, LogWatch, log_groups
+from cohost.errors import StackError
+from cohost.routing import ARCHIVE_SUFFIX, CPU_ONNX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import boto3
+
+    from cohost.endpoint.stack_outputs import Deployment
+
+
+METRIC_PERIOD_S = 60
+METRIC_WINDOW = timedelta(minutes=15)
+LOG_WINDOW = timedelta(hours=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComponentStatus:
+    """The inference component of a scale-to-zero endpoint: its copies, and within which bounds they are scaled.
+
+    `bounds` is None where nothing scales it.
+    """
+
+    name: str
+    status: str
+    desired_copies: int
+    current_copies: int
+    failure_reason: str | None
+    bounds: Bounds | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """The state of one deployment.
+
+    `archives` maps each archive in the live generation to its content digest: one a model, or one of all models where
+    an inference component serves them. `loaded_models` is SageMaker's count over all instances, at most some minutes
+    old; None when it has reported none yet, or on a scale-to-zero endpoint, of which it counts none. SageMaker does not
+    tell which models those are. `component` is None on a multi-model endpoint. `load_failures` are the models that
+    containers have not loaded in the last hour, as far as their logs tell.
+    """
+
+    stack_name: str
+    topology: str
+    endpoint_name: str
+    endpoint_status: str
+    failure_reason: str | None
+    instance_type: str | None
+    instance_count: int | None
+    generation: str
+    model_data_url: str
+    archives: Mapping[str, str]
+    not_in_outputs: tuple[str, ...]
+    loaded_models: int | None
+    component: ComponentStatus | None
+    load_failures: tuple[LoadFailure, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The status as JSON data."""
+        return asdict(self)
+
+
+def read_status(deployment: Deployment, session: boto3.Session) -> Status:
+    """Ask SageMaker, S3 and CloudWatch about a deployment.
+
+    Raises:
+        StackError: the endpoint of the stack is gone.
+    """
+    region = deployment.region
+    sagemaker = session.client("sagemaker", region_name=region)
+    try:
+        endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
+    except ClientError as error:
+        msg = (
+            f"endpoint {deployment.endpoint_name!r}: {error.response['Error'].get('Message', error)}; fix: it was "
+            f"deleted outside CloudFormation; run `cdk destroy {deployment.stack_name}` and deploy again"
+        )
+        raise StackError(msg) from error
+    config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+    archives = _archives(deployment, session)
+    variants = endpoint.get("ProductionVariants", [])
+    component = _component(deployment, session)
+    return Status(
+        stack_name=deployment.stack_name,
+        topology=deployment.topology,
+        endpoint_name=deployment.endpoint_name,
+        endpoint_status=endpoint["EndpointStatus"],
+        failure_reason=endpoint.get("FailureReason"),
+        instance_type=config["ProductionVariants"][0].get("InstanceType"),
+        instance_count=variants[0].get("CurrentInstanceCount") if variants else None,
+        generation=deployment.generation,
+        model_data_url=deployment.model_data_url,
+        archives=archives,
+        not_in_outputs=() if component else tuple(sorted(set(archives) - set(deployment.models))),
+        loaded_models=None
+        if component
+        else _loaded_models(session, deployment, config["ProductionVariants"][0]["VariantName"]),
+        component=component,
+        load_failures=_load_failures(deployment, session),
+    )
+
+
+def _load_failures(deployment: Deployment, session: boto3.Session) -> tuple[LoadFailure, ...]:
+    """The models that the log groups of the containers tell not to have been loaded; none without a right to read."""
+    since = datetime.now(UTC) - LOG_WINDOW
+    logs = session.client("logs", region_name=deployment.region)
+    watch = LogWatch(logs, deployment.models, int(since.timestamp() * 1000))
+    watch.look(log_groups(deployment.endpoint_name, deployment.inference_component_name))
+    return watch.reader.failures
+
+
+def _archives(deployment: Deployment, session: boto3.Session) -> dict[str, str]:
+    """The archives by model, with their digests; those of the CPU design are named by them, and no store knows them."""
+    if deployment.topology == CPU_ONNX:
+        return {name: target.removesuffix(ARCHIVE_SUFFIX) for name, target in deployment.models.items()}
+    s3 = session.client("s3", region_name=deployment.region)
+    return ModelStore(s3, deployment.bucket, deployment.prefix).models(deployment.generation)
+
+
+def _component(deployment: Deployment, session: boto3.Session) -> ComponentStatus | None:
+    if deployment.inference_component_name is None:
+        return None
+    component = Component(deployment, deployment.inference_component_name, session)
+    copies = component.copies()
+    return ComponentStatus(
+        name=component.name,
+        status=copies.status,
+        desired_copies=copies.desired,
+        current_copies=copies.current,
+        failure_reason=copies.failure_reason,
+        bounds=component.bounds(),
+    )
+
+
+def _loaded_models(session: boto3.Session, deployment: Deployment, variant: str) -> int | None:
+    """The latest LoadedModelCount (AWS guide: CloudWatch metrics for multi-model endpoint deployments)."""
+    now = datetime.now(UTC)
+    answer = session.client("cloudwatch", region_name=deployment.region).get_metric_statistics(
+        Namespace="/aws/sagemaker/Endpoints",
+        MetricName="LoadedModelCount",
+        Dimensions=[
+            {"Name": "EndpointName", "Value": deployment.endpoint_name},
+            {"Name": "VariantName", "Value": variant},
+        ],
+        StartTime=now - METRIC_WINDOW,
+        EndTime=now + timedelta(seconds=METRIC_PERIOD_S),
+        Period=METRIC_PERIOD_S,
+        Statistics=["Maximum"],
+    )
+    points = sorted(answer["Datapoints"], key=lambda point: point["Timestamp"])
+    return int(points[-1]["Maximum"]) if points else None

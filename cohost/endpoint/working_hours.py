@@ -1,0 +1,245 @@
+"""Waking a scale-to-zero endpoint and putting it to sleep by hand, for the hours in which somebody works.
+
+Both change what auto scaling may do together with the copies, because it would undo a number outside its bounds at
+once. What the deploy says stands in the stack's template, so that waking brings it back whatever was changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from cohost.endpoint.copies import DIMENSION, PAUSES, Bounds, Component, UnderWayError, need_component
+from cohost.errors import InvocationError, NoCapacityError, StackError, WorkerStoppedError
+from cohost.waiting import Clock, Gate, LimitPassedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import boto3
+
+    from cohost.endpoint.client import CohostClient
+    from cohost.endpoint.copies import Copies
+    from cohost.endpoint.stack_outputs import Deployment
+    from cohost.waiting import Waiting
+
+
+_ANYTHING = "Is somebody there?"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What was changed: the copies wanted, and auto scaling's bounds before and after (None: nothing scales it).
+
+    `instances_that_stay` are those that the endpoint keeps with no copy on them.
+    """
+
+    inference_component_name: str
+    copies_before: int
+    copies: int
+    bounds_before: Bounds | None
+    bounds: Bounds | None
+    instances_that_stay: int
+    instance_type: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long a command waits at most, in seconds, who is told meanwhile, and by which clock."""
+
+    limit_s: float
+    notice: Callable[[Waiting], None]
+    clock: Clock = field(default_factory=Clock)
+
+    def left(self, started: float) -> Patience:
+        """What is left of it since a moment of its clock."""
+        return replace(self, limit_s=max(0.0, self.limit_s - (self.clock.now() - started)))
+
+    def wait(self, refusal: type[Exception], attempt: Callable[[], None]) -> None:
+        """Make an attempt again while it is refused; raises the last refusal when the limit has passed."""
+        try:
+            Gate(refusal, backoff=PAUSES, clock=self.clock).run(attempt, limit_s=self.limit_s, notice=self.notice)
+        except LimitPassedError as passed:
+            raise passed.last from None
+
+
+def put_to_sleep(deployment: Deployment, session: boto3.Session, patience: Patience, *, until_wake: bool) -> Change:
+    """Ask for no copies, and lower auto scaling's minimum to none.
+
+    Args:
+        deployment: the stack's outputs.
+        session: credentials.
+        patience: for a change of the component that goes on, which must have ended before.
+        until_wake: neither a call nor the schedule wakes it until `wake_up`; else both do.
+
+    Raises:
+        RoutingError: it is a multi-model endpoint.
+        StackError: the service refuses; then nothing has changed.
+    """
+    component = Component(deployment, need_component(deployment, "sleep"), session)
+    before = component.bounds()
+    after = None if before is None else Bounds(minimum=0, maximum=before.maximum, suspended=until_wake)
+    return _change(deployment, session, patience, component, (before, after), lambda _: 0)
+
+
+def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, *, copies: int | None) -> Change:
+    """Ask for at least one copy, and let auto scaling work as it was deployed.
+
+    Args:
+        deployment: the stack's outputs.
+        session: credentials.
+        patience: for a change of the component that goes on, which must have ended before.
+        copies: how many to keep at least until it is put to sleep; None: one now, which may go when nobody calls.
+
+    Raises:
+        RoutingError: it is a multi-model endpoint.
+        StackError: more copies than auto scaling's maximum, or the service refuses; then nothing has changed.
+    """
+    component = Component(deployment, need_component(deployment, "wake"), session)
+    before = component.bounds()
+    after = before
+    if before is not None:
+        after = _awake_bounds(before, _deployed_bounds(deployment, session) or before, copies)
+    least = max(copies or 1, after.minimum if after else 0)
+    return _change(deployment, session, patience, component, (before, after), lambda desired: max(desired, least))
+
+
+def wait_until_awake(
+    deployment: Deployment, session: boto3.Session, patience: Patience, client: CohostClient
+) -> Copies:
+    """Wait until a copy runs and the first model answers; the copies then.
+
+    Nothing is called before, because a refused call would ask for a further copy.
+
+    Raises:
+        StackError: the component has failed.
+        NoCapacityError: no copy runs when the limit has passed.
+        InvocationError: the model answers with a fault of the server.
+    """
+    component = Component(deployment, need_component(deployment, "wake"), session)
+    started = patience.clock.now()
+    patience.wait(NoCapacityError, lambda: _running(component))
+    left_s = patience.left(started).limit_s
+    model = next(iter(deployment.models))
+    try:
+        client.invoke(model, _ANYTHING, wake=True, wake_timeout_s=left_s, notice=patience.notice)
+    except InvocationError as error:
+        if not _from_a_model(error):
+            raise
+    return component.copies()
+
+
+def _from_a_model(error: InvocationError) -> bool:
+    """Whether a model is there to refuse the text, because its task needs more than that."""
+    if error.status is None or isinstance(error, WorkerStoppedError):
+        return False
+    return error.status == HTTPStatus.OK or (
+        error.code == "ModelError" and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+
+
+def _running(component: Component) -> None:
+    copies = component.copies()
+    if copies.current:
+        return
+    if copies.status == "Failed":
+        msg = (
+            f"inference component {component.name!r} has failed: {copies.failure_reason or 'no reason is given'}; "
+            "fix: see its log group, and deploy what mends it"
+        )
+        raise StackError(msg)
+    reason = f" ({copies.failure_reason})" if copies.failure_reason else ""
+    msg = (
+        f"inference component {component.name!r}: none of {copies.desired} copies runs{reason}; fix: run `cohost wake` "
+        "again to wait on, or `cohost sleep` to give up"
+    )
+    raise NoCapacityError(msg)
+
+
+def _change(
+    deployment: Deployment,
+    session: boto3.Session,
+    patience: Patience,
+    component: Component,
+    bounds: tuple[Bounds | None, Bounds | None],
+    wanted: Callable[[int], int],
+) -> Change:
+    """Change bounds (before, after) and copies; the bounds go back if the copies are refused, or on Ctrl-C."""
+    before, after = bounds
+    desired = component.copies().desired
+    copies = wanted(desired)
+    stay, instance_type = _least_instances(deployment, session)
+    if after is not None and after != before:
+        component.set_bounds(after)
+    if copies != desired:
+        try:
+            patience.wait(UnderWayError, lambda: component.set_copies(copies))
+        except BaseException:
+            if before is not None and after != before:
+                component.set_bounds(before)
+            raise
+    return Change(
+        inference_component_name=component.name,
+        copies_before=desired,
+        copies=copies,
+        bounds_before=before,
+        bounds=after,
+        instances_that_stay=stay,
+        instance_type=instance_type,
+    )
+
+
+def _awake_bounds(now: Bounds, deployed: Bounds, copies: int | None) -> Bounds:
+    most = max(now.maximum, deployed.maximum)
+    if copies is not None and copies > most:
+        msg = (
+            f"--copies {copies}: auto scaling goes up to {most}; allowed: 1 to {most}; fix: raise scaling.max in the "
+            "catalog and deploy"
+        )
+        raise StackError(msg)
+    # The schedule may have raised the minimum for these hours; that stays.
+    minimum = max(now.minimum, deployed.minimum) if copies is None else max(copies, deployed.minimum)
+    # A maximum that the schedule lowered stays; one of none is that of an end that has come.
+    return Bounds(minimum=minimum, maximum=max(now.maximum or deployed.maximum, minimum))
+
+
+def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds | None:
+    """The scalable target's bounds in the stack's template; None when it holds none."""
+    cloudformation = session.client("cloudformation", region_name=deployment.region)
+    try:
+        body: Any = cloudformation.get_template(StackName=deployment.stack_name)["TemplateBody"]
+    except ClientError as error:
+        msg = (
+            f"stack {deployment.stack_name!r}: its template cannot be read: {error.response['Error'].get('Message')}; "
+            "fix: you need the right cloudformation:GetTemplate, since it says how many copies the deploy wants"
+        )
+        raise StackError(msg) from error
+    template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
+    for resource in template["Resources"].values():
+        properties = resource.get("Properties", {})
+        if properties.get("ScalableDimension") == DIMENSION and "MinCapacity" in properties:
+            return Bounds(minimum=int(properties["MinCapacity"]), maximum=int(properties["MaxCapacity"]))
+    return None
+
+
+def _least_instances(deployment: Deployment, session: boto3.Session) -> tuple[int, str | None]:
+    """How many instances the endpoint keeps at least, and of which type."""
+    sagemaker = session.client("sagemaker", region_name=deployment.region)
+    try:
+        endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
+        config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+    except ClientError as error:
+        msg = (
+            f"endpoint {deployment.endpoint_name!r}: {error.response['Error'].get('Message', error)}; fix: check your "
+            f"rights, or run `cdk deploy {deployment.stack_name}` if it was deleted"
+        )
+        raise StackError(msg) from error
+    variant = config["ProductionVariants"][0]
+    managed: Any = variant.get("ManagedInstanceScaling") or {}
+    if managed.get("Status") != "ENABLED":
+        return variant.get("InitialInstanceCount", 1), variant.get("InstanceType")
+    return managed.get("MinInstanceCount", 1), variant.get("InstanceType")

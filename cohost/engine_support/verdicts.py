@@ -1,0 +1,239 @@
+"""Why a backend cannot serve a model: the rules that `cohost engines` shows and that every synth refuses by.
+
+Each model of a catalog against each backend: can it serve it, and does the catalog's own image have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cohost.engine_support import facts
+from cohost.engine_support.facts import BACKENDS, ENGINE_NAMES, facts_of
+from cohost.hardware.images import parse_image
+from cohost.hardware.instances import INSTANCES
+from cohost.onnx.recipe import cpu_design
+from cohost.routing import MULTI_MODEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from cohost.catalog.models import Catalog
+    from cohost.engine_support.facts import Backend, ModelFacts
+    from cohost.forecast.plan.profiles import Profile
+    from cohost.hardware.images import Image
+
+
+_FEATURES: Final = "feature-extraction"
+_ZERO_SHOT: Final = "zero-shot-classification"
+_LEAST_ENTAILMENT_LABELS: Final = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """A fact that speaks against a backend, or (`certain` false) one that leaves it open; and where it was read."""
+
+    text: str
+    source: str
+    certain: bool = True
+
+
+def reasons_against(backend: Backend, model: ModelFacts) -> list[Reason]:
+    """Everything about a model itself that keeps a backend from serving it, whatever the image; none: it can."""
+    return list(_RULES[backend](model))
+
+
+def head_faults(model: ModelFacts) -> Iterator[Reason]:
+    """What a task lacks in the model's own weights."""
+    if model.task == _FEATURES:
+        return
+    if model.has_head is False:
+        yield Reason(
+            text=f"{model.architecture} was saved without a head for {model.task}, so its answers would be made up",
+            source=facts.TRANSFORMERS,
+        )
+    elif model.task == _ZERO_SHOT and _cannot_entail(model):
+        yield Reason(
+            text=f"none of its {model.labels} labels means entailment, which {model.task} reads",
+            source=facts.ZERO_SHOT,
+        )
+
+
+def _cannot_entail(model: ModelFacts) -> bool:
+    if model.entails is not None:
+        return not model.entails
+    return model.labels is not None and model.labels < _LEAST_ENTAILMENT_LABELS
+
+
+def _transformers(model: ModelFacts) -> Iterator[Reason]:
+    yield from head_faults(model)
+    if model.architecture is None:
+        yield _not_known(model)
+
+
+def _onnx(model: ModelFacts) -> Iterator[Reason]:
+    yield from head_faults(model)
+    if model.own_code:
+        yield Reason(text="trust_remote_code: code of its own is not exported", source=facts.OWN_EXPORT_CODE)
+    if model.model_type is None:
+        yield _not_known(model)
+    elif model.model_type not in facts.EXPORTED:
+        yield Reason(
+            text=f"model_type {model.model_type} is none of those tried; the export's own check decides",
+            source=facts.OWN_EXPORT,
+            certain=False,
+        )
+
+
+def _vllm(model: ModelFacts) -> Iterator[Reason]:
+    if model.deberta:
+        yield Reason(text="vLLM has no DeBERTa", source=facts.VLLM_DEBERTA)
+    if model.task != _FEATURES:
+        yield Reason(text=f"DJL's vLLM service answers text and vectors, not {model.task}", source=facts.DJL_VLLM)
+    elif model.architecture is None:
+        yield _not_known(model)
+    elif model.architecture not in facts.VLLM_EMBEDDINGS and not model.deberta:
+        yield Reason(
+            text=f"{model.architecture} is none of the encoders in vLLM's table; its transformers backend may run it",
+            source=facts.VLLM_REGISTRY,
+            certain=False,
+        )
+
+
+def _trtllm(model: ModelFacts) -> Iterator[Reason]:
+    yield Reason(text="DJL's TensorRT-LLM service answers generated text alone", source=facts.DJL_TRTLLM)
+    if model.architecture is not None and model.architecture not in facts.TRTLLM_ENCODERS:
+        yield Reason(text=f"TensorRT-LLM's runtime has no {model.architecture}", source=facts.TRTLLM_MODELS)
+
+
+def _not_known(model: ModelFacts) -> Reason:
+    return Reason(
+        text=f"its architecture is not known; fix: cohost models inspect {model.name} --write",
+        source=model.source,
+        certain=False,
+    )
+
+
+_RULES: Final[dict[Backend, Callable[[ModelFacts], Iterator[Reason]]]] = {
+    "stock": _transformers,
+    "batched": _transformers,
+    "onnx": _onnx,
+    "vllm": _vllm,
+    "trtllm": _trtllm,
+}
+
+
+Answer = Literal["yes", "no", "unknown"]
+
+_ON_A_GPU: Final = ("vllm", "trtllm")
+_CPU_FULL: Final = "cpu-full"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One backend for one model.
+
+    `serves` is about the model alone, with the image that suits the backend best; `here` says whether the catalog's
+    image and instance type have it too. `against` are the reasons of the former, `place` those of the latter, `notes`
+    what else to know.
+    """
+
+    backend: Backend
+    serves: Answer
+    here: bool
+    against: tuple[Reason, ...]
+    place: tuple[Reason, ...]
+    notes: tuple[Reason, ...]
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word or two."""
+        return "other image" if self.serves == "yes" and not self.here else self.serves
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelVerdicts:
+    """One model and all backends."""
+
+    model: ModelFacts
+    verdicts: tuple[Verdict, ...]
+
+    def as_data(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            **asdict(self.model),
+            "backends": {
+                verdict.backend: {key: value for key, value in asdict(verdict).items() if key != "backend"}
+                for verdict in self.verdicts
+            },
+        }
+
+
+def judge(
+    catalog: Catalog, profiles: Mapping[str, Profile], names: Iterable[str], hubs: Sequence[Path] = ()
+) -> list[ModelVerdicts]:
+    """Hold models of a catalog against every backend.
+
+    Raises:
+        ImageError: the catalog names an image that is not known.
+        PlanError: a model's config.json in a local folder cannot be read.
+    """
+    places = {backend: tuple(_place(backend, catalog)) for backend in BACKENDS}
+    notes = {backend: tuple(_notes(backend, catalog)) for backend in BACKENDS}
+    found = []
+    for name in names:
+        model = facts_of(name, catalog.models[name], profiles, hubs)
+        verdicts = tuple(_verdict(backend, model, places[backend], notes[backend]) for backend in BACKENDS)
+        found.append(ModelVerdicts(model=model, verdicts=verdicts))
+    return found
+
+
+def _verdict(backend: Backend, model: ModelFacts, place: tuple[Reason, ...], notes: tuple[Reason, ...]) -> Verdict:
+    against = tuple(reasons_against(backend, model))
+    serves: Answer = "yes" if not against else "no" if any(reason.certain for reason in against) else "unknown"
+    return Verdict(
+        backend=backend, serves=serves, here=serves == "yes" and not place, against=against, place=place, notes=notes
+    )
+
+
+def _image_of(backend: Backend, catalog: Catalog) -> tuple[str, Image]:
+    """The image that a backend would run in, and the key that names it: ONNX has a stack of its own."""
+    if backend == "onnx":
+        return "designs.cpu-onnx.image", parse_image(cpu_design(catalog).image)
+    return "endpoint.image", parse_image(catalog.endpoint.image)
+
+
+def _place(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
+    """What of image, topology and instance type keeps a backend out."""
+    key, image = _image_of(backend, catalog)
+    reference = f"{image.repository}:{image.tag}"
+    engine = ENGINE_NAMES[backend]
+    if engine not in image.backends:
+        has = ", ".join(sorted(image.backends)) or "none of DJL Serving's engines"
+        yield Reason(text=f"{key} {reference} has no {engine} (it has {has})", source=facts.IMAGE_TABLE)
+    if not image.multi_model and (backend == "onnx" or catalog.endpoint.topology == MULTI_MODEL):
+        yield Reason(
+            text=f"{key} {reference} lacks the multi-model label, so it serves one model an endpoint or component",
+            source=facts.SAGEMAKER_LABEL,
+        )
+    instance = INSTANCES.get(catalog.endpoint.instance_type)
+    if backend in _ON_A_GPU and instance is not None and not instance.gpus:
+        yield Reason(
+            text=f"endpoint.instance_type {catalog.endpoint.instance_type} has no GPU",
+            source="cohost/hardware/instances.py",
+        )
+
+
+def _notes(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
+    key, image = _image_of(backend, catalog)
+    if image.flavour == _CPU_FULL and ENGINE_NAMES[backend] == "python":
+        yield Reason(
+            text=f"{key} has no Python packages, so each archive carries a requirements.txt that is installed on load",
+            source=facts.DJL_DOCKERFILES,
+        )
+    if backend == "vllm":
+        yield Reason(
+            text="the catalog writes rolling_batch=disable; vLLM takes an archive of your own",
+            source="cohost/catalog/serving.py",
+        )

@@ -1,0 +1,309 @@
+"""First-fit decreasing for bins with several sizes, with replicas of one item in different bins.
+
+Places many models on as few endpoints as fit: by memory of GPU and host, by load, with replicas kept apart.
+
+First-fit decreasing on three sizes at once. A tree over the endpoints finds the first one with room, so that n workers
+take on the order of n log n steps instead of n times the endpoints.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import yaml
+
+from cohost.errors import PlanError
+from cohost.forecast.plan.memory import demand_of, usable_gpu_mib
+from cohost.forecast.plan.workers import MIB, SERVER, cpu_worker_mib, gpu_worker
+from cohost.forecast.pricing.designs import ONE_ENDPOINT
+from cohost.forecast.pricing.price_list import HOURS_PER_MONTH, known_types, usd_per_million
+from cohost.hardware.instances import INSTANCES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from cohost.catalog.models import Catalog
+    from cohost.forecast.plan.profiles import Profile
+    from cohost.forecast.plan.workers import Demand
+    from cohost.forecast.pricing.price_list import PriceList
+    from cohost.hardware.instances import Instance
+
+
+Sizes = tuple[float, ...]
+
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """Something to place: what it takes of each size, and in how many bins it must be, once in each."""
+
+    name: str
+    sizes: Sizes
+    replicas: int = 1
+
+
+@dataclass(kw_only=True)
+class Bin:
+    """A bin: its capacity, what is used of it, and the names of its items in the order they came."""
+
+    capacity: Sizes
+    used: list[float]
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def fullest_share(self) -> float:
+        """The largest used share of any of its sizes."""
+        return max(used / limit for used, limit in zip(self.used, self.capacity, strict=True) if limit > 0)
+
+    @property
+    def free(self) -> Sizes:
+        """What is left of each size."""
+        return tuple(limit - used for used, limit in zip(self.used, self.capacity, strict=True))
+
+    def add(self, item: Item) -> None:
+        """Take an item."""
+        self.used = [used + size for used, size in zip(self.used, item.sizes, strict=True)]
+        self.names.append(item.name)
+
+
+def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
+    """Place items into equal bins, the largest first, each into the first bin that has room for it.
+
+    An item's size is the largest share that it takes of any of the bin's sizes. Equal input gives equal bins.
+
+    Raises:
+        PlanError: an item is larger than an empty bin.
+    """
+    ordered = sorted(items, key=lambda item: (-_share(item, capacity), item.name))
+    bins: list[Bin] = []
+    tree = _RoomTree(sum(item.replicas for item in items), capacity)
+    for item in ordered:
+        if _share(item, capacity) > 1 + _ROUNDING:
+            raise PlanError(f"models.{item.name} alone does not fit; it takes {_share(item, capacity):.0%} of it")
+        first = 0
+        for _ in range(item.replicas):
+            # All replicas are of one size, so no bin before the last one's had room; only that one must be skipped.
+            index = tree.find(item.sizes, first)
+            if index == len(bins):
+                bins.append(Bin(capacity=capacity, used=[0.0] * len(capacity)))
+            bins[index].add(item)
+            tree.set(index, bins[index].free)
+            first = index + 1
+    return bins
+
+
+def lower_bound(items: Sequence[Item], capacity: Sizes) -> int:
+    """The fewest bins that any placement needs: for the sum of each size, and for the item with most replicas."""
+    sums = [sum(item.sizes[axis] * item.replicas for item in items) for axis in range(len(capacity))]
+    by_size = [math.ceil(total / limit - _ROUNDING) for total, limit in zip(sums, capacity, strict=True) if limit > 0]
+    return max([*by_size, max((item.replicas for item in items), default=0)], default=0)
+
+
+def _share(item: Item, capacity: Sizes) -> float:
+    return max(
+        size / limit if limit > 0 else math.inf
+        for size, limit in zip(item.sizes, capacity, strict=True)
+        if size > 0 or limit > 0
+    )
+
+
+class _RoomTree:
+    """A binary tree over bins whose nodes hold the most room of each size below them; bins not yet begun are empty."""
+
+    def __init__(self, bins: int, capacity: Sizes) -> None:
+        self._leaves = 1 << max(bins - 1, 0).bit_length()
+        self._room: list[Sizes] = [capacity] * (2 * self._leaves)
+
+    def set(self, index: int, room: Sizes) -> None:
+        """Say what room a bin has left."""
+        node = index + self._leaves
+        self._room[node] = room
+        while node > 1:
+            node //= 2
+            left, right = self._room[2 * node], self._room[2 * node + 1]
+            room = tuple(map(max, left, right))
+            if room == self._room[node]:
+                return
+            self._room[node] = room
+
+    def find(self, sizes: Sizes, first: int) -> int:
+        """The first bin from `first` on that has room for all sizes."""
+        stack = [(1, 0, self._leaves)]
+        while stack:
+            node, start, width = stack.pop()
+            if start + width <= first or not _fits(sizes, self._room[node]):
+                continue
+            if width == 1:
+                return start
+            half = width // 2
+            stack.append((2 * node + 1, start + half, half))
+            stack.append((2 * node, start, half))
+        msg = "there are as many bins as items"
+        raise AssertionError(msg)
+
+
+def _fits(sizes: Sizes, room: Sizes) -> bool:
+    return all(size <= left + _ROUNDING for size, left in zip(sizes, room, strict=True))
+
+
+USABLE_SHARE: Final = 0.9
+"""How full the plan makes memory and time of an endpoint; the rest is for its own error and for bursts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What is asked of one model beside memory: items per second in all, and on how many endpoints it must be.
+
+    `items_per_second` is what callers send; `capacity` is what one endpoint does of this model alone, as many a second.
+    """
+
+    items_per_second: float = 0.0
+    capacity: float = float(ONE_ENDPOINT.items_per_second or 0)
+    replicas: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be placed.
+
+        Raises:
+            ValueError: a value is out of range.
+        """
+        if not (self.items_per_second >= 0 and self.capacity > 0 and self.replicas >= 1):
+            msg = "items_per_second from 0, capacity above 0, replicas from 1"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetOption:
+    """The placement on endpoints of one instance type. `usd_per_hour` None is an unknown price."""
+
+    instance_type: str
+    placements: tuple[Bin, ...]
+    usd_per_hour: float | None
+    usd_per_million: float | None
+
+    @property
+    def usd_per_month(self) -> float | None:
+        """USD for 730 hours of all endpoints."""
+        return None if self.usd_per_hour is None else self.usd_per_hour * HOURS_PER_MONTH
+
+    @property
+    def fullest_share(self) -> float:
+        """The largest share of anything that is used on any endpoint, of what the plan allows."""
+        return max((placement.fullest_share for placement in self.placements), default=0.0)
+
+    @property
+    def most_models(self) -> int:
+        """Models on the endpoint that has most of them."""
+        return max((len(placement.names) for placement in self.placements), default=0)
+
+    @property
+    def fewest_models(self) -> int:
+        """Models on the endpoint that has fewest of them."""
+        return min((len(placement.names) for placement in self.placements), default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """Every instance type that the models can be placed on, cheapest first; `left_out` says why others are not."""
+
+    models: int
+    workers: int
+    options: tuple[FleetOption, ...]
+    left_out: tuple[str, ...]
+
+
+def read_loads(path: Path) -> dict[str, Load]:
+    """Read a YAML file of loads: model → items_per_second, capacity, replicas, each of which may be left out.
+
+    Raises:
+        PlanError: the file cannot be read or a value is out of range.
+    """
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        return {str(name): Load(**values) for name, values in data.items()}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
+        line = str(error).splitlines()[0]
+        raise PlanError(
+            f"{path}: no loads ({line}); allowed: model: {{items_per_second: 20, capacity: 104, replicas: 2}}; "
+            "fix: write one such line for each model that has a load"
+        ) from error
+
+
+def plan_fleet(
+    catalog: Catalog,
+    profiles: Mapping[str, Profile],
+    *,
+    prices: PriceList,
+    region: str,
+    loads: Mapping[str, Load] | None = None,
+    instance_types: Sequence[str] | None = None,
+) -> Fleet:
+    """Place a catalog's models on endpoints of each type: the catalog's own and those with a known price.
+
+    Raises:
+        PlanError: a model has no profile, or a load names no model of the catalog.
+    """
+    if missing := [name for name, entry in catalog.models.items() if entry.model_id not in profiles]:
+        shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")  # noqa: PLR2004 - enough to begin with
+        raise PlanError(
+            f"models: {len(missing)} have no profile ({shown}), so they cannot be placed; "
+            f"fix: cohost models inspect {missing[0]} --write"
+        )
+    loads = loads or {}
+    if strangers := [name for name in loads if name not in catalog.models]:
+        raise PlanError(f"loads: {strangers[0]!r} is no model of the catalog; fix: remove it")
+    chosen = instance_types or sorted({catalog.endpoint.instance_type, *known_types(prices, region)})
+    options, left_out = [], []
+    for name in chosen:
+        try:
+            options.append(_place(catalog, profiles, loads, name, prices, region))
+        except PlanError as error:
+            left_out.append(f"{name}: {error}")
+    options.sort(key=lambda option: (option.usd_per_hour is None, option.usd_per_hour or 0.0, len(option.placements)))
+    workers = sum(entry.gpu.max_workers for entry in catalog.models.values())
+    return Fleet(models=len(catalog.models), workers=workers, options=tuple(options), left_out=tuple(left_out))
+
+
+def _place(
+    catalog: Catalog,
+    profiles: Mapping[str, Profile],
+    loads: Mapping[str, Load],
+    instance_type: str,
+    prices: PriceList,
+    region: str,
+) -> FleetOption:
+    if (instance := INSTANCES.get(instance_type)) is None:
+        raise PlanError("nothing is known of its memory")
+    on_gpu = instance.gpus > 0
+    demands = [
+        demand_of(name, entry, profiles[entry.model_id], on_gpu=on_gpu) for name, entry in catalog.models.items()
+    ]
+    items = [_item(demand, loads.get(demand.name, Load()), instance) for demand in demands]
+    placements = pack(items, _capacity(instance, demands))
+    price = prices.find(region, instance_type)
+    rate = ONE_ENDPOINT.items_per_second if instance_type == ONE_ENDPOINT.instance_type else None
+    return FleetOption(
+        instance_type=instance_type,
+        placements=tuple(placements),
+        usd_per_hour=None if price is None else price.usd_per_hour * len(placements),
+        usd_per_million=None if price is None or rate is None else usd_per_million(price.usd_per_hour, rate),
+    )
+
+
+def _item(demand: Demand, load: Load, instance: Instance) -> Item:
+    """A model as three sizes: MiB of one GPU, MiB of the host, share of an endpoint's time."""
+    on_gpu = instance.gpus > 0
+    gpu = gpu_worker(demand).peak * demand.workers if on_gpu else 0.0
+    host = SERVER.gpu_worker_mib * instance.gpus if on_gpu else cpu_worker_mib(demand)
+    busy = load.items_per_second / load.capacity / load.replicas
+    return Item(name=demand.name, sizes=(gpu, host * demand.workers, busy), replicas=load.replicas)
+
+
+def _capacity(instance: Instance, demands: Sequence[Demand]) -> tuple[float, float, float]:
+    cache = max((demand.profile.checkpoint_bytes / MIB for demand in demands), default=0.0)
+    host = instance.memory_mib - SERVER.system_mib - SERVER.router_mib - cache
+    return usable_gpu_mib(instance) * USABLE_SHARE, max(host, 0.0) * USABLE_SHARE, USABLE_SHARE

@@ -1,0 +1,291 @@
+"""The memory plan of a catalog: what its workers take of an instance's GPUs and host, and whether that fits.
+
+The memory keys of serving.properties, derived from a model's profile where the catalog states none of them.
+
+DJL Serving 0.36.0 holds `required_memory_mb` against the free memory of the host and, unless `gpu.required_memory_mb`
+says otherwise, of the GPU too, and refuses a load after which less than `reserved_memory_mb` would stay free.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from cohost.errors import CohostError, PlanError
+from cohost.forecast.plan.workers import (
+    MIB,
+    SERVER,
+    Demand,
+    WorkerMemory,
+    cpu_worker_mib,
+    gpu_worker,
+    largest_pass,
+    loading_dtype,
+    served_dtype,
+)
+from cohost.hardware.images import parse_image
+from cohost.hardware.instances import INSTANCES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cohost.catalog.models import Catalog, ModelEntry
+    from cohost.forecast.plan.profiles import Profile
+    from cohost.forecast.plan.workers import HostFigures
+    from cohost.hardware.instances import Instance
+
+
+# What nvidia-smi shows in total where it is less than the nominal size in the instance table: T4 and K80 keep their
+# error correction in the same memory, V100 loses a little to the driver (NVIDIA's and users' nvidia-smi listings).
+_USABLE_GPU_MIB: Final[Mapping[str, int]] = {"T4": 15360, "V100": 16160, "K80": 11441}
+
+TIGHT_SHARE: Final = 0.9
+"""Above this share of the memory a plan is called tight, since its own error is some percent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan:
+    """One model of a plan: `gpu` is the GPU memory of one worker (None without a GPU), `host_mib` its host memory."""
+
+    demand: Demand
+    gpu: WorkerMemory | None
+    host_mib: float
+    stated_required_mb: int | None
+    stated_gpu_required_mb: int | None
+
+    @property
+    def name(self) -> str:
+        """The model's name in the catalog."""
+        return self.demand.name
+
+    @property
+    def gpu_total_mib(self) -> float:
+        """All its workers on one GPU, at their peaks."""
+        return 0.0 if self.gpu is None else self.gpu.peak * self.demand.workers
+
+    @property
+    def host_total_mib(self) -> float:
+        """All its workers on the host."""
+        return self.host_mib * self.demand.workers
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlan:
+    """What the models of a catalog take of one instance. Workers count for each GPU, as DJL Serving starts them.
+
+    `unknown` names the models without a profile, which are left out of all sums.
+    """
+
+    instance_type: str
+    instance: Instance
+    models: tuple[ModelPlan, ...]
+    unknown: tuple[str, ...]
+    figures: HostFigures
+
+    @property
+    def gpu_usable_mib(self) -> float:
+        """The memory of one GPU that processes can use."""
+        return usable_gpu_mib(self.instance)
+
+    @cached_property
+    def gpu_used_mib(self) -> float:
+        """The peaks of all workers on one GPU."""
+        return sum(model.gpu_total_mib for model in self.models)
+
+    @property
+    def gpu_idle_mib(self) -> float:
+        """All workers on one GPU before their first calls."""
+        return sum(model.gpu.idle * model.demand.workers for model in self.models if model.gpu is not None)
+
+    @property
+    def page_cache_mib(self) -> float:
+        """The largest checkpoint, which passes through the host's page cache while it is loaded."""
+        return max((model.demand.profile.checkpoint_bytes / MIB for model in self.models), default=0.0)
+
+    @cached_property
+    def host_used_mib(self) -> float:
+        """System, router, the workers of all GPUs, and the page cache of the largest load."""
+        workers = sum(model.host_total_mib for model in self.models) * max(self.instance.gpus, 1)
+        return self.figures.system_mib + self.figures.router_mib + workers + self.page_cache_mib
+
+    @property
+    def gpu_fits(self) -> bool:
+        """Whether all models fit on a GPU together; True where there is none."""
+        return self.gpu_used_mib <= self.gpu_usable_mib or not self.instance.gpus
+
+    @property
+    def host_fits(self) -> bool:
+        """Whether all workers fit on the host together."""
+        return self.host_used_mib <= self.instance.memory_mib
+
+    @property
+    def fits(self) -> bool:
+        """Whether everything can be loaded at the same time."""
+        return self.gpu_fits and self.host_fits
+
+    @property
+    def tight(self) -> bool:
+        """Whether it fits, but by less than the plan's own error."""
+        gpu = self.instance.gpus > 0 and self.gpu_used_mib > TIGHT_SHARE * self.gpu_usable_mib
+        return self.fits and (gpu or self.host_used_mib > TIGHT_SHARE * self.instance.memory_mib)
+
+
+def usable_gpu_mib(instance: Instance) -> float:
+    """The memory of one GPU of an instance that processes can use, in MiB; 0 without a GPU."""
+    return float(_USABLE_GPU_MIB.get(instance.gpu_name or "", instance.gpu_memory_mib))
+
+
+def demand_of(
+    name: str, entry: ModelEntry, profile: Profile, *, on_gpu: bool, batch: int | None = None, tokens: int | None = None
+) -> Demand:
+    """What a catalog entry asks for: its largest number of workers, and the largest pass of its handler.
+
+    `batch` and `tokens` replace what the entry says.
+    """
+    device = entry.gpu if on_gpu else entry.cpu
+    texts, length = largest_pass(entry, profile.shape, on_gpu=on_gpu, tokens=tokens)
+    return Demand(
+        name=name,
+        profile=profile,
+        workers=1 if device is None else device.max_workers,
+        batch=batch or texts,
+        tokens=length,
+        dtype=served_dtype(entry),
+        loading_dtype=loading_dtype(entry),
+    )
+
+
+def plan_demands(
+    demands: Sequence[Demand],
+    *,
+    instance_type: str,
+    on_gpu: bool = True,
+    entries: Mapping[str, ModelEntry] | None = None,
+    unknown: Sequence[str] = (),
+    figures: HostFigures = SERVER,
+) -> MemoryPlan:
+    """Plan models as they are asked for.
+
+    Raises:
+        PlanError: nothing is known of the instance type.
+    """
+    if (instance := INSTANCES.get(instance_type)) is None:
+        raise PlanError(
+            f"endpoint.instance_type: {instance_type!r} is in no table of this version, so its memory is unknown; "
+            "allowed: ml.g4dn, ml.g5, ml.g6, ml.g6e, ml.p2, ml.p3 and the x86 types of ml.c, ml.m and ml.r; "
+            "fix: plan with one of them: --instance-type ml.g5.xlarge"
+        )
+    gpu = on_gpu and instance.gpus > 0
+    return MemoryPlan(
+        instance_type=instance_type,
+        instance=instance,
+        models=tuple(_plan_model(demand, gpu, figures, (entries or {}).get(demand.name)) for demand in demands),
+        unknown=tuple(unknown),
+        figures=figures,
+    )
+
+
+def plan_catalog(
+    catalog: Catalog,
+    profiles: Mapping[str, Profile],
+    *,
+    instance_type: str | None = None,
+    batch: int | None = None,
+    tokens: int | None = None,
+) -> MemoryPlan:
+    """Plan the models of a catalog that have a profile, on its own instance type or another.
+
+    Raises:
+        PlanError: nothing is known of the instance type.
+    """
+    chosen = instance_type or catalog.endpoint.instance_type
+    on_gpu = _uses_gpu(catalog, chosen)
+    known = {name: entry for name, entry in catalog.models.items() if entry.model_id in profiles}
+    demands = [
+        demand_of(name, entry, profiles[entry.model_id], on_gpu=on_gpu, batch=batch, tokens=tokens)
+        for name, entry in known.items()
+    ]
+    unknown = [name for name in catalog.models if name not in known]
+    return plan_demands(demands, instance_type=chosen, on_gpu=on_gpu, entries=known, unknown=unknown)
+
+
+def _uses_gpu(catalog: Catalog, instance_type: str) -> bool:
+    instance = INSTANCES.get(instance_type)
+    if instance is None or not instance.gpus:
+        return False
+    try:
+        return parse_image(catalog.endpoint.image).accelerator == "gpu"
+    except CohostError:  # the image is judged elsewhere
+        return True
+
+
+def _plan_model(demand: Demand, gpu: bool, figures: HostFigures, entry: ModelEntry | None) -> ModelPlan:  # noqa: FBT001
+    return ModelPlan(
+        demand=demand,
+        gpu=gpu_worker(demand) if gpu else None,
+        host_mib=figures.gpu_worker_mib if gpu else cpu_worker_mib(demand, figures),
+        stated_required_mb=entry.required_memory_mb if entry else None,
+        stated_gpu_required_mb=entry.gpu.required_memory_mb if entry else None,
+    )
+
+
+STEP_MIB: Final = 128
+"""Derived values are rounded up to this, so that a finer estimate seldom changes an archive."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequiredMemory:
+    """MiB that must be free before a model loads, on the host and on the GPU, and that must stay free after it."""
+
+    required_memory_mb: int
+    gpu_required_memory_mb: int
+    reserved_memory_mb: int
+
+
+def derive(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
+    """What the workers of an entry need: loaded and idle as required, their activations as reserved."""
+    demand = demand_of(name, entry, profile, on_gpu=True)
+    worker = gpu_worker(demand)
+    host = SERVER.gpu_worker_mib * demand.workers
+    if entry.cpu is not None:
+        on_cpu = demand_of(name, entry, profile, on_gpu=False)
+        host = max(host, cpu_worker_mib(on_cpu) * on_cpu.workers)
+    return RequiredMemory(
+        required_memory_mb=_rounded_up(host),
+        gpu_required_memory_mb=_rounded_up(worker.idle * demand.workers),
+        reserved_memory_mb=_rounded_up((worker.peak - worker.idle) * demand.workers),
+    )
+
+
+def states_memory(entry: ModelEntry) -> bool:
+    """Whether the catalog decides on an entry's memory itself; then nothing is derived for it."""
+    stated = (entry.required_memory_mb, entry.gpu.required_memory_mb, entry.reserved_memory_mb)
+    return any(value is not None for value in stated)
+
+
+def with_derived_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> Catalog:
+    """The catalog with the memory keys filled in for the models that state none and have a profile."""
+    derived = {
+        name: _filled(name, entry, profiles[entry.model_id])
+        for name, entry in catalog.models.items()
+        if entry.model_id in profiles and not states_memory(entry)
+    }
+    return catalog.model_copy(update={"models": {**catalog.models, **derived}}) if derived else catalog
+
+
+def _filled(name: str, entry: ModelEntry, profile: Profile) -> ModelEntry:
+    memory = derive(name, entry, profile)
+    gpu = entry.gpu.model_copy(update={"required_memory_mb": memory.gpu_required_memory_mb})
+    return entry.model_copy(
+        update={
+            "required_memory_mb": memory.required_memory_mb,
+            "reserved_memory_mb": memory.reserved_memory_mb,
+            "gpu": gpu,
+        }
+    )
+
+
+def _rounded_up(mib: float) -> int:
+    return math.ceil(mib / STEP_MIB) * STEP_MIB

@@ -1,0 +1,152 @@
+"""Profiles: what a plan needs to know of each model, in a small file beside the catalog that is reviewed like code.
+
+`encoders.yaml` has its profiles in `encoders.profiles.yaml`; `cohost models inspect` writes it, synth only reads it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cohost.errors import PlanError
+from cohost.forecast.plan.model_files import FLOAT_DTYPES, count_elements, read_config
+from cohost.forecast.plan.shapes import ModelShape, parameter_count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cohost.forecast.plan.model_files import ModelFiles
+
+
+SUFFIX = ".profiles.yaml"
+
+Dtype = Literal["fp32", "fp16", "bf16"]
+ELEMENT_BYTES: Mapping[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2}
+_SAFETENSORS_NAMES: Mapping[str, str] = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+
+# What of a config.json decides about memory; the rest is left out of the file so that a review sees what matters.
+CONFIG_KEYS = (
+    *("model_type", "architectures", "num_labels"),
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("dim", "n_layers", "n_heads", "hidden_dim"),
+    *("vocab_size", "max_position_embeddings", "type_vocab_size"),
+    *("relative_attention", "position_buckets", "max_relative_positions", "position_biased_input"),
+)
+
+_HEAD = """\
+# What `cohost plan` and the checks of every synth know of the models of {catalog}, by model id.
+# `cohost models inspect NAME --write` adds or renews an entry; nothing here is read from a network at synth.
+"""
+
+
+class Profile(BaseModel):
+    """One model: the keys of its config.json that decide about memory, and its weights' elements by dtype.
+
+    `elements` counts floating-point elements by the checkpoint's dtype; `source` says where both were read.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    revision: str | None = Field(default=None, description="the commit that was read")
+    source: str = Field(min_length=1, description="where shape and weights were read, and when")
+    elements: dict[Dtype, Annotated[int, Field(ge=1)]] = Field(min_length=1, description="elements by fp32, fp16, bf16")
+    config: dict[str, Any] = Field(min_length=1, description="keys of config.json")
+
+    @cached_property
+    def shape(self) -> ModelShape:
+        """The model's dimensions.
+
+        Raises:
+            PlanError: config lacks a dimension.
+        """
+        return ModelShape.from_config(self.config)
+
+    @property
+    def checkpoint_dtype(self) -> Dtype:
+        """The dtype of most elements, in which the stock handler loads the model unless the catalog says another."""
+        return max(self.elements, key=lambda dtype: self.elements[dtype])
+
+    def weight_bytes(self, dtype: str | None = None) -> int:
+        """Bytes of the weights as they are, or converted to `dtype`."""
+        if dtype is None:
+            return sum(ELEMENT_BYTES[own] * count for own, count in self.elements.items())
+        return ELEMENT_BYTES[dtype] * sum(self.elements.values())
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Bytes of the weights as they lie on disk."""
+        return self.weight_bytes()
+
+
+def inspect(files: ModelFiles, *, source: str, revision: str | None = None) -> Profile:
+    """Read a model's profile from its files: config.json and the headers of its safetensors.
+
+    Raises:
+        PlanError: a file is missing or damaged, or the model is none that this can plan.
+    """
+    config = _with_label_count(read_config(files))
+    ModelShape.from_config(config)
+    counts = count_elements(files)
+    if unknown := set(counts) - set(_SAFETENSORS_NAMES):
+        raise PlanError(
+            f"{files.where}: weights in {', '.join(sorted(unknown))}; allowed: {', '.join(FLOAT_DTYPES)}; "
+            "fix: convert the model to F32, F16 or BF16"
+        )
+    return Profile(
+        revision=revision,
+        source=source,
+        elements={_SAFETENSORS_NAMES[name]: count for name, count in counts.items()},  # type: ignore[misc]
+        config={key: config[key] for key in CONFIG_KEYS if key in config},
+    )
+
+
+def _with_label_count(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with the number of its labels in place of their names, which take no memory worth counting."""
+    labels = config.get("id2label")
+    return {**config, "num_labels": len(labels)} if labels else dict(config)
+
+
+def profile_from_shape(config: Mapping[str, Any], *, dtype: Dtype, source: str, revision: str | None = None) -> Profile:
+    """A profile of a model of which only config.json and dtype are known: its size follows from its architecture.
+
+    Raises:
+        PlanError: the architecture has no formula for its parameters.
+    """
+    elements = {dtype: parameter_count(ModelShape.from_config(config))}
+    return Profile(revision=revision, source=source, elements=elements, config=dict(config))
+
+
+def profiles_path(catalog: Path) -> Path:
+    """The file of a catalog's profiles: encoders.yaml → encoders.profiles.yaml."""
+    return catalog.with_name(catalog.stem + SUFFIX)
+
+
+def load_profiles(path: Path) -> dict[str, Profile]:
+    """The profiles of a file by model id; none where there is no such file.
+
+    Raises:
+        PlanError: the file cannot be read or has faults.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        return {str(model_id): Profile.model_validate(entry) for model_id, entry in data.items()}
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise PlanError(f"{path}: {field}: {first['msg']}; fix: run `cohost models inspect NAME --write`") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError) as error:
+        line = str(error).splitlines()[0]
+        raise PlanError(f"{path}: cannot be read ({line}); fix: restore it, or delete it and inspect again") from error
+
+
+def write_profiles(path: Path, profiles: Mapping[str, Profile]) -> None:
+    """Write a profiles file, in the order of the mapping."""
+    data = {model_id: profile.model_dump(exclude_none=True) for model_id, profile in profiles.items()}
+    head = _HEAD.format(catalog=path.name.replace(SUFFIX, ".yaml"))
+    path.write_text(head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120), encoding="utf-8")

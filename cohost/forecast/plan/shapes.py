@@ -1,0 +1,225 @@
+"""The shape of an encoder as its config.json states it, and how many parameters that makes.
+
+The memory that one forward pass takes beside the weights, from an encoder's shape.
+
+It counts what is alive at the same time in the code of transformers (5.9) in inference mode, phase by phase, and takes
+the largest phase. Notation: T = batch x tokens, h = hidden size, I = intermediate size, L = tokens of the longest
+text, b = bytes of an element, S = batch x heads x L x L x b (one tensor of attention scores).
+
+`benchmarks/activations.py` holds it against measured peaks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cohost.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+Attention = Literal["fused", "scores", "disentangled"]
+
+# Model types whose attention transformers hands to torch's fused kernel, which never writes the scores to memory.
+_FUSED: Final = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "distilbert"})
+_DISENTANGLED: Final = frozenset({"deberta", "deberta-v2"})
+_ROBERTA_LIKE: Final = frozenset({"roberta", "xlm-roberta", "camembert", "mpnet"})
+
+# Positions start behind the padding index in RoBERTa-like models, so two of them are never used.
+_RESERVED_POSITIONS: Final = 2
+_DEFAULT_LABELS: Final = 2
+
+# Other names that config.json has for the same thing (DistilBERT's).
+_OTHER_NAMES: Final[Mapping[str, str]] = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """An encoder's dimensions, all in elements; `labels` is 0 for a model without a classification head.
+
+    `position_span` is the number of relative positions of DeBERTa (twice its buckets), else 0.
+    """
+
+    model_type: str
+    hidden: int
+    layers: int
+    heads: int
+    intermediate: int
+    vocabulary: int
+    positions: int
+    token_types: int
+    position_span: int
+    absolute_positions: bool
+    labels: int
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> ModelShape:
+        """Read the content of a config.json.
+
+        Raises:
+            PlanError: a dimension is missing or no whole number of 1 or more.
+        """
+        model_type = str(config.get("model_type", "unknown"))
+        return cls(
+            model_type=model_type,
+            hidden=_dimension(config, "hidden_size"),
+            layers=_dimension(config, "num_hidden_layers"),
+            heads=_dimension(config, "num_attention_heads"),
+            intermediate=_dimension(config, "intermediate_size"),
+            vocabulary=_dimension(config, "vocab_size"),
+            positions=_dimension(config, "max_position_embeddings"),
+            token_types=int(config.get("type_vocab_size", 0)),
+            position_span=_position_span(config, model_type),
+            absolute_positions=bool(config.get("position_biased_input", True)),
+            labels=_labels(config),
+        )
+
+    @property
+    def attention(self) -> Attention:
+        """How attention is computed: "scores" stands for whatever is not known to be better."""
+        if self.model_type in _DISENTANGLED and self.position_span:
+            return "disentangled"
+        return "fused" if self.model_type in _FUSED else "scores"
+
+    @property
+    def longest_input(self) -> int:
+        """Tokens of the longest input that the position table holds, special tokens included."""
+        return self.positions - (_RESERVED_POSITIONS if self.model_type in _ROBERTA_LIKE else 0)
+
+    @property
+    def takes_any_length(self) -> bool:
+        """Whether nothing in the model stops a longer input, because its positions are relative only."""
+        return self.attention == "disentangled" and not self.absolute_positions
+
+
+def parameter_count(shape: ModelShape) -> int:
+    """The parameters of a BERT, XLM-RoBERTa or DeBERTa-v2 model with its head, as transformers builds it.
+
+    Raises:
+        PlanError: the architecture is another one, so only its weights can tell.
+    """
+    if shape.model_type not in {"bert", "roberta", "xlm-roberta", "deberta-v2"}:
+        raise PlanError(
+            f"model_type: {shape.model_type!r} has no formula for its parameters; allowed: bert, roberta, "
+            "xlm-roberta, deberta-v2; fix: run `cohost models inspect`, which reads the sizes from the weights"
+        )
+    hidden = shape.hidden
+    absolute = shape.positions * hidden if shape.absolute_positions else 0
+    embeddings = (shape.vocabulary + shape.token_types) * hidden + absolute + 2 * hidden
+    relative = shape.position_span * hidden + 2 * hidden if shape.position_span else 0
+    return embeddings + shape.layers * _layer(hidden, shape.intermediate) + relative + _head(shape)
+
+
+def _layer(hidden: int, intermediate: int) -> int:
+    attention = 4 * _linear(hidden, hidden)
+    return attention + _linear(hidden, intermediate) + _linear(intermediate, hidden) + 2 * 2 * hidden
+
+
+def _head(shape: ModelShape) -> int:
+    """Pooler and classifier; a bare BERT keeps its pooler, a bare DeBERTa or XLM-RoBERTa has none to speak of."""
+    pooler = _linear(shape.hidden, shape.hidden)
+    if not shape.labels:
+        return pooler if shape.model_type in {"bert", "xlm-roberta", "roberta"} else 0
+    return pooler + _linear(shape.hidden, shape.labels)
+
+
+def _linear(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def _dimension(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key, config.get(_OTHER_NAMES.get(key, key)))
+    if type(value) is not int or value < 1:
+        raise PlanError(
+            f"config.json: {key} is {value!r}; allowed: a whole number of 1 or more; fix: use the config.json of an "
+            "encoder, as save_pretrained writes it"
+        )
+    return value
+
+
+def _position_span(config: Mapping[str, Any], model_type: str) -> int:
+    if model_type not in _DISENTANGLED or not config.get("relative_attention", False):
+        return 0
+    buckets = int(config.get("position_buckets", -1))
+    furthest = int(config.get("max_relative_positions", -1))
+    if furthest < 1:
+        furthest = _dimension(config, "max_position_embeddings")
+    return 2 * (buckets if buckets > 0 else furthest)
+
+
+def _labels(config: Mapping[str, Any]) -> int:
+    architectures = config.get("architectures") or [""]
+    if not str(architectures[0]).endswith("ForSequenceClassification"):
+        return 0
+    return int(config.get("num_labels", len(config.get("id2label") or ()) or _DEFAULT_LABELS))
+
+
+_INDEX_BYTES: Final = 8
+"""Positions and DeBERTa's attention mask are int64."""
+
+_ATTENTION_STATES: Final = 8
+"""Tensors of T x h around attention: six by the code, up to two more where a kernel copies heads of few dimensions."""
+
+_TORCH_SCORE_COPIES: Final = 3
+"""Scores, masked scores and probabilities, where attention is written out in plain torch."""
+
+
+def peak_activation_bytes(shape: ModelShape, *, batch: int, tokens: int, element_bytes: int) -> int:
+    """Bytes of activations at the worst moment of a forward pass over `batch` texts padded to `tokens` tokens."""
+    feed_forward = _feed_forward(shape, batch, tokens, element_bytes)
+    match shape.attention:
+        case "fused":
+            return max(feed_forward, _fused_attention(shape, batch, tokens, element_bytes))
+        case "scores":
+            return max(feed_forward, _written_out_attention(shape, batch, tokens, element_bytes))
+        case "disentangled":
+            return max(feed_forward, _disentangled_attention(shape, batch, tokens, element_bytes))
+
+
+def _feed_forward(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
+    """Input, attention's output and the residual, beside the wide layer before and after its activation function."""
+    per_token = 3 * shape.hidden + 2 * shape.intermediate
+    return batch * tokens * per_token * element_bytes + _mask_elements(batch, tokens)
+
+
+def _fused_attention(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
+    """Input, queries, keys, values, output and copies of them; the mask as booleans and as numbers."""
+    states = _ATTENTION_STATES * batch * tokens * shape.hidden * element_bytes
+    return states + _mask_elements(batch, tokens) * (1 + element_bytes)
+
+
+def _written_out_attention(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
+    states = _ATTENTION_STATES * batch * tokens * shape.hidden * element_bytes
+    return states + _TORCH_SCORE_COPIES * _scores(shape, batch, tokens, element_bytes)
+
+
+def _disentangled_attention(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
+    """DeBERTa-v2: scores of content and of both kinds of position are alive together.
+
+    Three moments can be the worst: the second gather (four score tensors and the scores against all positions), the
+    last sum (five score tensors), or, for few and short texts, the copies of the position embeddings. The outputs of
+    all layers are kept, because the model asks its encoder for them.
+    """
+    scores = _scores(shape, batch, tokens, element_bytes)
+    against_positions = batch * shape.heads * tokens * shape.position_span * element_bytes
+    positions = shape.position_span * shape.hidden * element_bytes
+    states = (shape.layers + 3) * batch * tokens * shape.hidden * element_bytes
+    indices = (batch + 3) * tokens * tokens * _INDEX_BYTES
+    resident = states + indices + (1 + 2 * batch) * positions
+    return resident + max(4 * scores + against_positions, 5 * scores, scores + positions)
+
+
+def _mask_elements(batch: int, tokens: int) -> int:
+    """The attention mask is written out only where texts of different lengths meet, so never for one text."""
+    return batch * tokens * tokens if batch > 1 else 0
+
+
+def _scores(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
+    return batch * shape.heads * tokens * tokens * element_bytes

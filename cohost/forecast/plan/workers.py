@@ -1,0 +1,176 @@
+"""What one worker of one model takes: on a GPU context, weights, activations and allocator slack; on the host its RSS.
+
+A worker is a process with everything of its own: DJL Serving shares neither weights nor CUDA contexts between workers.
+All sizes are in MiB.
+
+The largest forward pass that an entry's handler runs, and the dtypes that it holds weights in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cohost.artifacts.handlers import BATCHED
+from cohost.forecast.plan.profiles import ELEMENT_BYTES
+from cohost.forecast.plan.shapes import peak_activation_bytes
+
+if TYPE_CHECKING:
+    from cohost.catalog.models import ModelEntry
+    from cohost.forecast.plan.profiles import Profile
+    from cohost.forecast.plan.shapes import ModelShape
+
+
+MIB: Final = 1024 * 1024
+
+CUDA_CONTEXT_MIB: Final = 443.0
+"""Measured: idle GPU memory of three workers less their weights was 442 to 444 MiB (A10G, lmi image, torch 2.11).
+Other GPUs have other contexts; no figure of them is at hand, so this one stands for all."""
+
+ALLOCATOR_MIB: Final = 30.0
+"""What torch's caching allocator holds beyond what it gave out: at most one part-filled segment of 2 and one of 20 MiB,
+and cuBLAS's workspace of 8 MiB (torch's documented defaults)."""
+
+ALLOCATOR_SHARE: Final = 0.15
+"""Assumed: activations of different sizes leave gaps in cached segments. Not measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFigures:
+    """What processes of the server take of a host's memory before any weights.
+
+    `gpu_worker_mib` is a whole GPU worker: its weights leave the host once they are on the card.
+    """
+
+    cpu_worker_mib: float
+    gpu_worker_mib: float
+    router_mib: float
+    system_mib: float
+
+
+SERVER: Final = HostFigures(cpu_worker_mib=650.0, gpu_worker_mib=1200.0, router_mib=213.0, system_mib=1024.0)
+"""The real server: GPU workers and router measured on an endpoint (about 1.2 GB and 213 MB), a CPU worker's start is
+that of a process that has imported torch 2.11 and transformers 5.9 (measured); system and agents are assumed."""
+
+EMBEDDED: Final = HostFigures(cpu_worker_mib=430.0, gpu_worker_mib=0.0, router_mib=52.0, system_mib=0.0)
+"""The container of the AWS for one machine: its workers are forked, so they touch only part of what they inherit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """One model as it shall be served: how many workers, how large a batch of how long texts, in which dtype.
+
+    `batch` and `tokens` describe the largest forward pass; `dtype` None is the checkpoint's own, and so is
+    `loading_dtype`, the one that the weights have before they are turned into it.
+    """
+
+    name: str
+    profile: Profile
+    workers: int
+    batch: int
+    tokens: int
+    dtype: str | None
+    loading_dtype: str | None = None
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element while computing."""
+        return ELEMENT_BYTES[self.dtype or self.profile.checkpoint_dtype]
+
+    @property
+    def activation_mib(self) -> float:
+        """The peak of one forward pass beside the weights."""
+        shape = self.profile.shape
+        size = peak_activation_bytes(shape, batch=self.batch, tokens=self.tokens, element_bytes=self.element_bytes)
+        return size / MIB
+
+    @property
+    def weight_mib(self) -> float:
+        """The weights as they are served."""
+        return self.profile.weight_bytes(self.dtype) / MIB
+
+    @property
+    def working_mib(self) -> float:
+        """What comes on top of the weights at the worst moment: the largest pass, or the larger weights of loading."""
+        loading = 0.0 if self.loading_dtype is None else self.profile.weight_bytes(self.loading_dtype) / MIB
+        return max(self.activation_mib, loading - self.weight_mib)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerMemory:
+    """The parts of one GPU worker's memory, in MiB; `activations` are whatever comes and goes beside the weights."""
+
+    context: float
+    weights: float
+    activations: float
+    slack: float
+
+    @property
+    def idle(self) -> float:
+        """What a loaded worker holds before its first call."""
+        return self.context + self.weights
+
+    @property
+    def peak(self) -> float:
+        """What it holds once it has seen its largest batch; torch keeps that much cached."""
+        return self.idle + self.activations + self.slack
+
+
+def gpu_worker(demand: Demand) -> WorkerMemory:
+    """The GPU memory of one worker."""
+    activations = demand.working_mib
+    return WorkerMemory(
+        context=CUDA_CONTEXT_MIB,
+        weights=demand.weight_mib,
+        activations=activations,
+        slack=ALLOCATOR_MIB + ALLOCATOR_SHARE * activations,
+    )
+
+
+def cpu_worker_mib(demand: Demand, figures: HostFigures = SERVER) -> float:
+    """The resident memory of one worker that computes on the CPU, in MiB."""
+    return figures.cpu_worker_mib + demand.weight_mib + demand.working_mib
+
+
+BATCH_TOKENS_ON_GPU: Final = 16_384
+BATCH_TOKENS_ON_CPU: Final = 5120
+BATCH_SEQUENCES: Final = 64
+"""What the batching handler takes where the catalog says nothing or "auto" (`docs/handlers.md`)."""
+
+
+def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: int | None = None) -> tuple[int, int]:
+    """(texts, tokens of each) of the largest pass, with texts of full length, or of `tokens`.
+
+    The stock handler runs texts one by one unless a caller asks for batches by `parameters.batch_size`, so `batch_size`
+    is the most that its callers can be expected to send. The batching handler fills a pass up to `max_batch_tokens`,
+    whatever callers send, and cuts texts at `max_length`. Of all that fill a pass the longest texts need the most, for
+    attention grows with the square of their length.
+    """
+    if entry.handler != BATCHED:
+        return entry.batch_size or 1, tokens or shape.longest_input
+    settings = entry.batched
+    limit = settings.max_length if settings is not None else None
+    length = min(tokens or shape.longest_input, limit if isinstance(limit, int) else shape.longest_input)
+    budget = settings.max_batch_tokens if settings is not None else None
+    if not isinstance(budget, int):
+        budget = BATCH_TOKENS_ON_GPU if on_gpu else BATCH_TOKENS_ON_CPU
+    most = settings.max_batch_sequences if settings is not None else None
+    # A sequence cannot be split, so one of full length runs whatever the budget is.
+    return max(1, min(budget // length, most or BATCH_SEQUENCES)), length
+
+
+def served_dtype(entry: ModelEntry) -> str | None:
+    """The dtype that the weights are served in, at most; None is the checkpoint's own.
+
+    The batching handler serves fp32 where nothing is said, and may come back to it from "auto" or with
+    `dtype_fallback`.
+    """
+    if entry.handler != BATCHED:
+        return entry.dtype
+    falls_back = entry.batched is not None and bool(entry.batched.dtype_fallback)
+    return "fp32" if falls_back or entry.dtype in {None, "auto"} else entry.dtype
+
+
+def loading_dtype(entry: ModelEntry) -> str | None:
+    """The dtype that the weights come onto the device in: the batching handler's first answers are those of fp32."""
+    return "fp32" if entry.handler == BATCHED else served_dtype(entry)

@@ -1,0 +1,254 @@
+"""Ways to serve the encoders, with the rates measured for each, and what a million items cost with them.
+
+Rates are items per second at batch 8 with the three multilingual encoders, texts of 512 tokens, us-east-1, 2026-08. The
+CPU design's instance type was not written down; its price follows from its own figures: 4.20 USD x 27 items/s x 3600 s
+/ 1e6 = 0.408 USD per hour, which third-party copies of the price list give for ml.c5.2xlarge (8 vCPUs).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from cohost.catalog.serving import instance_bounds
+from cohost.forecast.pricing.price_list import DAYS_PER_MONTH, HOURS_PER_MONTH, Price, PriceError, usd_per_million
+from cohost.forecast.pricing.running_hours import MEASURED_IDLE_TAIL_S, MEASURED_INSTANCE_TAIL_S, Service
+from cohost.routing import MULTI_MODEL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from cohost.catalog.models import Catalog
+    from cohost.catalog.sections.scaling import Scaling
+    from cohost.forecast.pricing.price_list import PriceList
+
+
+MEASURED: Final = "2026-08"
+HOURS_PER_DAY: Final = 24.0
+
+INSTANCE_TAIL_HOURS: Final = MEASURED_INSTANCE_TAIL_S / 3600
+SCALE_IN_TAIL_HOURS: Final = MEASURED_IDLE_TAIL_S / 3600 + INSTANCE_TAIL_HOURS
+"""Idling until the last copy is given up, and from then until its instance is gone."""
+
+CPU_PRICE: Final = Price(usd_per_hour=0.408, date=dt.date(2026, 8, 1), source="solved from the measured cost and rate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """A way to serve: instances of one type and the items per second that one of them does; None is not measured.
+
+    `price` stands in where the instance type is not known. `scales_to_zero` bills busy hours and `idle_tail_hours` of
+    idling after those of each day.
+    """
+
+    name: str
+    instance_type: str | None
+    items_per_second: float | None
+    source: str
+    instances: int = 1
+    price: Price | None = None
+    scales_to_zero: bool = False
+    idle_tail_hours: float = SCALE_IN_TAIL_HOURS
+
+
+@dataclass(frozen=True, kw_only=True)
+class DesignCost:
+    """What a design costs, in USD; None is unknown.
+
+    `per_million` is at full load; `per_million_busy` when the load comes in `busy_hours` a day only.
+    """
+
+    design: Design
+    price: Price | None
+    per_hour: float | None
+    per_month: float | None
+    per_million: float | None
+    per_million_busy: float | None
+
+
+ONE_ENDPOINT: Final = Design(
+    name="04 co-hosted on one GPU",
+    instance_type="ml.g5.xlarge",
+    items_per_second=104,
+    source=f"measured {MEASURED}, batch 8",
+)
+COMPONENTS: Final = Design(
+    name="03 one component a model",
+    instance_type="ml.g6.12xlarge",
+    items_per_second=78,
+    source=f"measured {MEASURED}, batch 8",
+)
+CPU_ONNX: Final = Design(
+    name="02 CPU and ONNX",
+    instance_type=None,
+    items_per_second=27,
+    source=f"measured {MEASURED}, batch 8",
+    price=CPU_PRICE,
+)
+SCALE_TO_ZERO: Final = Design(
+    name="04 scaled to zero",
+    instance_type="ml.g5.xlarge",
+    items_per_second=104,
+    source=f"rate of 04, measured {MEASURED}, batch 8",
+    scales_to_zero=True,
+)
+DESIGNS: Final = (ONE_ENDPOINT, COMPONENTS, CPU_ONNX, SCALE_TO_ZERO)
+
+MEASURED_MODELS: Final = frozenset(
+    {
+        "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7",
+        "MoritzLaurer/multilingual-MiniLMv2-L6-mnli-xnli",
+        "joeddav/xlm-roberta-large-xnli",
+    }
+)
+
+
+def is_measured(catalog: Catalog) -> bool:
+    """Whether the measured rate is that of these models on this type."""
+    models = {entry.model_id for entry in catalog.models.values()}
+    return catalog.endpoint.instance_type == ONE_ENDPOINT.instance_type and models <= MEASURED_MODELS
+
+
+def design_of(catalog: Catalog) -> Design:
+    """The catalog's own design; its rate is known only for what was measured: models and instance type.
+
+    With scaling it has the fewest instances, of which one at least serves while there is something to do.
+    """
+    endpoint = catalog.endpoint
+    least, _ = instance_bounds(catalog)
+    measured = is_measured(catalog)
+    # The same container on the same GPU, whether SageMaker loads its models or it does so itself.
+    like = ONE_ENDPOINT if endpoint.topology == MULTI_MODEL else SCALE_TO_ZERO
+    return Design(
+        name="this catalog",
+        instance_type=endpoint.instance_type,
+        instances=max(least, 1),
+        items_per_second=like.items_per_second if measured else None,
+        source=like.source if measured else "not measured",
+        scales_to_zero=least == 0,
+        idle_tail_hours=idle_tail_hours(catalog.scaling),
+    )
+
+
+def idle_tail_hours(scaling: Scaling | None) -> float:
+    """How long the last instance is paid for after the last call: until its copy is given up, and until it is gone."""
+    if scaling is None:
+        return SCALE_IN_TAIL_HOURS
+    given_up_s = Service().tail_s(scaling.metric) if scaling.idle_minutes is None else scaling.idle_minutes * 60
+    return given_up_s / 3600 + INSTANCE_TAIL_HOURS
+
+
+def read_reports(path: Path) -> list[Design]:
+    """The designs of a report file: the report.json of the load test, or one JSON object of a rate measured otherwise.
+
+    The former gives a design for each run, at batch 8 over all its models; the latter has `items_per_second`,
+    `instance_type` and `measured` (when).
+
+    Raises:
+        PriceError: the file cannot be read, is neither, or holds a rate that its own run calls invalid.
+    """
+    try:
+        report: dict[str, Any] = json.loads(path.read_bytes())
+        return [_of_run(run, path) for run in report["runs"]] if "runs" in report else [_of_rate(report, path)]
+    except OSError as error:
+        raise PriceError(f"{path}: cannot be read ({error.strerror}); fix: name a report that exists") from error
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise PriceError(
+            f"{path}: no report ({type(error).__name__}: {error}); allowed: the load test's report.json, or a JSON "
+            "object with items_per_second (above 0), instance_type and measured; fix: name such a file"
+        ) from error
+
+
+def _of_rate(report: Mapping[str, Any], path: Path) -> Design:
+    rate, instance_type, measured = (report[key] for key in ("items_per_second", "instance_type", "measured"))
+    usd_per_million(1.0, float(rate))
+    return Design(
+        name=path.stem,
+        instance_type=str(instance_type),
+        items_per_second=float(rate),
+        source=f"{path.name}, {measured}",
+    )
+
+
+def _of_run(run: Mapping[str, Any], path: Path) -> Design:
+    """A run of the load test. Its first headline is over all models; the rate is that of all its instances."""
+    record = run["record"]
+    target = record["target"]
+    if marks := [mark["message"] for mark in record["marks"] if mark["invalid"]]:
+        raise PriceError(f"{path}: the run {record['label']!r} is invalid: {marks[0]}; fix: measure again")
+    instances = int(target["instance_count"] or 1)
+    rate, source = _rate_of_run(run, path)
+    return Design(
+        name=str(record["label"]),
+        instance_type=target["instance_type"],
+        instances=instances,
+        items_per_second=None if rate is None else rate / instances,
+        source=source,
+    )
+
+
+def _rate_of_run(run: Mapping[str, Any], path: Path) -> tuple[float | None, str]:
+    """Items a second of all instances, and where that is from; none where a price would mean nothing."""
+    record = run["record"]
+    if record["target"]["emulated"]:
+        return None, "measured on an emulation, whose rate no instance type has"
+    rate = run["headlines"][0]["items_per_s_at_8"] if run["headlines"] else None
+    if rate is None:
+        return None, "no step at batch 8"
+    day = dt.datetime.fromtimestamp(record["started"], dt.UTC).date()
+    return float(rate), f"{path.name}, {day}, batch 8"
+
+
+def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float = HOURS_PER_DAY) -> DesignCost:
+    """What a design costs in a region when it is busy for `busy_hours` of each day.
+
+    Raises:
+        PriceError: `busy_hours` is not above 0 and up to 24.
+    """
+    if not 0 < busy_hours <= HOURS_PER_DAY:
+        raise PriceError(f"--busy-hours: {busy_hours:g} is not allowed; allowed: above 0 and up to 24; fix: e.g. 8")
+    price = design.price or (prices.find(region, design.instance_type) if design.instance_type else None)
+    if price is None:
+        return DesignCost(
+            design=design, price=None, per_hour=None, per_month=None, per_million=None, per_million_busy=None
+        )
+    hour = design.instances * price.usd_per_hour
+    month = hour * _billed_hours(design, busy_hours)
+    rate = None if design.items_per_second is None else design.instances * design.items_per_second
+    return DesignCost(
+        design=design,
+        price=price,
+        per_hour=hour,
+        per_month=month,
+        per_million=_per_million(hour, rate),
+        per_million_busy=_per_million(month / (busy_hours * DAYS_PER_MONTH), rate),
+    )
+
+
+def compare(
+    catalog: Catalog, prices: PriceList, region: str, *, busy_hours: float, reports: Sequence[Path] = ()
+) -> list[DesignCost]:
+    """The costs of the catalog, of the measured designs, and of the user's own reports, in this order.
+
+    Raises:
+        PriceError: `busy_hours` is out of range or a report cannot be read.
+    """
+    designs = [design_of(catalog), *DESIGNS, *chain.from_iterable(map(read_reports, reports))]
+    return [cost_of(design, prices, region, busy_hours=busy_hours) for design in designs]
+
+
+def _billed_hours(design: Design, busy_hours: float) -> float:
+    """The hours of a month that one instance bills. Scaled to zero, each day's work is followed by one idle tail."""
+    if not design.scales_to_zero:
+        return HOURS_PER_MONTH
+    return min(busy_hours + design.idle_tail_hours, HOURS_PER_DAY) * DAYS_PER_MONTH
+
+
+def _per_million(usd_per_hour: float, items_per_second: float | None) -> float | None:
+    if items_per_second is None or items_per_second <= 0:
+        return None
+    return usd_per_million(usd_per_hour, items_per_second)

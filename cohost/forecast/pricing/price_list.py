@@ -1,0 +1,275 @@
+"""What an instance costs: a dated snapshot of prices, and the arithmetic from a price to a bill.
+
+An unknown price is None all the way and "unknown" to the user, never 0. Amounts are USD before tax, on demand.
+
+Fetch prices from the AWS Pricing API (GetProducts), which is asked only when a user refreshes.
+
+Query (AWS: Price List Query API): service AmazonSageMaker, product family "ML Instance", the region's code, and
+"Hosting" as the kind of instance. The API is served in few regions, us-east-1 among them, for all regions.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cohost.errors import CohostError
+from cohost.waiting import now
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from datetime import date
+
+
+HOURS_PER_MONTH: Final = 730.0
+"""A year's hours in twelve parts, as AWS's own calculator has it."""
+
+DAYS_PER_MONTH: Final = HOURS_PER_MONTH / 24
+STALE_AFTER: Final = dt.timedelta(days=180)
+UNKNOWN: Final = "unknown"
+_SECONDS_PER_HOUR: Final = 3600
+_MILLION: Final = 1_000_000
+_SNAPSHOT: Final = Path(__file__).with_name("sagemaker_hosting.json")
+
+
+class PriceError(CohostError):
+    """A price list cannot be read, fetched or written."""
+
+
+class Price(BaseModel):
+    """The price of one instance type in one region, with the day it was read and where."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    usd_per_hour: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    date: dt.date
+    source: str
+
+    def is_stale(self, today: dt.date) -> bool:
+        """Whether the price is older than 180 days."""
+        return today - self.date > STALE_AFTER
+
+    def __str__(self) -> str:
+        """Where the price is from."""
+        return f"{self.source}, {self.date}"
+
+
+class PriceList(BaseModel):
+    """Prices by region and instance type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    service: str
+    unit: str
+    regions: dict[str, dict[str, Price]]
+
+    def find(self, region: str, instance_type: str) -> Price | None:
+        """The price of a type in a region; None where it is not known."""
+        return self.regions.get(region, {}).get(instance_type)
+
+
+def prices_path() -> Path:
+    """The price list in use: COHOST_PRICES, else the snapshot that came with this version."""
+    return Path(os.environ.get("COHOST_PRICES") or _SNAPSHOT)
+
+
+def load_prices(path: Path | None = None) -> PriceList:
+    """Read a price list.
+
+    Raises:
+        PriceError: the file cannot be read or has faults.
+    """
+    file = prices_path() if path is None else path
+    try:
+        return PriceList.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise PriceError(f"{file}: cannot be read ({error.strerror}); fix: cohost prices refresh") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise PriceError(f"{file}: {where}: {first['msg']}; fix: cohost prices refresh") from error
+
+
+def write_prices(path: Path, prices: PriceList) -> None:
+    """Write a price list, sorted, one line a price, so that a change of prices reads as such in a review.
+
+    Raises:
+        PriceError: the file cannot be written.
+    """
+    regions = ",\n".join(
+        f"    {json.dumps(region)}: {{\n"
+        + ",\n".join(
+            f"      {json.dumps(name)}: {json.dumps(price.model_dump(mode='json'))}"
+            for name, price in sorted(found.items())
+        )
+        + "\n    }"
+        for region, found in sorted(prices.regions.items())
+    )
+    head = f'  "service": {json.dumps(prices.service)},\n  "unit": {json.dumps(prices.unit)},\n'
+    try:
+        path.write_text(f'{{\n{head}  "regions": {{\n{regions}\n  }}\n}}\n', encoding="utf-8")
+    except OSError as error:
+        raise PriceError(f"{path}: cannot be written ({error.strerror}); fix: name another file with --out") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bill:
+    """What instances of one type cost. `least` and `most` are the bounds of scaling; `price` None means unknown."""
+
+    instance_type: str
+    region: str
+    least: int
+    most: int
+    price: Price | None
+
+    @property
+    def per_hour(self) -> tuple[float, float] | None:
+        """USD per hour with the fewest and with the most instances; None where the price is unknown."""
+        if self.price is None:
+            return None
+        return self.least * self.price.usd_per_hour, self.most * self.price.usd_per_hour
+
+    @property
+    def per_month(self) -> tuple[float, float] | None:
+        """USD for a month of 730 hours that the endpoint exists, called or not."""
+        hour = self.per_hour
+        return None if hour is None else (hour[0] * HOURS_PER_MONTH, hour[1] * HOURS_PER_MONTH)
+
+
+def bill_for(prices: PriceList, region: str, instance_type: str, *, least: int, most: int | None = None) -> Bill:
+    """The bill for `least` to `most` instances of a type in a region."""
+    return Bill(
+        instance_type=instance_type,
+        region=region,
+        least=least,
+        most=least if most is None else most,
+        price=prices.find(region, instance_type),
+    )
+
+
+def usd_per_million(usd_per_hour: float, items_per_second: float) -> float:
+    """USD for a million items at a steady rate: the price of an hour over the items of an hour.
+
+    Raises:
+        PriceError: the rate is not above 0.
+    """
+    if not items_per_second > 0:
+        raise PriceError(f"items per second: {items_per_second} cannot be paid for; allowed: above 0; fix: measure it")
+    return usd_per_hour / (items_per_second * _SECONDS_PER_HOUR) * _MILLION
+
+
+def money(amounts: tuple[float, float] | float | None, digits: int = 2) -> str:
+    """An amount, a range from least to most, or "unknown"."""
+    if amounts is None:
+        return UNKNOWN
+    least, most = amounts if isinstance(amounts, tuple) else (amounts, amounts)
+    low, high = f"{least:.{digits}f}", f"{most:.{digits}f}"
+    return low if low == high else f"{low}..{high}"
+
+
+def today() -> dt.date:
+    """The day by which prices are called old: that of SOURCE_DATE_EPOCH where it is set, so that a build can repeat."""
+    return now().date()
+
+
+def price_note(price: Price | None, region: str, instance_type: str, day: dt.date) -> str | None:
+    """What to tell of a price that is missing or old; None where there is nothing to tell."""
+    refresh = f"cohost prices refresh --region {region}"
+    if price is None:
+        return f"no price of {instance_type} in {region} is known to this version; fix: {refresh}"
+    if price.is_stale(day):
+        return f"the price of {instance_type} in {region} is of {price.date}, over 180 days old; fix: {refresh}"
+    return None
+
+
+def known_types(prices: PriceList, region: str) -> Mapping[str, Price]:
+    """The types with a known price in a region."""
+    return prices.regions.get(region, {})
+
+
+API_REGION: Final = "us-east-1"
+SOURCE: Final = "AWS Pricing API"
+_SERVICE: Final = "AmazonSageMaker"
+_PAGE: Final = 100
+_UNITS: Final = frozenset({"Hrs", "hours", "Hours"})
+
+
+class PricingClient(Protocol):
+    """What is asked of boto3's `pricing` client."""
+
+    def get_products(self, **parameters: Any) -> Mapping[str, Any]:  # noqa: ANN401 - boto3's own
+        """One page of products."""
+
+
+def fetch_prices(client: PricingClient, region: str, *, day: date, instance_types: Iterable[str]) -> dict[str, Price]:
+    """The hosting prices of a region, of those instance types that it has.
+
+    Raises:
+        PriceError: the API answers in a form that is not known here, or twice with different prices.
+    """
+    wanted = frozenset(instance_types)
+    found: dict[str, float] = {}
+    for product in _products(client, region):
+        name = product["product"]["attributes"].get("instanceName", "")
+        amount = _amount(product)
+        if name not in wanted or amount is None:
+            continue
+        if found.setdefault(name, amount) != amount:
+            raise PriceError(f"{region}: the Pricing API names two prices of {name}, {found[name]} and {amount}")
+    return {name: Price(usd_per_hour=amount, date=day, source=SOURCE) for name, amount in sorted(found.items())}
+
+
+def with_region(prices: PriceList, region: str, fetched: Mapping[str, Price]) -> PriceList:
+    """The list with a region's prices renewed; a type that was not fetched keeps the price it had.
+
+    Raises:
+        PriceError: nothing was fetched, which is no reason to touch the list.
+    """
+    if not fetched:
+        raise PriceError(f"region: the Pricing API has no hosting prices for {region!r}; fix: check the region's name")
+    merged = {**prices.regions.get(region, {}), **fetched}
+    return prices.model_copy(update={"regions": {**prices.regions, region: merged}})
+
+
+def _products(client: PricingClient, region: str) -> Iterator[Mapping[str, Any]]:
+    filters = {"productFamily": "ML Instance", "regionCode": region, "platoinstancetype": "Hosting"}
+    parameters: dict[str, Any] = {
+        "ServiceCode": _SERVICE,
+        "Filters": [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()],
+        "MaxResults": _PAGE,
+    }
+    while True:
+        page = client.get_products(**parameters)
+        for text in page.get("PriceList", ()):
+            yield _product(text)
+        token = page.get("NextToken")
+        if not token:
+            return
+        parameters["NextToken"] = token
+
+
+def _product(text: str) -> Mapping[str, Any]:
+    try:
+        product: Mapping[str, Any] = json.loads(text)
+        _ = product["product"]["attributes"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise PriceError(
+            "the Pricing API answered with a product of an unknown form; fix: edit the prices file by hand"
+        ) from error
+    return product
+
+
+def _amount(product: Mapping[str, Any]) -> float | None:
+    """USD per hour of a product's on-demand terms; None for one that is not sold by the hour, or is free."""
+    for term in product.get("terms", {}).get("OnDemand", {}).values():
+        for dimension in term.get("priceDimensions", {}).values():
+            usd = dimension.get("pricePerUnit", {}).get("USD")
+            if usd is not None and dimension.get("unit") in _UNITS and float(usd) > 0:
+                return float(usd)
+    return None

@@ -1,0 +1,189 @@
+"""What becomes of calls: answered, delayed by waking, refused, timed out; and how long answers take."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cohost.forecast.pricing.running_hours import Service
+
+
+SHARES: Final = 1000
+"""Utilisation is kept in thousandths."""
+
+_POINTS: Final = 5
+_SAME_S: Final = 0.1
+
+
+@dataclass
+class Cohort:
+    """Calls that arrived evenly between two seconds; `waking` ones met no copy, or wait behind such."""
+
+    calls: int
+    first: float
+    last: float
+    waking: bool
+
+    def take(self, calls: int) -> tuple[float, float]:
+        """Take the oldest calls out; when the first and the last of them arrived."""
+        share = calls / self.calls
+        first, last = self.first, self.first + (self.last - self.first) * share
+        self.calls -= calls
+        self.first = last
+        return first, last
+
+
+@dataclass
+class Tally:
+    """Counts of calls by their end, and their times."""
+
+    answered: int = 0
+    delayed: int = 0
+    refused: int = 0
+    timed_out: int = 0
+    steady: Counter[int] = field(default_factory=Counter)
+    """Calls answered without a backlog, by the utilisation of the copies in thousandths."""
+    waits: Counter[float] = field(default_factory=Counter)
+    """Calls answered behind a backlog, by seconds of waiting, in tenths of a second."""
+    delays: Counter[float] = field(default_factory=Counter)
+    """Of these, the ones that waited for waking."""
+    lost: Counter[int] = field(default_factory=Counter)
+    """Refused and timed-out calls by minute."""
+    late: Counter[int] = field(default_factory=Counter)
+    """Calls that waited for waking, by the minute of their answer."""
+
+    def steadily(self, calls: int, utilisation: float) -> None:
+        """Calls that were answered without a backlog."""
+        self.answered += calls
+        self.steady[round(utilisation * SHARES)] += calls
+
+    def refuse(self, calls: int, now: float) -> None:
+        """Calls that found no copy and did not wait, or gave up, by now."""
+        self.refused += calls
+        self.lost[_minute_before(now)] += calls
+
+    def time_out(self, calls: int, now: float) -> None:
+        """Calls that waited in a server for too long, by now."""
+        self.timed_out += calls
+        self.lost[_minute_before(now)] += calls
+
+    def wait(self, calls: int, first: float, last: float, *, waking: bool, now: float) -> None:
+        """Calls answered by now, whose waits lie evenly between two times."""
+        self.answered += calls
+        if waking:
+            self.delayed += calls
+            self.late[_minute_before(now)] += calls
+        points = min(_POINTS, calls) if abs(last - first) > _SAME_S else 1
+        for index in range(points):
+            share = (index + 1) * calls // points - index * calls // points
+            wait = round(max(0.0, first + (last - first) * (index + 0.5) / points), 1)
+            self.waits[wait] += share
+            if waking:
+                self.delays[wait] += share
+
+
+def _minute_before(now: float) -> int:
+    """The minute that ends at a time, or in which it lies."""
+    return max(0, math.ceil(now / 60) - 1)
+
+
+class CallQueue:
+    """Calls that wait, first in first out.
+
+    With `patient` callers, a call at zero copies waits for one up to the wake time-out, and so do calls behind it;
+    otherwise it is refused. In an overloaded server a call waits up to the call time-out; what would wait longer is
+    timed out at once, and costs no service.
+    """
+
+    def __init__(self, service: Service, tally: Tally, *, patient: bool) -> None:
+        self._service = service
+        self._tally = tally
+        self._patient = patient
+        self._cohorts: deque[Cohort] = deque()
+        self._credit = 0.0
+        self.backlog = 0
+
+    def pass_time(self, start: float, end: float, arriving: int, copies: int) -> int:
+        """Let calls arrive evenly and copies serve them; how many calls the copies were given."""
+        if copies == 0:
+            self._meet_nobody(start, end, arriving)
+            return 0
+        room = copies * self._service.requests_per_second * (end - start)
+        if not self.backlog and arriving < room:
+            self._tally.steadily(arriving, arriving / room)
+            return arriving
+        waking = bool(self._cohorts) and self._cohorts[0].waking
+        self._give_up(start)
+        if arriving:
+            self._join(arriving, start, end, waking=bool(self._cohorts) and self._cohorts[-1].waking)
+        served = self._serve(start, end, room)
+        self._time_out(copies, end)
+        return served if waking else arriving
+
+    def _meet_nobody(self, start: float, end: float, arriving: int) -> None:
+        if self._patient:
+            if arriving:
+                self._join(arriving, start, end, waking=True)
+            self._give_up(end)
+        else:
+            # What the last copy left behind has nobody to wait for either.
+            left, self.backlog = self.backlog, 0
+            self._cohorts.clear()
+            if arriving + left:
+                self._tally.refuse(arriving + left, end)
+
+    def _join(self, calls: int, start: float, end: float, *, waking: bool) -> None:
+        self._cohorts.append(Cohort(calls, start, end, waking))
+        self.backlog += calls
+
+    def _serve(self, start: float, end: float, room: float) -> int:
+        """Serve the oldest calls, evenly over the time."""
+        self._credit += room
+        can = min(int(self._credit), self.backlog)
+        left, done = can, 0
+        while left:
+            cohort = self._cohorts[0]
+            part = min(left, cohort.calls)
+            first, last = cohort.take(part)
+            begin, finish = (start + (end - start) * min(1.0, (done + add) / room) for add in (0, part))
+            self._tally.wait(part, begin - first, finish - last, waking=cohort.waking, now=end)
+            if not cohort.calls:
+                self._cohorts.popleft()
+            left, done = left - part, done + part
+        self.backlog -= can
+        # Time without calls cannot be saved for later.
+        self._credit = self._credit - can if self.backlog else 0.0
+        return can
+
+    def _give_up(self, now: float) -> None:
+        """Refuse the waiting calls whose callers have tried for too long."""
+        oldest = now - self._service.wake_timeout_s
+        while self._cohorts and self._cohorts[0].waking and self._cohorts[0].first < oldest:
+            cohort = self._cohorts[0]
+            length = cohort.last - cohort.first
+            share = 1.0 if cohort.last <= oldest or not length else (oldest - cohort.first) / length
+            calls = int(cohort.calls * share + 0.5)
+            if calls:
+                cohort.take(calls)
+                self.backlog -= calls
+                self._tally.refuse(calls, now)
+            if cohort.calls:
+                return
+            self._cohorts.popleft()
+
+    def _time_out(self, copies: int, now: float) -> None:
+        """Turn away the youngest calls of a backlog that would wait for too long."""
+        room = int(self._service.call_timeout_s * copies * self._service.requests_per_second)
+        excess = self.backlog - room
+        while excess > 0 and self._cohorts and not self._cohorts[-1].waking:
+            cohort = self._cohorts[-1]
+            calls = min(excess, cohort.calls)
+            cohort.calls -= calls
+            self.backlog -= calls
+            self._tally.time_out(calls, now)
+            excess -= calls
+            if not cohort.calls:
+                self._cohorts.pop()

@@ -1,0 +1,340 @@
+"""A comparison as rows of a table and as JSON.
+
+The plots of a comparison: traffic, copies and lost calls over time; cost against calls not served at once.
+
+A comparison as one HTML page that needs nothing else: no script, no font, no request.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import asdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from cohost.errors import SimulationError
+from cohost.forecast.pricing.price_list import UNKNOWN, money
+from cohost.forecast.simulation.outcome import QUANTILES
+from cohost.report.charts import Axis, Chart
+from cohost.routing import MULTI_MODEL
+from cohost.waiting import minutes_and_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from cohost.forecast.simulation.compare import Comparison, Result
+    from cohost.forecast.simulation.outcome import Outcome, Steps
+    from cohost.forecast.simulation.traces import Trace
+
+
+COST_COLUMNS: Final = ("USD/day", "USD/month", "hours/day", "cold starts")
+CALL_COLUMNS: Final = ("refused", "timed out", "delayed", "delay p50, p95, min:s")
+LATENCY_COLUMNS: Final = tuple(f"p{quantile}" for quantile in QUANTILES)
+_HUNDREDTH, _MINUTE = 0.0001, 60.0
+
+
+def tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Title, columns and rows of what it costs, of the calls that were not served at once, and of latencies."""
+    names = ("design", *([", ".join(comparison.swept).replace("_", " ")] if comparison.swept else []))
+    kinds: tuple[tuple[str, tuple[str, ...], Callable[[Result], tuple[str, ...]]], ...] = (
+        ("What it costs", COST_COLUMNS, lambda result: _costs(result.outcome, comparison.usd_per_hour)),
+        ("Calls that were not served at once", CALL_COLUMNS, lambda result: _calls(result.outcome)),
+        ("Time to an answer", LATENCY_COLUMNS, lambda result: _latencies(result.outcome)),
+    )
+    return [
+        (title, (*names, *columns), [(*_names(comparison, one), *cells(one)) for one in comparison.results])
+        for title, columns, cells in kinds
+    ]
+
+
+def _names(comparison: Comparison, result: Result) -> tuple[str, ...]:
+    """Design, and the swept settings in one cell. A star marks what nothing beats, where there is a choice."""
+    star = " *" if result.efficient and comparison.swept else ""
+    swept = ", ".join(setting(result.settings.get(name)) for name in comparison.swept)
+    return (result.design + star, swept) if comparison.swept else (result.design,)
+
+
+def setting(value: object) -> str:
+    """The value of a setting; a dash for none."""
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _costs(outcome: Outcome, usd_per_hour: float | None) -> tuple[str, ...]:
+    return (
+        *(money(outcome.per_day(usd_per_hour)), money(outcome.per_month(usd_per_hour))),
+        *(f"{outcome.hours_per_day:.2f}", f"{outcome.cold_starts:,}"),
+    )
+
+
+def _calls(outcome: Outcome) -> tuple[str, ...]:
+    tally, delay = outcome.tally, outcome.delay_s
+    shares = (share(number, outcome.trace.calls) for number in (tally.refused, tally.timed_out, tally.delayed))
+    return (*shares, "-" if delay is None else ", ".join(minutes_and_seconds(delay[quantile]) for quantile in (50, 95)))
+
+
+def _latencies(outcome: Outcome) -> tuple[str, ...]:
+    return tuple(seconds((outcome.latency_s or {}).get(quantile)) for quantile in QUANTILES)
+
+
+def share(part: int, whole: int) -> str:
+    """A part of all calls in percent."""
+    if not part:
+        return "0"
+    percent = part / whole
+    return f"{percent:.2%}" if percent >= _HUNDREDTH else "<0.01%"
+
+
+def seconds(value: float | None) -> str:
+    """A time, in the unit that reads best; a dash for none."""
+    if value is None:
+        return "-"
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < _MINUTE:
+        return f"{value:.1f} s"
+    return f"{minutes_and_seconds(value)} min".replace(":00", "")
+
+
+def as_data(comparison: Comparison) -> dict[str, Any]:
+    """The whole comparison for a script; times in seconds, money in USD, None for what is unknown."""
+    trace, price = comparison.trace, comparison.price
+    return {
+        "trace": {
+            "name": trace.name,
+            "start": trace.start.isoformat(),
+            "days": trace.days,
+            "calls": trace.calls,
+        },
+        "instance_type": comparison.instance_type,
+        "region": comparison.region,
+        "price": None if price is None else price.model_dump(mode="json"),
+        "service": asdict(comparison.service) | {"start_s": comparison.service.growth_s},
+        "results": [_result_data(result, comparison.usd_per_hour) for result in comparison.results],
+    }
+
+
+def _result_data(result: Result, usd_per_hour: float | None) -> dict[str, Any]:
+    outcome, tally = result.outcome, result.outcome.tally
+    return {
+        "topology": outcome.rules.topology,
+        "callers": None if outcome.rules.topology == MULTI_MODEL else "wait" if outcome.patient else "fail",
+        "scaling": _scaling_data(outcome),
+        "efficient": result.efficient,
+        "usd_per_day": outcome.per_day(usd_per_hour),
+        "usd_per_month": outcome.per_month(usd_per_hour),
+        "instance_hours": outcome.instance_hours,
+        "instance_hours_per_day": outcome.hours_per_day,
+        "cold_starts": outcome.cold_starts,
+        "scale_outs": outcome.grown,
+        "scale_ins": outcome.shrunk,
+        "answered": tally.answered,
+        "delayed": tally.delayed,
+        "refused": tally.refused,
+        "timed_out": tally.timed_out,
+        "still_waiting": outcome.unanswered,
+        "latency_s": _percentiles(outcome.latency_s),
+        "delay_s": _percentiles(outcome.delay_s),
+    }
+
+
+def _scaling_data(outcome: Outcome) -> dict[str, Any]:
+    data = asdict(outcome.rules)
+    data["schedule"] = [entry.model_dump(exclude_unset=True) for entry in outcome.rules.schedule]
+    return {name: value for name, value in data.items() if name not in {"topology", "per_instance"}}
+
+
+def _percentiles(found: Mapping[int, float] | None) -> dict[str, float] | None:
+    return None if found is None else {f"p{share}": round(value, 4) for share, value in found.items()}
+
+
+def notes(comparison: Comparison) -> Sequence[str]:
+    """What the figures rest on, one sentence each."""
+    service, price = comparison.service, comparison.price
+    cost = UNKNOWN if price is None else f"{price.usd_per_hour:g} USD an hour ({price})"
+    length = f"{comparison.trace.days:g} days from {comparison.trace.start:%Y-%m-%d %H:%M} UTC"
+    rate = f"{service.requests_per_second:g} calls/s at most, and one alone in {seconds(service.service_s)}"
+    starts = f"Waking takes {seconds(service.wake_s)}, any other start {seconds(service.growth_s)}"
+    metric = comparison.results[0].outcome.rules.metric
+    tail = f"after {seconds(service.tail_s(metric))} without a call where no idle time is set"
+    return (
+        f"{comparison.trace.name}: {comparison.trace.calls:,} calls in {length}.",
+        f"{comparison.instance_type} in {comparison.region}: {cost}. A copy answers {rate}.",
+        f"{starts}. The last copy goes {tail}, its instance {seconds(service.instance_tail_s)} later.",
+        "An estimate, not a measurement: docs/scaling.md says what is left out.",
+    )
+
+
+MOST_BINS: Final = 480
+_MOST_NAMES: Final = 8
+_TRAFFIC_COLOUR: Final = 7
+_NICE_HOURS: Final = (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 31 * 24, 61 * 24, 92 * 24, 366 * 24)
+_DAY: Final = 24 * 60
+_NICE_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, _DAY, 2 * _DAY, 7 * _DAY)
+
+Plot = tuple[str, str, str]
+"""Title, what it shows in one sentence, and the SVG."""
+
+
+def plots_of(comparison: Comparison) -> list[Plot]:
+    """All plots, in the order to be read. Those over time are of the first combination of a sweep's settings."""
+    bins = _Bins(comparison.trace)
+    results = comparison.of_first_settings()
+    copies = [_copies(result, colour, bins) for colour, result in enumerate(results)]
+    plots = [_traffic(comparison.trace, bins), _lost(results, bins), *copies]
+    return [_trade(comparison), *plots] if comparison.swept else plots
+
+
+class _Bins:
+    """Equal stretches of a trace, few enough to be drawn."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        fitting = (nice for nice in _NICE_MINUTES if len(trace.counts) <= nice * MOST_BINS)
+        self.minutes = next(fitting, _NICE_MINUTES[-1])
+        self.count = -(-len(trace.counts) // self.minutes)
+        self.middles = [(index + 0.5) * self.minutes for index in range(self.count)]
+
+    def axis(self) -> Axis:
+        """The time, in minutes from the start."""
+        return Axis(0, max(1, len(self._trace.counts)), f"time, UTC, from {self._trace.start:%Y-%m-%d %H:%M}")
+
+    def names(self) -> list[tuple[float, str]]:
+        """Days or hours along the axis, as many as fit."""
+        hours = len(self._trace.counts) / 60
+        step = next((nice for nice in _NICE_HOURS if hours / nice <= _MOST_NAMES), _NICE_HOURS[-1])
+        start = self._trace.start
+        first = start.replace(minute=0) if step < 24 else start.replace(hour=0, minute=0)  # noqa: PLR2004 - a day
+        shape = "%H:%M" if step < 24 else "%a %d %b"  # noqa: PLR2004 - as above
+        moments = (first + dt.timedelta(hours=step * index) for index in range(_MOST_NAMES + 2))
+        places = [((moment - start).total_seconds() / 60, f"{moment:{shape}}") for moment in moments]
+        return [(at, name) for at, name in places if 0 <= at < len(self._trace.counts)]
+
+    def sums(self, by_minute: Mapping[int, int]) -> list[float]:
+        """Calls a minute in each stretch, on average."""
+        sums = [0.0] * self.count
+        for minute, calls in by_minute.items():
+            sums[min(minute // self.minutes, self.count - 1)] += calls / self.minutes
+        return sums
+
+    def extremes(self) -> tuple[list[float], list[float], list[float]]:
+        """The quietest minute, the mean, and the busiest minute of each stretch."""
+        counts, width = self._trace.counts, self.minutes
+        parts = [counts[index * width : (index + 1) * width] for index in range(self.count)]
+        return [float(min(p)) for p in parts], [sum(p) / len(p) for p in parts], [float(max(p)) for p in parts]
+
+    def means(self, steps: Steps) -> list[float]:
+        """The mean of a number over time in each stretch."""
+        width = self.minutes * 60.0
+        sums = _running(steps, width, self.count)
+        return [(after - before) / width for before, after in pairwise(sums)]
+
+
+def _running(steps: Steps, width: float, count: int) -> list[float]:
+    """The number over time summed up to the end of each stretch, in one pass."""
+    sums, total, index = [0.0], 0.0, 0
+    for stretch in range(count):
+        at, end = stretch * width, (stretch + 1) * width
+        while at < end:
+            while index + 1 < len(steps) and steps[index + 1][0] <= at:
+                index += 1
+            until = min(end, steps[index + 1][0]) if index + 1 < len(steps) else end
+            total += steps[index][1] * (until - at)
+            at = until
+        sums.append(total)
+    return sums
+
+
+def _traffic(trace: Trace, bins: _Bins) -> Plot:
+    low, mean, high = bins.extremes()
+    chart = Chart(bins.axis(), Axis.over([1.0, *high], "calls a minute"), "Calls a minute over time")
+    chart.area(bins.middles, low, high, _TRAFFIC_COLOUR)
+    chart.line(bins.middles, mean, _TRAFFIC_COLOUR, "mean")
+    what = f"{trace.calls:,} calls; the band: quietest to busiest minute within {_length(bins.minutes)}."
+    return "Traffic", what, chart.svg(bins.names())
+
+
+def _copies(result: Result, colour: int, bins: _Bins) -> Plot:
+    outcome = result.outcome
+    bills = bins.means(outcome.instances)
+    chart = Chart(bins.axis(), Axis.over([1.0, *bills], "copies, instances"), f"Copies over time, {result.design}")
+    chart.area(bins.middles, [0.0] * bins.count, bills, colour)
+    chart.line(bins.middles, bills, _TRAFFIC_COLOUR, "instances that bill", dashed=True)
+    chart.line(bins.middles, bins.means(outcome.serving), colour, "copies that answer")
+    what = f"{outcome.hours_per_day:.2f} instance hours a day. Means over {_length(bins.minutes)}."
+    return f"Copies, {result.design}", what, chart.svg(bins.names())
+
+
+def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
+    """Calls that no copy answered, and late ones; a design that has none is left out."""
+    found: list[tuple[str, int, list[float], bool]] = []
+    for colour, result in enumerate(results):
+        tally = result.outcome.tally
+        found.append((f"{result.design}: refused or timed out", colour, bins.sums(tally.lost), False))
+        found.append((f"{result.design}: answered late", colour, bins.sums(tally.late), True))
+    most = [value for _, _, values, _ in found for value in values]
+    chart = Chart(bins.axis(), Axis.over([1.0, *most], "calls a minute"), "Refused and delayed calls over time")
+    for name, colour, values, dashed in found:
+        if any(values):
+            chart.line(bins.middles, values, colour, name, dashed=dashed)
+    what = "Refused: met no copy, gave up, or timed out. Answered late: waited for waking."
+    if not any(most):
+        what = "None: every call was answered at once."
+    return "Refused and delayed calls", what, chart.svg(bins.names())
+
+
+def _trade(comparison: Comparison) -> Plot:
+    """Cost against the share of calls that were refused or delayed, one point for each line of the sweep."""
+    price = comparison.usd_per_hour
+    unit, factor = ("instance hours a day", 1.0) if price is None else ("USD a day", price)
+    points = [(100 * r.outcome.unserved_share, r.outcome.hours_per_day * factor, r) for r in comparison.results]
+    chart = Chart(
+        Axis.over([1.0, *(x for x, _, _ in points)], "calls refused or delayed, %"),
+        Axis.over([y for _, y, _ in points], unit),
+        "Cost against calls that were not served at once",
+    )
+    best = sorted({(x, y) for x, y, result in points if result.efficient})
+    chart.line([x for x, _ in best], [y for _, y in best], _TRAFFIC_COLOUR, "what nothing beats", dashed=True)
+    for colour, design in enumerate(dict.fromkeys(result.design for _, _, result in points)):
+        own = [point for point in points if point[2].design == design]
+        tips = [f"{design}, {_settings(r, comparison.swept)}: {y:.2f} {unit}, {x:.2f} %" for x, y, r in own]
+        chart.points([x for x, _, _ in own], [y for _, y, _ in own], colour, tips, size=4.5)
+        chart.legend(design, colour)
+    return "Cost against service", "Left and low is better; under the pointer: the settings.", chart.svg()
+
+
+def _settings(result: Result, swept: Iterable[str]) -> str:
+    return ", ".join(f"{name} {setting(result.settings.get(name))}" for name in swept)
+
+
+def _length(minutes: int) -> str:
+    if minutes < 60:  # noqa: PLR2004 - an hour
+        return "a minute" if minutes == 1 else f"{minutes} minutes"
+    if minutes < _DAY:
+        return "an hour" if minutes == 60 else f"{minutes // 60} hours"  # noqa: PLR2004 - as above
+    return "a day" if minutes == _DAY else f"{minutes // _DAY} days"
+
+
+def page(comparison: Comparison) -> str:
+    """The whole page, in the report's manner.
+
+    Raises:
+        SimulationError: jinja2 is not installed.
+    """
+    try:
+        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - group `load`
+        from markupsafe import Markup  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise SimulationError(
+            "--html: needs jinja2; allowed: an environment with the group `load`; fix: run `make setup`, or `uv sync "
+            "--group load`"
+        ) from error
+    loader = ChoiceLoader([PackageLoader("cohost.forecast.simulation"), PackageLoader("cohost.report")])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    return environment.get_template("simulation.html.j2").render(
+        title="Scaling simulation",
+        when=comparison.trace.name,
+        notes=notes(comparison),
+        starred=bool(comparison.swept),
+        plots=[(title, text, Markup(svg)) for title, text, svg in plots_of(comparison)],  # noqa: S704 - our own SVG
+        tables=tables(comparison),
+    )

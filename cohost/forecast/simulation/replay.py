@@ -1,0 +1,183 @@
+"""The replay: a trace's calls against a fleet that scales, minute by minute.
+
+Calls of a minute arrive evenly. What CloudWatch sees, it sees at the end of a period: a minute, or ten seconds where
+concurrency is tracked. Minutes in which nothing changes and nothing waits are taken whole.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from cohost.forecast.simulation.calls import CallQueue, Tally
+from cohost.forecast.simulation.outcome import Fleet, Outcome
+from cohost.forecast.simulation.tracking import PERIODS, Scaler
+from cohost.routing import SCALE_TO_ZERO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cohost.forecast.pricing.running_hours import Service
+    from cohost.forecast.simulation.rules import Rules
+    from cohost.forecast.simulation.traces import Trace
+
+
+_MINUTE: Final = 60
+
+_HIGHEST_STEADY: Final = 0.99
+"""Above this utilisation a queue does not settle within minutes, so waiting is bounded by what it is there."""
+
+Bounds = tuple[float, int, int]
+"""From a second on: the fewest and the most."""
+
+
+def replay(
+    trace: Trace, rules: Rules, service: Service, *, patient: bool = False, bounds: Iterable[Bounds] = ()
+) -> Outcome:
+    """What becomes of a trace's calls, and what the fleet costs to serve them.
+
+    Args:
+        trace: the calls, after a deploy.
+        rules: topology and scaling.
+        service: how fast a copy is, how long starting and going take.
+        patient: whether callers that meet no copy wait for one; otherwise they are refused.
+        bounds: bounds by time, in order, as a schedule sets them.
+    """
+    return _Replay(trace, rules, service, patient=patient, bounds=bounds).run()
+
+
+class _Replay:
+    def __init__(
+        self, trace: Trace, rules: Rules, service: Service, *, patient: bool, bounds: Iterable[Bounds]
+    ) -> None:
+        self._trace, self._rules, self._service, self._patient = trace, rules, service, patient
+        self._bounds = iter(bounds)
+        self._next_bounds = next(self._bounds, None)
+        self._period = PERIODS[rules.metric]
+        self._fleet = Fleet(rules.start)
+        self._tally = Tally()
+        self._queue = CallQueue(service, self._tally, patient=patient)
+        self._scaler = Scaler(rules, service, self._fleet)
+        self._first_refused: float | None = None
+
+    def run(self) -> Outcome:
+        """Replay the whole trace."""
+        counts = self._trace.counts
+        minute, end = 0, len(counts)
+        fleet, queue = self._fleet, self._queue
+        while minute < end:
+            calls = counts[minute]
+            if self._next_bounds is not None:
+                self._take_bounds(minute * 60.0)
+            if not calls and not fleet.wanted and not queue.backlog:
+                # Asleep, and nobody calls.
+                minute += 1
+                continue
+            if not self._take_whole(minute, calls):
+                self._take_by_periods(minute, calls)
+            self._end_minute(calls, (minute + 1) * 60.0)
+            minute += 1
+        return Outcome(
+            trace=self._trace,
+            rules=self._rules,
+            service=self._service,
+            patient=self._patient,
+            tally=self._tally,
+            unanswered=self._queue.backlog,
+            cold_starts=self._scaler.woken,
+            grown=self._scaler.grown,
+            shrunk=self._scaler.shrunk,
+            serving=self._fleet.serving_steps,
+            wanted=self._fleet.wanted_steps,
+        )
+
+    def _take_bounds(self, now: float) -> None:
+        while self._next_bounds is not None and self._next_bounds[0] <= now:
+            _, least, most = self._next_bounds
+            self._scaler.bound(least, most, now)
+            self._next_bounds = next(self._bounds, None)
+
+    def _take_whole(self, minute: int, calls: int) -> bool:
+        """Serve a minute in which nothing changes and nothing waits; False where it is not such a minute."""
+        fleet = self._fleet
+        if fleet.starting or not fleet.serving or self._queue.backlog:
+            return False
+        utilisation = calls / (fleet.serving * self._service.calls_per_minute)
+        if utilisation > _HIGHEST_STEADY:
+            return False
+        total = float(calls)
+        if self._period < _MINUTE:
+            total = self._concurrent(calls / 60, utilisation)
+            if total > self._rules.target * fleet.serving and self._scaler.can_grow:
+                return False
+        self._tally.steadily(calls, utilisation)
+        if self._scaler.value(total, fleet.serving, 60.0):
+            self._scaler.track(total, (minute + 1) * 60.0)
+        return True
+
+    def _concurrent(self, calls_per_second: float, utilisation: float) -> float:
+        """Calls at a time without a backlog: Little's law with the mean wait of a queue of chance arrivals."""
+        utilisation = min(utilisation, _HIGHEST_STEADY)
+        wait = utilisation / (self._service.requests_per_second * (1 - utilisation))
+        return calls_per_second * (self._service.service_s + wait)
+
+    def _take_by_periods(self, minute: int, calls: int) -> None:
+        # Shorter periods than a minute matter only where an alarm above the target could act within it.
+        length = self._period if self._scaler.can_grow and self._fleet.serving else _MINUTE
+        arrived = 0
+        for second in range(0, _MINUTE, length):
+            start = minute * 60.0 + second
+            upto = _arrived(calls, second + length)
+            self._take_period(start, start + length, upto - arrived)
+            arrived = upto
+
+    def _take_period(self, start: float, end: float, calls: int) -> None:
+        """Serve one period of the metric, in parts where copies come up within it."""
+        fleet, queue = self._fleet, self._queue
+        served_throughout = bool(fleet.serving)
+        before, given, arrived, at = queue.backlog, 0, 0, start
+        while at < end:
+            until = min(end, fleet.starting[0]) if fleet.starting else end
+            upto = calls if until == end else math.floor(calls * (until - start) / (end - start) + 0.5)
+            if not fleet.serving:
+                self._note_refused(at, until, upto - arrived)
+            given += queue.pass_time(at, until, upto - arrived, fleet.serving)
+            arrived, at = upto, until
+            if fleet.settle(until):
+                self._scaler.idle_since = max(self._scaler.idle_since, until)
+        if served_throughout and fleet.serving:
+            self._measure(given, (before + queue.backlog) / 2, end - start, end)
+
+    def _measure(self, given: int, backlog: float, seconds: float, now: float) -> None:
+        """Hand the period's value of the metric to the scaler."""
+        serving = self._fleet.serving
+        total = given * 60 / seconds
+        if self._period < _MINUTE:
+            room = serving * self._service.requests_per_second * seconds
+            total = self._concurrent(min(given, room) / seconds, 0.0 if backlog else given / room) + backlog
+        if self._scaler.value(total, serving, seconds):
+            self._scaler.track(total, now)
+
+    def _note_refused(self, start: float, end: float, calls: int) -> None:
+        """Keep when the first call of a minute met no copy."""
+        if self._first_refused is None and calls:
+            self._first_refused = start + (end - start) / (2 * calls)
+
+    def _end_minute(self, calls: int, now: float) -> None:
+        """What is decided once a minute: waking, and giving up after idleness."""
+        fleet, scaler = self._fleet, self._scaler
+        if calls:
+            scaler.idle_since = now
+        if self._first_refused is not None:
+            if not fleet.wanted and self._rules.topology == SCALE_TO_ZERO:
+                scaler.wake(now, max(now, self._first_refused + self._service.wake_s))
+            self._first_refused = None
+        if fleet.serving:
+            scaler.end_minute()
+            if not calls and not self._queue.backlog:
+                scaler.rest(now)
+
+
+def _arrived(calls: int, second: int) -> int:
+    """How many of a minute's calls have arrived by a second of it."""
+    return math.floor(calls * second / 60 + 0.5)

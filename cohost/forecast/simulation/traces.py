@@ -1,0 +1,328 @@
+"""Traffic as calls a minute, however it was recorded.
+
+Traffic from a file: CSV or JSON lines, with counts by time or with one time a request.
+
+Made-up traffic: patterns that are known from services, with chance in each minute.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import math
+import random
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from cohost.errors import SimulationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+
+MINUTE: Final = 60
+MINUTES_PER_DAY: Final = 24 * 60
+MOST_MINUTES: Final = 5 * 366 * MINUTES_PER_DAY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """Calls in each minute from `start` on, which is a whole minute in UTC; `name` says where they are from."""
+
+    name: str
+    start: dt.datetime
+    counts: Sequence[int]
+
+    @property
+    def calls(self) -> int:
+        """All calls."""
+        return sum(self.counts)
+
+    @property
+    def days(self) -> float:
+        """The length in days."""
+        return len(self.counts) / MINUTES_PER_DAY
+
+    @property
+    def seconds(self) -> float:
+        """The length in seconds."""
+        return float(len(self.counts) * MINUTE)
+
+
+def trace_of_bins(name: str, bins: Iterable[tuple[float, int]], width_s: float) -> Trace:
+    """A trace of counts by time (seconds since 1970), each over `width_s` seconds.
+
+    A bin wider than a minute is spread evenly over its minutes, in whole calls; narrower ones are added up.
+
+    Raises:
+        SimulationError: there is no bin, or they lie more than five years apart.
+    """
+    ordered = sorted(bins)
+    if not ordered:
+        raise SimulationError(f"{name}: holds no requests; allowed: one line or more; fix: name a file with requests")
+    first = math.floor(ordered[0][0] / MINUTE)
+    minutes = math.ceil((ordered[-1][0] + width_s) / MINUTE) - first
+    if minutes > MOST_MINUTES:
+        start, end = (dt.datetime.fromtimestamp(at, dt.UTC).date() for at in (ordered[0][0], ordered[-1][0]))
+        raise SimulationError(
+            f"{name}: reaches from {start} to {end}; allowed: five years at most; fix: mend the times that are wrong"
+        )
+    counts = [0] * minutes
+    for at, calls in ordered:
+        _spread(counts, at - first * MINUTE, width_s, calls)
+    return Trace(name=name, start=dt.datetime.fromtimestamp(first * MINUTE, dt.UTC), counts=counts)
+
+
+def _spread(counts: list[int], offset_s: float, width_s: float, calls: int) -> None:
+    """Add calls that lie evenly in `width_s` seconds to the minutes of that time, so that none is lost to rounding."""
+    index, given, end = int(offset_s // MINUTE), 0, offset_s + width_s
+    while given < calls:
+        share = min(1.0, ((index + 1) * MINUTE - offset_s) / width_s) if (index + 1) * MINUTE < end else 1.0
+        upto = math.floor(calls * share + 0.5)
+        counts[index] += upto - given
+        given, index = upto, index + 1
+
+
+TIME_NAMES: Final = ("time", "timestamp")
+COUNT_NAMES: Final = ("requests", "calls", "count")
+MOST_FAULTS: Final = 10
+_ALLOWED_TIME: Final = "ISO 8601 such as 2027-01-04T08:00:00Z (no zone means UTC), or seconds since 1970"
+_ALLOWED_LINE: Final = "time,requests with one line a bin, or time alone with one line a request"
+_EARLIEST, _LATEST = 0.0, 4102444800.0  # 2100-01-01
+
+
+@dataclass
+class _Found:
+    """What the lines held: times with a count, or without where each line is one request."""
+
+    bins: list[tuple[float, int]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    singles: list[float] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace. The suffix `.jsonl` or `.ndjson` means JSON lines, any other CSV.
+
+    CSV has the columns `time,requests`, or `time` alone; JSON lines hold objects with the same keys. The width of a bin
+    is the smallest distance between two times. What lies between bins had no requests.
+
+    Raises:
+        SimulationError: the file cannot be read, or has faults; the first ten come together, each with its line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SimulationError(f"{path}: cannot be read ({error.strerror}); fix: name a trace that exists") from error
+    except UnicodeDecodeError as error:
+        raise SimulationError(f"{path}: byte {error.start} is not UTF-8; fix: save the file as UTF-8") from error
+    rows = _json_rows if path.suffix.lower() in {".jsonl", ".ndjson"} else _csv_rows
+    found = _Found()
+    for line, fault, row in rows(text.splitlines()):
+        _take(found, line, fault or _row_fault(row), row)
+        if len(found.faults) >= MOST_FAULTS:
+            break
+    if found.bins and found.singles:
+        found.faults.append("1: some lines have a count and some have none; fix: give every line `requests`, or none")
+    width = _width(found)
+    if found.faults:
+        raise SimulationError("\n".join(f"{path}:{fault}" for fault in found.faults))
+    if found.singles:
+        return trace_of_bins(path.name, ((math.floor(at / MINUTE) * MINUTE, 1) for at in found.singles), MINUTE)
+    return trace_of_bins(path.name, found.bins, width)
+
+
+def _take(found: _Found, line: int, fault: str | None, row: Sequence[Any]) -> None:
+    if fault is not None:
+        found.faults.append(f"{line}: {fault}")
+    elif len(row) == 1:
+        found.singles.append(_time(row[0]))
+    else:
+        found.bins.append((_time(row[0]), int(row[1])))
+        found.lines.append(line)
+
+
+def _width(found: _Found) -> float:
+    """Seconds of a bin; a time that stands twice is a fault."""
+    order = sorted(range(len(found.bins)), key=lambda index: found.bins[index][0])
+    gaps = []
+    for before, after in pairwise(order):
+        gap = found.bins[after][0] - found.bins[before][0]
+        if gap == 0 and len(found.faults) < MOST_FAULTS:
+            first, second = sorted((found.lines[before], found.lines[after]))
+            found.faults.append(f"{second}: time: the same as on line {first}; fix: add the two counts up in one line")
+        gaps.append(gap)
+    return min(gaps, default=float(MINUTE))
+
+
+Row = tuple[int, str | None, "Sequence[Any]"]
+"""The line's number, what is wrong with it, and time with or without a count."""
+
+
+def _csv_rows(lines: Iterable[str]) -> Iterator[Row]:
+    reader = csv.reader(lines)
+    columns: tuple[int, int | None] | None = None
+    for row in reader:
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if columns is None:
+            columns = _columns([cell.lower() for cell in cells])
+            if columns is not None:
+                continue
+            columns = (0, 1 if len(cells) > 1 else None)
+        at, count = columns
+        if max(at, count or 0) >= len(cells):
+            yield reader.line_num, f"has {len(cells)} columns; allowed: {_ALLOWED_LINE}; fix: add what is missing", ()
+        else:
+            yield reader.line_num, None, (cells[at],) if count is None else (cells[at], cells[count])
+
+
+def _columns(names: Sequence[str]) -> tuple[int, int | None] | None:
+    """Where time and count stand, by a first line of names; None where the first line is no such."""
+    at = next((names.index(name) for name in TIME_NAMES if name in names), None)
+    if at is None:
+        return None
+    return at, next((names.index(name) for name in COUNT_NAMES if name in names), None)
+
+
+def _json_rows(lines: Iterable[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            yield number, f"is no JSON ({error}); allowed: one JSON object a line; fix: mend the line", ()
+            continue
+        if isinstance(value, dict):
+            yield _json_object(number, value)
+        else:
+            yield number, None, (value,)
+
+
+def _json_object(number: int, value: dict[str, Any]) -> Row:
+    times = [value[name] for name in TIME_NAMES if name in value]
+    counts = [value[name] for name in COUNT_NAMES if name in value]
+    if not times:
+        keys = ", ".join(value) or "none"
+        return number, f"has no time; keys: {keys}; allowed: {_ALLOWED_LINE}; fix: add the key `time`", ()
+    return number, None, (times[0], *counts[:1])
+
+
+def _row_fault(row: Sequence[Any]) -> str | None:
+    """What is wrong with a line's values."""
+    if math.isnan(_time(row[0])):
+        return f"time: {row[0]!r} is no time; allowed: {_ALLOWED_TIME}; fix: write it so"
+    if len(row) > 1 and not _is_count(row[1]):
+        return f"requests: {row[1]!r} is no count; allowed: whole numbers from 0; fix: write the requests of that time"
+    return None
+
+
+def _is_count(value: object) -> bool:
+    if isinstance(value, str):
+        return value.isdecimal() and value.isascii()
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _time(value: object) -> float:
+    """Seconds since 1970; not-a-number for what is no time between 1970 and 2100."""
+    try:
+        seconds = float(value) if not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        seconds = _iso_time(value)
+    return seconds if _EARLIEST <= seconds < _LATEST else math.nan
+
+
+def _iso_time(value: object) -> float:
+    try:
+        moment = dt.datetime.fromisoformat(str(value))
+    except ValueError:
+        return math.nan
+    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+
+
+START: Final = dt.datetime(2027, 1, 4, tzinfo=dt.UTC)
+"""A Monday, midnight UTC."""
+
+DEFAULT_RATE: Final = 5.0
+DEFAULT_DAYS: Final = 7
+DEFAULT_SEED: Final = 1
+BURSTS_PER_DAY: Final = 6
+BURST_MINUTES: Final = 5
+_FRIDAY: Final = 4
+_OFFICE: Final = range(8, 18)
+_NIGHT: Final = range(2, 3)
+_LEISURE: Final = range(9, 22)
+_LARGE: Final = 30.0
+
+
+class Pattern(StrEnum):
+    """A kind of traffic, each at the given rate while it is busy."""
+
+    OFFICE_HOURS = "office-hours"
+    CONSTANT = "constant"
+    BURSTS = "bursts"
+    NIGHTLY = "nightly"
+    WEEKEND = "weekend"
+    IDLE = "idle"
+
+
+def make_trace(
+    pattern: Pattern, *, rate: float = DEFAULT_RATE, days: int = DEFAULT_DAYS, seed: int = DEFAULT_SEED
+) -> Trace:
+    """A pattern's traffic from a Monday on: `rate` calls a second on average while it is busy, for so many days.
+
+    office-hours: Monday to Friday 8 to 18; constant: always; bursts: six a day of five minutes each, at random;
+    nightly: 2 to 3; weekend: Saturday and Sunday 9 to 22; idle: never. The number of calls of a minute is Poisson
+    distributed. The same arguments give the same trace.
+
+    Raises:
+        SimulationError: the rate is not above 0.
+    """
+    if not 0 < rate < math.inf:
+        raise SimulationError(f"--rate: {rate:g} is not allowed; allowed: above 0; fix: give calls a second, such as 5")
+    chance = random.Random(seed)  # noqa: S311 - traffic, no secret
+    mean = rate * MINUTE
+    counts = [_poisson(chance, mean) if busy else 0 for busy in _busy(pattern, days, chance)]
+    name = f"{pattern}, {days} days" if pattern is Pattern.IDLE else f"{pattern}, {days} days, {rate:g} calls/s"
+    return Trace(name=name, start=START, counts=counts)
+
+
+def _busy(pattern: Pattern, days: int, chance: random.Random) -> Sequence[bool]:
+    """For each minute whether the pattern is busy."""
+    if pattern is Pattern.BURSTS:
+        return _bursts(days, chance)
+    hours: dict[Pattern, Callable[[int, int], bool]] = {
+        Pattern.OFFICE_HOURS: lambda day, hour: day <= _FRIDAY and hour in _OFFICE,
+        Pattern.CONSTANT: lambda *_: True,
+        Pattern.NIGHTLY: lambda _, hour: hour in _NIGHT,
+        Pattern.WEEKEND: lambda day, hour: day > _FRIDAY and hour in _LEISURE,
+        Pattern.IDLE: lambda *_: False,
+    }
+    is_busy = hours[pattern]
+    return [is_busy(minute // MINUTES_PER_DAY % 7, minute // 60 % 24) for minute in range(days * MINUTES_PER_DAY)]
+
+
+def _bursts(days: int, chance: random.Random) -> list[bool]:
+    busy = [False] * (days * MINUTES_PER_DAY)
+    for _ in range(days * BURSTS_PER_DAY):
+        start = chance.randrange(len(busy))
+        for minute in range(start, min(start + BURST_MINUTES, len(busy))):
+            busy[minute] = True
+    return busy
+
+
+def _poisson(chance: random.Random, mean: float) -> int:
+    """A Poisson number; for large means the normal distribution that it tends to, which takes one draw."""
+    if mean > _LARGE:
+        return max(0, round(chance.gauss(mean, math.sqrt(mean))))
+    limit, product, count = math.exp(-mean), chance.random(), 0
+    while product > limit:
+        product *= chance.random()
+        count += 1
+    return count

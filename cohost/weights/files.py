@@ -1,0 +1,140 @@
+"""Which files of a model's repository are served, and so go to S3.
+
+Is a folder of Hugging Face files a whole model that fits its task? Asked before anything is uploaded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from typing import TYPE_CHECKING, Final
+
+from cohost.artifacts.errors import Fault, shown
+from cohost.artifacts.inventory import TEXT_BYTES, Member
+from cohost.artifacts.model_checks import check_model, weights_in
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+
+SAFETENSORS: Final = "safetensors"
+PICKLE: Final = "PyTorch"
+CODE: Final = "code"
+
+# Configuration, tokenizers, templates and the names of shards.
+_TEXTS: Final = re.compile(r"[\w.-]+\.(json|txt|model|tiktoken|jinja|codes|bpe)")
+# Modules of sentence-transformers, such as 1_Pooling; other folders hold the same model for other runtimes.
+_MODULE: Final = re.compile(r"\d+_\w+")
+_CODE: Final = re.compile(r"[\w-]+\.py")
+_INDEX: Final = ".index.json"
+_DEEPEST: Final = 2
+
+
+def choose(names: Iterable[str], *, allow_pickle: bool, with_code: bool) -> list[str]:
+    """The names to fetch and upload, sorted: texts, and weights in one format.
+
+    Safetensors are preferred. Pickles are taken where there is nothing else and `allow_pickle` says so, because loading
+    one runs code; without it, no weights are chosen. Python files are for models that need them (`with_code`).
+    """
+    listed = sorted(names)
+    formats = weights_in(listed)
+    kind = SAFETENSORS if SAFETENSORS in formats else PICKLE if allow_pickle else None
+    weights = formats.get(kind, []) if kind else []
+    return sorted({*weights, *(name for name in listed if _serves(name, kind, with_code=with_code))})
+
+
+def kinds_in(names: Collection[str]) -> set[str]:
+    """What decides whether other settings would have chosen other files: the weights' formats, and CODE where it is."""
+    return {*weights_in(names), *(CODE for name in names if _CODE.fullmatch(name))}
+
+
+def still_chosen(kinds: Collection[str], *, allow_pickle: bool, with_code: bool) -> bool:
+    """Whether files of these kinds serve under these settings too, without a look at the whole repository.
+
+    False also where only that look could tell. Code that is there and not asked for is no matter, since nothing runs
+    it.
+    """
+    return (allow_pickle or PICKLE not in kinds) and (CODE in kinds or not with_code)
+
+
+def files_below(folder: Path) -> dict[str, Path]:
+    """The files of a model's folder by their path below it, hidden ones left out; links are followed."""
+    found = [path for pattern in ("*", "*/*") for path in folder.glob(pattern) if path.is_file()]
+    paths = {path.relative_to(folder).as_posix(): path.resolve() for path in found}
+    return {name: path for name, path in sorted(paths.items()) if not name.startswith(".")}
+
+
+def _serves(name: str, kind: str | None, *, with_code: bool) -> bool:
+    *folders, file = name.split("/")
+    if len(folders) >= _DEEPEST or (folders and not _MODULE.fullmatch(folders[0])):
+        return False
+    if with_code and not folders and _CODE.fullmatch(file):
+        return True
+    if file.endswith(_INDEX):
+        # The index of another format's shards would point at files that are not uploaded.
+        return kind is not None and (kind == SAFETENSORS) == (".safetensors." in file)
+    return bool(_TEXTS.fullmatch(file)) or (bool(folders) and kind in weights_in([file]))
+
+
+_HEAD_BYTES: Final = 64
+_LENGTH_BYTES: Final = 8
+_LONGEST_HEADER: Final = 100_000_000
+"""The limit that safetensors itself sets."""
+_TEXT_ENDINGS: Final = (".json", ".txt")
+
+
+def faults_of(files: Mapping[str, Path], chosen: Mapping[str, Path], *, task: str) -> list[Fault]:
+    """The faults of a model: `files` are all that its folder holds, `chosen` those that would be uploaded."""
+    if fault := pickle_fault(files, chosen):
+        return [fault]
+    members = {name: _member(name, path) for name, path in chosen.items()}
+    found = list(check_model(members, {"option.task": task}))
+    # A file that is another thing altogether has its fault already.
+    told = {fault.code for fault in found} & {"lfs-pointer", "empty-weights"}
+    return found if told else [*found, *_incomplete(chosen)]
+
+
+def pickle_fault(names: Iterable[str], chosen: Iterable[str]) -> Fault | None:
+    """The fault of a model that has pickles and nothing that could be uploaded instead; None for any other."""
+    pickles = weights_in(names).get(PICKLE, [])
+    if not pickles or weights_in(chosen):
+        return None
+    return Fault(
+        "pickle",
+        f"the weights are there as pickles only ({shown(pickles)}), and loading one runs whatever code it holds",
+        "take a revision with safetensors, or set allow_pickle: true for the model if you trust its origin",
+    )
+
+
+def _incomplete(chosen: Mapping[str, Path]) -> Iterator[Fault]:
+    for name in weights_in(chosen).get(SAFETENSORS, []):
+        size, stated = chosen[name].stat().st_size, _stated_size(chosen[name])
+        if stated != size:
+            what = "has no readable header" if stated is None else f"should be {stated} bytes by its header"
+            yield Fault("incomplete-weights", f"{name!a} is {size} bytes and {what}", "fetch the file again")
+
+
+def _stated_size(path: Path) -> int | None:
+    """How long a safetensors file says it is: the header's length, the header, and the last tensor's end."""
+    with path.open("rb") as file:
+        prefix = file.read(_LENGTH_BYTES)
+        if len(prefix) < _LENGTH_BYTES:
+            return None
+        (length,) = struct.unpack("<Q", prefix)
+        header = file.read(length) if length <= _LONGEST_HEADER else b""
+    try:
+        tensors = {name: facts for name, facts in json.loads(header).items() if name != "__metadata__"}
+        end = max((int(facts["data_offsets"][1]) for facts in tensors.values()), default=0)
+    except (ValueError, AttributeError, KeyError, IndexError, TypeError):
+        return None
+    return _LENGTH_BYTES + int(length) + end
+
+
+def _member(name: str, path: Path) -> Member:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        is_text = name.endswith(_TEXT_ENDINGS) and size <= TEXT_BYTES
+        content = file.read(size if is_text else _HEAD_BYTES)
+    return Member(name=name, kind="file", size=size, head=content[:_HEAD_BYTES], text=content if is_text else None)

@@ -1,0 +1,206 @@
+"""Catalog entries as serving.properties and requirements."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from cohost.artifacts.archive import bundle_files
+from cohost.artifacts.handlers import handler_files
+from cohost.artifacts.known_keys import KNOWN_KEYS
+from cohost.artifacts.properties import dumps
+from cohost.catalog.models import BatchedSettings, ModelEntry
+from cohost.catalog.serving import CPU_FULL_REQUIREMENTS, archives_of, files_of, properties_of
+from cohost.catalog_file import load_catalog
+from cohost.handler.cohost_options import read_options
+from cohost.hardware.images import parse_image
+
+ROOT = Path(__file__).parents[3]
+LMI = parse_image("djl-inference:0.36.0-lmi26.0.0-cu130")
+CPU_FULL = parse_image("djl-inference:0.36.0-cpu-full")
+
+
+def entry(**settings: object) -> ModelEntry:
+    """An entry with the least that it needs, and these settings."""
+    return ModelEntry.model_validate({"model_id": "org/nli", "task": "text-classification", **settings})
+
+
+def test_mdeberta_is_written_as_agreed() -> None:
+    """The file that the product deploys, line by line."""
+    mdeberta = load_catalog(ROOT / "model_configs" / "encoders.yaml").catalog.models["mdeberta"]
+
+    assert dumps(properties_of(mdeberta)) == (
+        "engine=Python\n"
+        "option.model_id=MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7\n"
+        "option.task=text-classification\n"
+        "option.rolling_batch=disable\n"
+        "gpu.minWorkers=1\n"
+        "gpu.maxWorkers=1\n"
+        "required_memory_mb=2048\n"
+        "option.revision=b5113eb38ab63efdd7f280f8c144ea8b13f978ce\n"
+        "option.tensor_parallel_degree=1\n"
+    )
+
+
+def test_every_setting_reaches_the_file() -> None:
+    """No field of an entry is one that nobody reads."""
+    everything = entry(
+        required_memory_mb=1,
+        reserved_memory_mb=2,
+        gpu={"minWorkers": 1, "maxWorkers": 3, "required_memory_mb": 4},
+        cpu={"minWorkers": 5, "maxWorkers": 6},
+        batch_size=7,
+        max_batch_delay=8,
+        max_idle_time=60,
+        job_queue_size=9,
+        dtype="fp16",
+        trust_remote_code=False,
+        tensor_parallel_degree=2,
+        properties={"option.predict_timeout": "30"},
+    )
+
+    assert properties_of(everything) == {
+        "engine": "Python",
+        "option.model_id": "org/nli",
+        "option.task": "text-classification",
+        "option.rolling_batch": "disable",
+        "gpu.minWorkers": "1",
+        "gpu.maxWorkers": "3",
+        "required_memory_mb": "1",
+        "option.tensor_parallel_degree": "2",
+        "gpu.required_memory_mb": "4",
+        "reserved_memory_mb": "2",
+        "batch_size": "7",
+        "max_batch_delay": "8",
+        "max_idle_time": "60",
+        "job_queue_size": "9",
+        "option.dtype": "fp16",
+        "option.trust_remote_code": "false",
+        "cpu.minWorkers": "5",
+        "cpu.maxWorkers": "6",
+        "option.predict_timeout": "30",
+    }
+
+
+def test_written_keys_and_values_are_ones_the_server_knows() -> None:
+    """What the catalog allows is what the server accepts."""
+    for key, value in properties_of(entry(dtype="bf16", batch_size=1024, max_batch_delay=0)).items():
+        assert KNOWN_KEYS[key].accepts(value), (key, value)
+
+
+def test_lmi_image_needs_no_requirements() -> None:
+    """The lmi image brings transformers and torch; installing them again would cost minutes at each load."""
+    assert list(files_of(entry(), LMI)) == ["serving.properties"]
+
+
+def test_cpu_full_image_gets_requirements() -> None:
+    """The cpu-full image has no Python packages, so the archive asks for them, each pinned."""
+    lines = files_of(entry(), CPU_FULL)["requirements.txt"].decode().splitlines()
+
+    assert [line.split("==")[0] for line in lines] == [
+        "transformers",
+        "torch",
+        "sentencepiece",
+        "protobuf",
+        "peft",
+        "accelerate",
+    ]
+
+
+def test_batched_handler_travels_with_its_model() -> None:
+    """The archive holds the handler's code, asks the server for it, and carries its settings."""
+    batched = entry(handler="batched", batched={"max_length": 256, "packing": False, "max_batch_tokens": "auto"})
+
+    files = files_of(batched, LMI)
+    properties = properties_of(batched)
+
+    assert files.items() >= handler_files("batched").items()
+    assert "__init__.py" not in files
+    assert properties["option.async_mode"] == "true"
+    assert properties["option.entryPoint"] == "model.py"
+    assert properties["option.max_length"] == "256"
+    assert properties["option.packing"] == "false"
+    assert properties["option.max_batch_tokens"] == "auto"
+    assert "option.pooling" not in properties
+
+
+def test_a_batched_model_is_started_again_and_no_worker_of_it_is_ended() -> None:
+    """The server makes good ten deaths, unless the catalog says another number, and has no worker to end."""
+    properties = properties_of(entry(handler="batched", gpu={"minWorkers": 2, "maxWorkers": 2}))
+
+    assert {key: value for key, value in properties.items() if "Workers" in key} == {
+        "gpu.minWorkers": "2",
+        "gpu.maxWorkers": "2",
+        "cpu.minWorkers": "1",
+        "cpu.maxWorkers": "1",
+    }
+    assert properties["retry_threshold"] == "10"
+    stated = properties_of(entry(handler="batched", properties={"retry_threshold": "3"}))
+    assert stated["retry_threshold"] == "3"
+    assert "retry_threshold" not in properties_of(entry())
+
+
+def test_batched_settings_are_the_ones_the_handler_reads() -> None:
+    """A setting has one name and one range, in the catalog and in the handler."""
+    everything = {
+        "max_length": 8,
+        "truncation": False,
+        "pooling": "mean",
+        "normalize": True,
+        "max_batch_tokens": 10_000_000,
+        "max_batch_sequences": 4096,
+        "pass_cost_tokens": 0,
+        "attention": "sdpa",
+        "packing": False,
+        "compile": True,
+        "dtype_fallback": True,
+        "threads": 256,
+        "max_texts_per_request": 1_000_000,
+        "max_sequences_per_request": 1,
+        "max_characters_per_text": 10_000_000,
+        "max_queued_sequences": 10_000_000,
+        "max_queue_time_ms": 3_600_000,
+        "pass_timeout_s": 3600,
+        "warm_up": False,
+        "log_interval_s": 86_400,
+    }
+    assert set(everything) == set(BatchedSettings.model_fields)
+
+    properties = properties_of(entry(handler="batched", dtype="auto", batched=everything))
+    read = read_options({key.removeprefix("option."): value for key, value in properties.items()})
+
+    assert {name: getattr(read, name) for name in everything} == everything
+    assert read.dtype == "auto"
+
+
+def test_requirements_agree_with_the_lock() -> None:
+    """A model runs on the versions that it was proved with on this machine."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    locked = {package["name"]: package["version"] for package in packages}
+
+    assert {line: locked[line.split("==")[0]] for line in CPU_FULL_REQUIREMENTS} == {
+        line: line.split("==")[1] for line in CPU_FULL_REQUIREMENTS
+    }
+
+
+def test_requirements_file_is_the_lock_s() -> None:
+    """A user with plain pip gets the versions that uv.lock pins."""
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    locked = {package["name"]: package["version"] for package in packages}
+    for file in ("requirements.txt", "requirements-all.txt"):
+        pins = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / file).read_text(), re.MULTILINE))
+        assert pins.items() <= locked.items(), file
+
+
+def test_archives_of_a_deploy_follow_the_topology() -> None:
+    """One a model, or one of all with a folder for each; the same files either way."""
+    zero = load_catalog(ROOT / "model_configs" / "examples" / "scale-to-zero.yaml").catalog
+    multi = load_catalog(ROOT / "model_configs" / "encoders.yaml").catalog
+
+    [(name, files)] = archives_of(zero, zero.models)
+    apart = dict(archives_of(multi, multi.models))
+
+    assert name == "models"
+    assert files == bundle_files(apart)
+    assert sorted(apart) == ["mdeberta", "minilm", "xlmr-large"]

@@ -1,0 +1,104 @@
+"""Starting and stopping the AWS on this machine: the parts that need no server."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.deploy import local_aws as local
+from cohost.errors import LocalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port on 127.0.0.1 that somebody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.process
+def test_port_in_use_is_named_with_the_way_out(taken_port: int, tmp_path: Path) -> None:
+    """A second server on one port is refused before anything starts."""
+    with pytest.raises(LocalError, match=rf"--port: {taken_port} .* fix: choose another"):
+        local.start(port=taken_port, state=tmp_path, catalog=tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_port_that_is_none_is_refused(port: int, tmp_path: Path) -> None:
+    """A number outside the range of ports gets the same clear line."""
+    with pytest.raises(LocalError, match="allowed: a free port from 1024 to 65535"):
+        local.start(port=port, state=tmp_path, catalog=tmp_path / "c.yaml")
+
+
+def test_missing_package_says_which_group_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A deploy machine without torch hears what to do."""
+    monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: None if name == "torch" else object())
+
+    with pytest.raises(LocalError, match=r"needs torch; .* `uv sync --group local`"):
+        local.start(port=0, state=tmp_path, catalog=tmp_path / "c.yaml")
+
+
+def test_nothing_runs_in_an_empty_folder(tmp_path: Path) -> None:
+    """Stopping what does not run is no error."""
+    assert local.find(tmp_path) is None
+    assert local.stop(tmp_path) is False
+
+
+@pytest.mark.parametrize("record", ["{", "{}", '{"url": "http://127.0.0.1:1", "pid": 1}'])
+def test_stale_record_is_no_server(record: str, tmp_path: Path) -> None:
+    """A record left by a killed server neither blocks a start nor gets another process killed."""
+    (tmp_path / "server.json").write_text(record)
+
+    assert local.find(tmp_path) is None
+
+
+@pytest.mark.process
+def test_another_process_on_the_port_is_never_killed(taken_port: int, tmp_path: Path) -> None:
+    """Only a server that answers as ours, with the recorded process id, is stopped."""
+    record = {"url": f"http://127.0.0.1:{taken_port}", "pid": os.getpid()}
+    (tmp_path / "server.json").write_text(json.dumps(record))
+
+    assert local.stop(tmp_path) is False
+
+
+def test_environment_leads_every_tool_to_the_server(tmp_path: Path) -> None:
+    """What is exported is enough for cdk, aws and boto3, and leads nowhere else."""
+    server = local.LocalServer(url="http://127.0.0.1:4599", pid=1, state=tmp_path)
+    (tmp_path / local.KEY_FILE).write_text('{"key_id": "AKIA1", "secret": "s"}')
+
+    environment = server.environment(tmp_path / "c.yaml")
+
+    assert environment["AWS_ENDPOINT_URL"] == "http://127.0.0.1:4599"
+    assert (environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]) == ("AKIA1", "s")
+    assert environment["AWS_SESSION_TOKEN"] == ""
+    assert environment["AWS_EC2_METADATA_DISABLED"] == "true"
+    assert environment["COHOST_CATALOG"] == str(tmp_path / "c.yaml")
+    assert "COHOST_CATALOG" not in server.environment()
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}", "[]"])
+def test_a_folder_without_a_key_is_told_with_the_way_to_one(text: str | None, tmp_path: Path) -> None:
+    """Whoever asks for the environment of a folder that no server has made its own hears what makes the key."""
+    if text is not None:
+        (tmp_path / local.KEY_FILE).write_text(text)
+
+    with pytest.raises(LocalError, match=rf"no access key .* fix: start one with `cohost local up --state {tmp_path}`"):
+        local.read_key(tmp_path)
+
+
+def test_a_command_names_the_folder_unless_it_is_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that a user is told to type works for the folder that it is said of, whatever is in its name."""
+    monkeypatch.chdir(tmp_path)
+
+    assert local.subcommand("down", Path(".cohost").resolve()) == "cohost local down"
+    assert local.subcommand("down", Path("a b")) == "cohost local down --state 'a b'"

@@ -1,0 +1,361 @@
+"""Each check of `cohost preflight`, in each of its outcomes, on answers of the form that the services give."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+from botocore.stub import Stubber
+
+from cohost.catalog.models import Budget, Catalog
+from cohost.catalog_file import load_catalog
+from cohost.deploy.preflight import run_checks
+from cohost.forecast.pricing.price_list import load_prices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cohost.deploy.preflight import Finding
+
+pytestmark = pytest.mark.process
+
+ENCODERS = Path(__file__).parents[3] / "model_configs" / "encoders.yaml"
+REGION = "us-east-1"
+NAMES = ("price", "credentials", "bootstrap", "instance type", "quota", "image", "endpoint")
+
+IDENTITY = {"Account": "123456789012", "UserId": "AIDA", "Arn": "arn:aws:iam::123456789012:user/u"}
+QUOTAS = {
+    "Quotas": [
+        {"ServiceCode": "sagemaker", "QuotaName": "ml.g5.xlarge for endpoint usage", "Value": 2.0},
+        {"ServiceCode": "sagemaker", "QuotaName": "ml.g5.2xlarge for endpoint usage", "Value": 0.0},
+        {"ServiceCode": "sagemaker", "QuotaName": "ml.g5.xlarge for training job usage", "Value": 9.0},
+    ]
+}
+IMAGE = {"images": [{"imageId": {"imageTag": "0.36.0-lmi26.0.0-cu130"}}], "failures": []}
+NO_IMAGE = {
+    "images": [],
+    "failures": [{"failureCode": "ImageNotFound", "failureReason": "Requested image not found"}],
+}
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+DENIED = ("AccessDeniedException", "User is not authorized to perform this")
+
+ENDPOINT_GONE = ("ValidationException", 'Could not find endpoint "arn".')
+
+# What each service answers when all is well: by service, the operations in the order in which they are asked.
+GOOD: dict[str, list[tuple[str, Any]]] = {
+    "sts": [("get_caller_identity", IDENTITY)],
+    "ssm": [("get_parameter", {"Parameter": {"Value": "27"}})],
+    "service-quotas": [("list_service_quotas", QUOTAS)],
+    "sagemaker": [("list_endpoints", {"Endpoints": []}), ("describe_endpoint", ENDPOINT_GONE)],
+    "ecr": [("batch_get_image", IMAGE)],
+    "cloudformation": [("describe_stacks", {"Stacks": []})],
+}
+
+
+class Session:
+    """A boto3 session whose clients give prepared answers; a pair is an error's code and text."""
+
+    def __init__(self, answers: dict[str, list[tuple[str, Any]]]) -> None:
+        self._answers = answers
+        self.clients: dict[str, Any] = {}
+
+    def client(self, service: str, **_: object) -> Any:
+        """The one client of a service."""
+        if service not in self.clients:
+            client = boto3.client(service, region_name=REGION, aws_access_key_id="a", aws_secret_access_key="b")
+            stubber = Stubber(client)
+            for operation, answer in self._answers.get(service, []):
+                if isinstance(answer, tuple):
+                    stubber.add_client_error(operation, answer[0], answer[1])
+                elif isinstance(answer, Exception):
+                    setattr(client, operation, _raising(answer))
+                else:
+                    stubber.add_response(operation, answer)
+            stubber.activate()
+            self.clients[service] = client
+        return self.clients[service]
+
+
+def _raising(error: Exception) -> Any:
+    def ask(**_: object) -> None:
+        raise error
+
+    return ask
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """A Hub on this machine; the dictionary says with which status a path's part is answered, 200 for others."""
+    statuses: dict[str, int] = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status = next((status for part, status in statuses.items() if part in self.path), 200)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    yield statuses
+    server.shutdown()
+    server.server_close()
+    thread.join(60)
+
+
+def findings(catalog: Catalog | None = None, **answers: list[tuple[str, Any]]) -> dict[str, Finding]:
+    """All findings by check, with some services answering otherwise."""
+    session: Any = Session({**GOOD, **{name.replace("_", "-"): value for name, value in answers.items()}})
+    found = run_checks(session, REGION, catalog or load_catalog(ENCODERS).catalog, load_prices())
+    return {one.check: one for one in found}
+
+
+def changed(**changes: Any) -> Catalog:
+    """The product's catalog with other parts."""
+    return load_catalog(ENCODERS).catalog.model_copy(update=changes)
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_good_account_passes_everything() -> None:
+    """Every check is there, each passes, and each says what it saw."""
+    found = findings()
+    assert tuple(found) == (*NAMES, "model mdeberta", "model minilm", "model xlmr-large")
+    assert {one.outcome for one in found.values()} == {"pass"}
+    assert "123456789012" in found["credentials"].why
+    assert found["quota"].why.startswith("ml.g5.xlarge for endpoint usage: 2 allowed, 0 run elsewhere, 2 needed")
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    "answer", [NoCredentialsError(), ("ExpiredToken", "The security token included in the request is expired")]
+)
+def test_without_credentials_nothing_is_asked_of_the_account(answer: Any) -> None:
+    """Missing or expired credentials fail, with the fix; what needs them could not be checked, the rest is."""
+    found = findings(sts=[("get_caller_identity", answer)])
+    assert found["credentials"].outcome == "fail"
+    assert "fix: " in found["credentials"].why
+    assert {found[name].outcome for name in ("bootstrap", "instance type", "quota", "image")} == {"unknown"}
+    assert found["price"].outcome == found["model minilm"].outcome == "pass"
+
+
+@pytest.mark.usefixtures("hub")
+def test_an_account_that_cannot_be_reached_is_unknown() -> None:
+    """No network is no verdict."""
+    error = EndpointConnectionError(endpoint_url="https://sts.us-east-1.amazonaws.com/")
+    assert findings(sts=[("get_caller_identity", error)])["credentials"].outcome == "unknown"
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("answer", "outcome", "words"),
+    [
+        (("ParameterNotFound", ""), "fail", "fix: cdk bootstrap"),
+        ({"Parameter": {"Value": "5"}}, "fail", "version 5; allowed: 6 or later; fix: cdk bootstrap"),
+        (DENIED, "unknown", "GetParameter: AccessDeniedException"),
+    ],
+)
+def test_bootstrap(answer: Any, outcome: str, words: str) -> None:
+    """Not bootstrapped and bootstrapped long ago fail; not allowed to look is unknown."""
+    found = findings(ssm=[("get_parameter", answer)])["bootstrap"]
+    assert (found.outcome, words in found.why) == (outcome, True), found.why
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_type_that_the_region_lacks_fails_and_names_its_family() -> None:
+    """What else of the family is there is the quickest fix."""
+    catalog = changed(
+        endpoint=load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"instance_type": "ml.g5.48xlarge"})
+    )
+    found = findings(catalog)
+    assert found["instance type"].outcome == "fail"
+    assert "allowed: ml.g5.2xlarge, ml.g5.xlarge" in found["instance type"].why
+    assert found["quota"].outcome == "fail"
+
+
+@pytest.mark.usefixtures("hub")
+def test_quotas_that_may_not_be_read_are_unknown() -> None:
+    """A deployer need not have rights on Service Quotas."""
+    found = findings(service_quotas=[("list_service_quotas", DENIED)] * 2)
+    assert {found["quota"].outcome, found["instance type"].outcome} == {"unknown"}
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_quota_that_others_use_up_fails_with_the_way_to_more() -> None:
+    """Instances of other endpoints count; the endpoint's own do not count twice."""
+    running = [
+        (
+            "list_endpoints",
+            {
+                "Endpoints": [
+                    {
+                        "EndpointName": "theirs",
+                        "EndpointArn": "arn:aws:sagemaker:us-east-1:123456789012:endpoint/theirs",
+                        "CreationTime": LONG_AGO,
+                        "LastModifiedTime": LONG_AGO,
+                        "EndpointStatus": "InService",
+                    }
+                ]
+            },
+        ),
+        (
+            "describe_endpoint",
+            {
+                "EndpointName": "theirs",
+                "EndpointArn": "arn:aws:sagemaker:us-east-1:123456789012:endpoint/theirs",
+                "EndpointConfigName": "c",
+                "EndpointStatus": "InService",
+                "CreationTime": LONG_AGO,
+                "LastModifiedTime": LONG_AGO,
+                "ProductionVariants": [{"VariantName": "v", "CurrentInstanceCount": 1}],
+            },
+        ),
+        (
+            "describe_endpoint_config",
+            {
+                "EndpointConfigName": "c",
+                "EndpointConfigArn": "arn:aws:sagemaker:us-east-1:123456789012:endpoint-config/c",
+                "ProductionVariants": [{"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge"}],
+                "CreationTime": LONG_AGO,
+            },
+        ),
+    ]
+    found = findings(sagemaker=running)["quota"]
+    assert found.outcome == "fail"
+    assert "2 allowed, 1 run elsewhere, 2 needed" in found.why
+    assert "Service Quotas" in found.why
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [(NO_IMAGE, "fail"), (("AccessDeniedException", "not authorized"), "unknown"), ({"images": []}, "unknown")],
+)
+def test_image(answer: Any, outcome: str) -> None:
+    """A tag that is not there fails; a registry that may not be read is unknown."""
+    assert findings(ecr=[("batch_get_image", answer)])["image"].outcome == outcome
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(404, "fail"), (401, "unknown"), (500, "unknown")])
+def test_models_on_the_hub(hub: dict[str, int], status: int, outcome: str) -> None:
+    """A revision that is not there fails; a gated model or a Hub in trouble is unknown; others are not affected."""
+    hub["multilingual-MiniLMv2"] = status
+    found = findings()
+    assert found["model minilm"].outcome == outcome
+    assert found["model mdeberta"].outcome == "pass"
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(("limit", "outcome"), [(2000.0, "pass"), (1000.0, "fail")])
+def test_price_against_the_budget(limit: float, outcome: str) -> None:
+    """1,027.84 USD a month are within 2,000 and over 1,000."""
+    found = findings(changed(budget=Budget(monthly_usd=limit, email="a@b.example")))["price"]
+    assert (found.outcome, "1027.84" in found.why) == (outcome, True)
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_price_that_nobody_knows_is_unknown() -> None:
+    """Unknown is never free."""
+    session: Any = Session(GOOD)
+    found = next(run_checks(session, "mx-central-1", load_catalog(ENCODERS).catalog, load_prices()))
+    assert (found.check, found.outcome) == ("price", "unknown")
+    assert "cohost prices refresh --region mx-central-1" in found.why
+
+
+def endpoint_of(**variant: Any) -> list[tuple[str, Any]]:
+    """What SageMaker answers where the endpoint is there, with this variant."""
+    whole = {"VariantName": "AllTraffic", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1, **variant}
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:endpoint/lmi-cohost"
+    endpoint = {
+        "EndpointName": "lmi-cohost",
+        "EndpointArn": arn,
+        "EndpointConfigName": "config",
+        "EndpointStatus": "InService",
+        "CreationTime": LONG_AGO,
+        "LastModifiedTime": LONG_AGO,
+    }
+    config = {
+        "EndpointConfigName": "config",
+        "EndpointConfigArn": arn,
+        "ProductionVariants": [whole],
+        "CreationTime": LONG_AGO,
+    }
+    return [*GOOD["sagemaker"][:1], ("describe_endpoint", endpoint), ("describe_endpoint_config", config)]
+
+
+def scalable_targets(count: int) -> list[tuple[str, Any]]:
+    """What Application Auto Scaling knows of the variant."""
+    target = {
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": "endpoint/lmi-cohost/variant/AllTraffic",
+        "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+        "MinCapacity": 1,
+        "MaxCapacity": 2,
+        "RoleARN": "arn:aws:iam::123456789012:role/aws-service-role/x",
+        "CreationTime": LONG_AGO,
+    }
+    return [("describe_scalable_targets", {"ScalableTargets": [target] * count})]
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(("variant", "now"), [({}, "scale-to-zero"), ({"ModelName": "m"}, "multi-model")])
+def test_endpoint_of_another_topology_fails_before_the_deploy_does(variant: dict[str, Any], now: str) -> None:
+    """SageMaker refuses that update after minutes of other resources; the way out is named at once."""
+    topology = "multi-model" if now == "scale-to-zero" else "scale-to-zero"
+    catalog = changed(endpoint=load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"topology": topology}))
+
+    found = findings(catalog, sagemaker=endpoint_of(**variant))["endpoint"]
+
+    assert found.outcome == "fail"
+    assert found.why.startswith(f"'lmi-cohost' is a {now} endpoint, the catalog says {topology}")
+    assert "fix: another endpoint.name" in found.why
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("instance_type", "targets", "outcome"),
+    [("ml.g5.xlarge", 0, "pass"), ("ml.g5.2xlarge", 0, "pass"), ("ml.g5.2xlarge", 1, "fail")],
+)
+def test_type_of_a_variant_that_scales_cannot_be_changed(instance_type: str, targets: int, outcome: str) -> None:
+    """Without a registered target it can; the same type is no change."""
+    catalog = changed(
+        endpoint=load_catalog(ENCODERS).catalog.endpoint.model_copy(update={"instance_type": instance_type})
+    )
+
+    found = findings(catalog, sagemaker=endpoint_of(ModelName="m"), application_autoscaling=scalable_targets(targets))[
+        "endpoint"
+    ]
+
+    assert found.outcome == outcome, found.why
+    assert ("deploy without `scaling` first" in found.why) is (outcome == "fail")
+
+
+@pytest.mark.usefixtures("hub")
+def test_endpoint_that_has_ended_is_brought_back_before_a_deploy() -> None:
+    """CloudFormation would update what is gone; the fix is the command that makes it again."""
+    outputs = [
+        {"OutputKey": "EndpointName", "OutputValue": "lmi-cohost"},
+        {"OutputKey": "EndOfLife", "OutputValue": "{}"},
+    ]
+    stack = {"StackName": "S", "CreationTime": LONG_AGO, "StackStatus": "CREATE_COMPLETE", "Outputs": outputs}
+
+    found = findings(cloudformation=[("describe_stacks", {"Stacks": [stack]})])["endpoint"]
+
+    assert found.outcome == "fail"
+    assert "fix: cohost expire 8h --stack S" in found.why
+
+
+def test_endpoint_that_may_not_be_looked_at_is_unknown() -> None:
+    """A missing right is no verdict."""
+    found = findings(sagemaker=[*GOOD["sagemaker"][:1], ("describe_endpoint", DENIED)])
+    assert found["endpoint"].outcome == "unknown"

@@ -1,0 +1,327 @@
+"""Going back to a generation that is stored: which one, what the template becomes, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+from cohost.artifacts.history import Earlier
+from cohost.deploy.rollback import (
+    BODY_BYTES,
+    check_topology,
+    choose,
+    differences,
+    present_models,
+    read_template,
+    template_of,
+    update,
+)
+from cohost.endpoint.stack_outputs import Deployment
+from cohost.errors import StackError
+
+NOW = {
+    "nli": {"engine": "Python", "option.model_id": "org/nli", "option.task": "text-classification", "batch_size": "8"},
+    "mini": {"engine": "Python", "option.model_id": "org/mini", "option.task": "text-classification"},
+}
+THEN = {"nli": {**NOW["nli"], "batch_size": "4"}, "zero": {**NOW["nli"], "option.task": "zero-shot-classification"}}
+STATUS = {"StackName": "LmiCohostStack", "CreationTime": "2026-01-01T00:00:00Z"}
+
+
+def deployment(**changes: Any) -> Deployment:
+    """A multi-model deployment, with fields changed."""
+    fields: dict[str, Any] = {
+        "stack_name": "LmiCohostStack",
+        "endpoint_name": "lmi",
+        "bucket": "models",
+        "prefix": "p/",
+        "generation": "bbbbbbbbbbbb",
+        "model_data_url": "s3://models/p/bbbbbbbbbbbb/",
+        "region": "us-east-1",
+        "topology": "multi-model",
+        "models": {"nli": "nli.tar.gz"},
+    }
+    return Deployment(**{**fields, **changes})
+
+
+def template(**properties: Any) -> dict[str, Any]:
+    """A deployed template with a store of the present models, and properties of it changed."""
+    store = {
+        "ServiceToken": {"Fn::GetAtt": ["Function", "Arn"]},
+        "ServiceTimeout": "960",
+        "Bucket": {"Ref": "Bucket"},
+        "Prefix": "p/",
+        "KeepGenerations": "2",
+        "Models": NOW,
+        "Handlers": {"nli": "batched@new"},
+        **properties,
+    }
+    return {
+        "Resources": {
+            "Store": {"Type": "Custom::LmiModelStore", "Properties": store},
+            "Endpoint": {"Type": "AWS::SageMaker::Endpoint", "Properties": {"EndpointName": "lmi"}},
+        },
+        "Outputs": {
+            "Models": {"Value": json.dumps({"nli": "nli.tar.gz", "mini": "mini.tar.gz"})},
+            "ExampleCall": {"Value": "aws sagemaker-runtime …"},
+            "Region": {"Value": "us-east-1"},
+        },
+    }
+
+
+def earlier(generation: str = "aaaaaaaaaaaa", **properties: Any) -> Earlier:
+    """A generation that served until a moment, with properties changed."""
+    return Earlier(generation=generation, left="2026-11-30T10:00:00.000000Z", properties={"Models": THEN, **properties})
+
+
+def test_last_one_is_chosen_and_another_by_its_id() -> None:
+    """Without an id it is the one that served before; with one, that one."""
+    stored = [earlier("aaaaaaaaaaaa"), earlier("cccccccccccc")]
+    assert choose(stored, None).generation == "aaaaaaaaaaaa"
+    assert choose(stored, "cccccccccccc").generation == "cccccccccccc"
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "text"),
+    [
+        ([], None, "no earlier generation is stored; .*keep_generations"),
+        ([earlier()], "dddddddddddd", "'dddddddddddd' is no earlier generation.*allowed: aaaaaaaaaaaa"),
+    ],
+)
+def test_generation_that_is_not_stored_is_refused(stored: list[Earlier], wanted: str | None, text: str) -> None:
+    """The refusal says which there are, or how to have some."""
+    with pytest.raises(StackError, match=text):
+        choose(stored, wanted)
+
+
+def test_template_names_the_generation_and_what_it_was_published_from() -> None:
+    """Models and what belongs to them go back as a whole; the place and everything else stay as deployed."""
+    before = template()
+    changed = template_of(before, deployment(), earlier(Requirements={"nli": "torch==2.11.0"}))
+    assert changed["Resources"]["Store"]["Properties"] == {
+        "ServiceToken": {"Fn::GetAtt": ["Function", "Arn"]},
+        "ServiceTimeout": "960",
+        "Bucket": {"Ref": "Bucket"},
+        "Prefix": "p/",
+        "KeepGenerations": "2",
+        "Models": THEN,
+        "Requirements": {"nli": "torch==2.11.0"},
+        "Generation": "aaaaaaaaaaaa",
+    }
+    assert changed["Resources"]["Endpoint"] == before["Resources"]["Endpoint"]
+    assert json.loads(changed["Outputs"]["Models"]["Value"]) == {"nli": "nli.tar.gz", "zero": "zero.tar.gz"}
+    assert changed["Outputs"]["ExampleCall"] == before["Outputs"]["ExampleCall"]
+    assert before == template()
+
+
+def test_outputs_say_again_what_the_models_were() -> None:
+    """A client waits for the restart of the batched ones only, so the output goes back with the models."""
+    before = template()
+    before["Outputs"]["Kinds"] = {"Value": "{}"}
+
+    changed = template_of(before, deployment(), earlier(Handlers={"nli": "batched@old"}))
+
+    kinds = {"nli": "batched/text-classification", "zero": "stock/zero-shot-classification"}
+    assert json.loads(changed["Outputs"]["Kinds"]["Value"]) == kinds
+
+
+def test_example_call_names_a_model_that_is_there() -> None:
+    """Where the model of the example goes, the call is one of a model that comes back, with what its task needs."""
+    then = earlier(Models={"zero": THEN["zero"]})
+    words = template_of(template(), deployment(), then)["Outputs"]["ExampleCall"]["Value"]
+    assert "--target-model zero.tar.gz" in words
+    assert "candidate_labels" in words
+
+
+def test_rollback_of_a_component_names_models_as_its_container_does() -> None:
+    """A scale-to-zero endpoint has no archives by model."""
+    one = deployment(topology="scale-to-zero", inference_component_name="lmi-models")
+    changed = template_of(template(Layout="bundle"), one, earlier(Layout="bundle", Models={"zero": THEN["zero"]}))
+    assert json.loads(changed["Outputs"]["Models"]["Value"]) == {"zero": "zero"}
+    assert "--inference-component-name lmi-models" in changed["Outputs"]["ExampleCall"]["Value"]
+
+
+def test_second_rollback_leaves_the_first_s_mark_behind() -> None:
+    """Only one generation is named at a time, and the weights' bucket stays as the template writes it."""
+    sub = {"Fn::Sub": "weights-${AWS::AccountId}"}
+    before = template(Generation="bbbbbbbbbbbb", WeightsBucket=sub)
+    store = template_of(before, deployment(), earlier(WeightsBucket="weights-123"))["Resources"]["Store"]["Properties"]
+    assert store["Generation"] == "aaaaaaaaaaaa"
+    assert store["WeightsBucket"] == sub
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"Layout": "bundle"}, "another topology's archives"),
+        ({"WeightsBucket": "weights-123"}, "weights in S3, which the containers' role may not read now"),
+        (
+            {"Models": {"own": {"option.model_id": "s3://mine/model/"}}},
+            "weights of s3://mine/model/, which the role may not read now",
+        ),
+    ],
+)
+def test_what_only_a_deploy_would_bring_is_refused(properties: dict[str, Any], text: str) -> None:
+    """Archives alone would not serve: the refusal names what is missing and what to do instead."""
+    with pytest.raises(StackError, match=rf"aaaaaaaaaaaa has {text}.*cdk deploy LmiCohostStack"):
+        template_of(template(), deployment(), earlier(**properties))
+
+
+def test_pushed_weights_are_no_obstacle() -> None:
+    """All that was pushed may be read, so another revision of it is no other right."""
+    then = {"nli": {"option.model_id": "s3://{WeightsBucket}/weights/org/nli/" + "0" * 40 + "/"}}
+    weights = {"WeightsBucket": "weights-123"}
+    assert template_of(template(**weights), deployment(), earlier(Models=then, **weights))
+
+
+def test_comparison_designs_are_refused() -> None:
+    """Their archives have other names, or components of their own."""
+    with pytest.raises(StackError, match="'cpu-onnx'; allowed: multi-model, scale-to-zero"):
+        check_topology(deployment(topology="cpu-onnx"))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_template_of_another_stack_is_refused(count: int) -> None:
+    """Without just one store nobody knows what to change."""
+    stores = {f"Store{number}": {"Type": "Custom::LmiModelStore"} for number in range(count)}
+    with pytest.raises(StackError, match=f"has {count} resources of type Custom::LmiModelStore"):
+        present_models({"Resources": stores})
+
+
+def test_differences_are_told_model_by_model() -> None:
+    """Who goes back sees what comes, goes and changes before it happens."""
+    assert differences(present_models(template()), THEN) == [
+        "zero: comes back",
+        "mini: goes",
+        "nli: batch_size 8 → 4",
+    ]
+    assert differences({"a": {}}, {"a": {"x": "1"}}) == ["a: x unset → 1"]
+
+
+def event(number: int, status: str, reason: str = "") -> dict[str, Any]:
+    """An event of the endpoint."""
+    return {
+        "StackId": "arn",
+        "EventId": str(number),
+        "StackName": "LmiCohostStack",
+        "LogicalResourceId": "Endpoint",
+        "ResourceType": "AWS::SageMaker::Endpoint",
+        "Timestamp": datetime(2099, 1, 1, tzinfo=UTC),
+        "ResourceStatus": status,
+        "ResourceStatusReason": reason,
+    }
+
+
+def stubbed(statuses: list[tuple[str, list[dict[str, Any]]]], **handed: Any) -> Any:
+    """A CloudFormation that is asked for an update and then goes through these statuses and events."""
+    client = boto3.client(
+        "cloudformation", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    stub = Stubber(client)
+    parameters = [{"ParameterKey": "BootstrapVersion", "ParameterValue": "/cdk"}]
+    stack = {**STATUS, "StackStatus": "UPDATE_COMPLETE", "Parameters": parameters}
+    stub.add_response("describe_stacks", {"Stacks": [stack]}, {"StackName": "LmiCohostStack"})
+    expected = {
+        "StackName": "LmiCohostStack",
+        "Capabilities": ANY,
+        "Parameters": [{"ParameterKey": "BootstrapVersion", "UsePreviousValue": True}],
+        **handed,
+    }
+    stub.add_response("update_stack", {"StackId": "arn"}, expected)
+    for status, events in statuses:
+        stub.add_response("describe_stacks", {"Stacks": [{**STATUS, "StackStatus": status}]})
+        stub.add_response("describe_stack_events", {"StackEvents": events})
+    stub.activate()
+    return client
+
+
+class Storage:
+    """An S3 client that remembers what was put and deleted."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.meta = type("Meta", (), {"endpoint_url": "https://s3.us-east-1.amazonaws.com"})
+
+    def put_object(self, **arguments: Any) -> None:
+        """Notes an upload."""
+        self.calls.append(("put", arguments))
+
+    def delete_object(self, **arguments: Any) -> None:
+        """Notes a deletion."""
+        self.calls.append(("delete", arguments))
+
+
+def test_update_is_followed_to_its_end() -> None:
+    """Parameters stay as they are, and every look shows what has happened by then."""
+    wanted: dict[str, Any] = {"Resources": {}}
+    client = stubbed(
+        [
+            ("UPDATE_IN_PROGRESS", [event(1, "UPDATE_IN_PROGRESS")]),
+            ("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", [event(2, "UPDATE_COMPLETE"), event(1, "UPDATE_IN_PROGRESS")]),
+            ("UPDATE_COMPLETE", [event(2, "UPDATE_COMPLETE"), event(1, "UPDATE_IN_PROGRESS")]),
+        ],
+        TemplateBody=json.dumps(wanted, separators=(",", ":")),
+    )
+    seen: list[str] = []
+    update(
+        client,
+        Storage(),  # type: ignore[arg-type]
+        deployment(),
+        wanted,
+        show=lambda progress: seen.append(progress.resources["Endpoint"][1]),
+        poll_s=0,
+    )
+    assert seen == ["UPDATE_IN_PROGRESS", "UPDATE_COMPLETE", "UPDATE_COMPLETE"]
+
+
+def test_long_template_lies_in_the_bucket_for_as_long_as_it_is_read() -> None:
+    """CloudFormation takes a long template from S3 only; below the store's prefix, and gone again."""
+    storage = Storage()
+    wanted = {"Resources": {"x": "y" * BODY_BYTES}}
+    client = stubbed([("UPDATE_COMPLETE", [])], TemplateURL=ANY)
+    update(client, storage, deployment(), wanted, show=lambda _: None, poll_s=0)  # type: ignore[arg-type]
+    (put, uploaded), (delete, removed) = storage.calls
+    assert (put, delete) == ("put", "delete")
+    assert uploaded["Key"] == removed["Key"]
+    assert uploaded["Key"].startswith("p/rollback/")
+    assert json.loads(uploaded["Body"]) == wanted
+
+
+def test_update_that_failed_tells_which_resource_and_why() -> None:
+    """A rolled back update is a fault, with CloudFormation's own reason."""
+    client = stubbed(
+        [("UPDATE_ROLLBACK_COMPLETE", [event(1, "UPDATE_FAILED", "the alarm went off")])], TemplateBody=ANY
+    )
+    with pytest.raises(StackError, match=r"ended in UPDATE_ROLLBACK_COMPLETE(.|\n)*Endpoint .*: the alarm went off"):
+        update(client, Storage(), deployment(), {}, show=lambda _: None, poll_s=0)  # type: ignore[arg-type]
+
+
+def test_refused_update_is_told_in_one_line() -> None:
+    """Nothing to update, or an update under way, is CloudFormation's own sentence."""
+    client = boto3.client(
+        "cloudformation", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    stub = Stubber(client)
+    stub.add_client_error("describe_stacks", "ValidationError", "Stack is in UPDATE_IN_PROGRESS state")
+    stub.activate()
+    with pytest.raises(StackError, match="'LmiCohostStack': DescribeStacks: Stack is in UPDATE_IN_PROGRESS state"):
+        update(client, Storage(), deployment(), {}, show=lambda _: None, poll_s=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"), [("Resources: {}", "its template is no JSON;"), ("[]", "its template is no JSON object")]
+)
+def test_template_that_cdk_did_not_write_is_refused(body: str, text: str) -> None:
+    """A template in YAML is none of ours."""
+    client = boto3.client(
+        "cloudformation", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    stub = Stubber(client)
+    stub.add_response("get_template", {"TemplateBody": body})
+    stub.activate()
+    with pytest.raises(StackError, match=text):
+        read_template(client, "s")

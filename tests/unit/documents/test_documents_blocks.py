@@ -1,0 +1,135 @@
+"""What can be held of the documentation's code blocks without running them; tests/e2e/test_documents.py runs them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from fakes import command_lines
+from fakes.pages import KINDS, PROJECT, Block, all_blocks, blocks, code_spans, is_catalog_fragment, pages, write_into
+
+from cohost.catalog_file import load_catalog
+from cohost.errors import CatalogError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHELL = ("", "bash", "console", "sh")
+COMMANDS = ("run", "account", "make")
+
+
+def blocks_of(*kinds: str) -> list[Block]:
+    """All blocks with one of these marks."""
+    return [block for block in all_blocks() if block.kind in kinds]
+
+
+def test_every_block_says_who_holds_it_true() -> None:
+    """A block without a mark is one that nobody checks; the marks are explained in CONTRIBUTING.md."""
+    wrong = [str(block) for block in all_blocks() if block.kind not in KINDS]
+
+    assert not wrong, f"without a mark ({', '.join(KINDS)}) in the line above: {wrong}"
+
+
+def test_a_block_without_a_mark_is_found(tmp_path: Path) -> None:
+    """The reader of marks tells a marked block from an unmarked one, in lists too, and keeps a mark's name."""
+    page = tmp_path / "page.md"
+    page.write_text("<!-- run -->\n```\na\n```\n\n```\nb\n```\n- x\n  <!-- file f.yaml -->\n  ```yaml\n  c: 1\n  ```\n")
+
+    assert [(block.kind, block.name, block.language) for block in blocks(page)] == [
+        ("run", None, ""),
+        (None, None, ""),
+        ("file", "f.yaml", "yaml"),
+    ]
+
+
+def typed() -> list[Any]:
+    """Each block of commands as a parameter; to ask Locust for its options takes a process."""
+    return [
+        pytest.param(block, id=str(block), marks=pytest.mark.process if "locust" in block.text else ())
+        for block in blocks_of(*COMMANDS)
+        if block.language in SHELL
+    ]
+
+
+@pytest.mark.parametrize("block", typed())
+def test_commands_have_the_subcommands_and_options_that_are_written(block: Block) -> None:
+    """A command that a page shows can be typed: program, subcommand, options, files and targets exist."""
+    assert command_lines.faults(block.text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("cohost nope", "no subcommand 'nope'"),
+        ("cohost weights nope", "no subcommand 'nope'"),
+        ("true; cohost cost --nope", "no option --nope"),
+        ('eval "$(cohost local upp)"', "no subcommand 'upp'"),
+        ("make nope  # a comment", "no target 'nope'"),
+        ("cdk deploy NoSuchStack", "no stack 'NoSuchStack'"),
+        ("cdk fly", "no subcommand 'fly'"),
+        ("cdk deploy --nope", "no option --nope"),
+        pytest.param("locust --nope", "no option --nope", marks=pytest.mark.process),
+        ("aws sagemaker delete-endpoints", "no operation"),
+        ("aws sagemaker delete-endpoint --name x", "no option --name"),
+        ("python benchmarks/nope.py", "no file benchmarks/nope.py"),
+        ("terraform apply", "unknown program"),
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(text: str, fault: str) -> None:
+    """Each check of command lines can fail."""
+    assert any(fault in found for found in command_lines.faults(text)), command_lines.faults(text)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_commands_in_running_text_exist(page: Path) -> None:
+    """What a sentence calls `cohost …` or `make …` exists, options too."""
+    spans = ((line, span) for line, span in code_spans(page) if re.match(r"(cohost|make|cdk) [a-z]", span))
+    wrong = [(line, fault) for line, span in spans for fault in command_lines.faults(re.sub(r"[\[\]…]", "", span))]
+
+    assert not wrong
+
+
+def test_make_blocks_name_targets() -> None:
+    """What is left to `make` is a target of it, so somebody does run it."""
+    for block in blocks_of("make"):
+        programs = {command[0] for command in command_lines.commands(block.text)}
+        assert programs == {"make"}, str(block)
+
+
+@pytest.mark.parametrize("block", [block for block in all_blocks() if block.language == "yaml"], ids=str)
+def test_yaml_can_be_read_and_parts_of_a_catalog_are_taken(block: Block, tmp_path: Path) -> None:
+    """A reader may copy a fragment into a catalog; a page shows none that the catalog refuses."""
+    data = yaml.safe_load(block.text)
+
+    if is_catalog_fragment(data):
+        # What a page's commands work with is a catalog of models that are on this machine.
+        load_catalog(put_into("offline.yaml" if block.kind == "catalog" else "encoders.yaml", data, tmp_path))
+    else:
+        assert block.kind != "catalog", f"{block}: has keys that no catalog has"
+
+
+def put_into(name: str, fragment: dict[str, Any], folder: Path) -> Path:
+    """One of the product's catalogs with a fragment in it."""
+    file = folder / "catalog.yaml"
+    file.write_text((PROJECT / "model_configs" / name).read_text(encoding="utf-8"), encoding="utf-8")
+    write_into(file, yaml.safe_dump(fragment))
+    return file
+
+
+def test_a_fragment_that_no_catalog_takes_is_found(tmp_path: Path) -> None:
+    """The check above can fail, at a wrong key and at a wrong value."""
+    with pytest.raises(CatalogError, match="instance_typo"):
+        load_catalog(put_into("encoders.yaml", {"endpoint": {"instance_typo": "ml.g5.xlarge"}}, tmp_path))
+    with pytest.raises(CatalogError, match="min"):
+        load_catalog(put_into("encoders.yaml", {"scaling": {"min": 2, "max": 1}}, tmp_path))
+
+
+def test_json_and_python_can_be_read() -> None:
+    """A body that a reader may send is JSON, and a reader's interpreter takes what a page shows of Python."""
+    readers = {"json": json.loads, "python": lambda text: compile(text, "page", "exec")}
+    for block in all_blocks():
+        if block.language in readers:
+            readers[block.language](block.text)

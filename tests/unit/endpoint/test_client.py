@@ -1,0 +1,512 @@
+"""The client: what is sent, what comes back, and what each failure is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from typing import Any
+
+import boto3
+import pytest
+from botocore.response import StreamingBody
+from botocore.stub import ANY, Stubber
+
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.invocation_payloads import MAX_BODY_BYTES
+from cohost.endpoint.stack_outputs import Deployment
+from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, RoutingError, WorkerStoppedError
+from cohost.waiting import Clock
+
+DEPLOYMENT = Deployment(
+    stack_name="S",
+    endpoint_name="lmi-cohost",
+    bucket="bucket",
+    prefix="p/",
+    generation="0123456789ab",
+    model_data_url="s3://bucket/p/0123456789ab/",
+    region="us-east-1",
+    topology="multi-model",
+    models={"nli": "nli.tar.gz", "mini": "mini.tar.gz"},
+)
+
+
+COMPONENT = dataclasses.replace(
+    DEPLOYMENT,
+    topology="scale-to-zero",
+    models={"nli": "nli", "mini": "mini"},
+    inference_component_name="lmi-cohost-models",
+)
+STOPPED = '{\n  "code": 400,\n  "type": "TranslateException",\n  "message": "Backend Python process is stopped."\n}\n'
+"""Recorded (24, 27): what the server answers for a model whose worker process has ended."""
+NO_CAPACITY = (
+    "Inference Component has no capacity to process this request. ApplicationAutoScaling may be in-progress (if "
+    "configured) or try to increase the capacity by invoking UpdateInferenceComponentRuntimeConfig API."
+)
+
+
+class Harness:
+    """A client whose services answer what a test tells them to; anything else that is sent fails the test.
+
+    Waiting takes no time: `pauses` holds how long it would have.
+    """
+
+    def __init__(self, deployment: Deployment = DEPLOYMENT) -> None:
+        self.pauses: list[float] = []
+        keys = {"region_name": "us-east-1", "aws_access_key_id": "test", "aws_secret_access_key": "test"}
+        runtime = boto3.client("sagemaker-runtime", **keys)
+        s3 = boto3.client("s3", **keys)
+        sagemaker = boto3.client("sagemaker", **keys) if deployment.inference_component_name else None
+        self.runtime, self.s3 = Stubber(runtime), Stubber(s3)
+        self.sagemaker: Any = Stubber(sagemaker) if sagemaker else None
+        self.stubbers = [stubber for stubber in (self.runtime, self.s3, self.sagemaker) if stubber]
+        for stubber in self.stubbers:
+            stubber.activate()
+        clock = Clock(now=lambda: sum(self.pauses), sleep=self.pauses.append, jitter=lambda: 0.0)
+        self.client = CohostClient(deployment, runtime=runtime, s3=s3, sagemaker=sagemaker, clock=clock)
+
+    def answers(self, content: object, *, expected: dict[str, Any] | None = None) -> None:
+        """The next call answers 200 with this content, as JSON unless it is bytes."""
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        response = {"Body": StreamingBody(io.BytesIO(data), len(data))}  # type: ignore[no-untyped-call]
+        self.runtime.add_response("invoke_endpoint", response, expected)
+
+    def fails(self, code: str, status: int, **fields: Any) -> None:
+        """The next call fails with this error of the service."""
+        message = fields.pop("message", "no")
+        self.runtime.add_client_error("invoke_endpoint", code, message, status, modeled_fields=fields or None)
+
+    def is_stopped(self, *, text: str = STOPPED, status: int = 400, code: str = "ModelError") -> None:
+        """The next call does not reach the model, because its process has ended; or something like it."""
+        self.fails(code, 424, OriginalStatusCode=status, OriginalMessage=text, LogStreamArn="arn")
+
+    def lists(self, *names: str) -> None:
+        """The next listing of the live generation shows these keys."""
+        keys = [{"Key": f"p/0123456789ab/{name}"} for name in names]
+        self.s3.add_response("list_objects_v2", {"Contents": keys}, {"Bucket": "bucket", "Prefix": "p/0123456789ab/"})
+
+    def is_at_zero(self) -> None:
+        """The next call is refused because no copy runs."""
+        self.fails("ValidationError", 400, message=NO_CAPACITY)
+
+    def has_copies(self, current: int, desired: int, status: str = "InService", **more: str) -> None:
+        """The next look at the component shows so many copies."""
+        arn = "arn:aws:sagemaker:us-east-1:123456789012:"
+        answer = {
+            "InferenceComponentName": "lmi-cohost-models",
+            "InferenceComponentArn": f"{arn}inference-component/lmi-cohost-models",
+            "EndpointName": "lmi-cohost",
+            "EndpointArn": f"{arn}endpoint/lmi-cohost",
+            "CreationTime": 0,
+            "LastModifiedTime": 0,
+            "InferenceComponentStatus": status,
+            "RuntimeConfig": {"DesiredCopyCount": desired, "CurrentCopyCount": current},
+            **more,
+        }
+        name = {"InferenceComponentName": "lmi-cohost-models"}
+        self.sagemaker.add_response("describe_inference_component", answer, name)
+
+    def nothing_is_left(self) -> None:
+        """All that was told to be asked was asked."""
+        for stubber in self.stubbers:
+            stubber.assert_no_pending_responses()
+
+
+@pytest.fixture
+def harness() -> Harness:
+    """A client of a multi-model endpoint over stubs."""
+    return Harness()
+
+
+@pytest.fixture
+def component() -> Harness:
+    """A client of a scale-to-zero endpoint over stubs."""
+    return Harness(COMPONENT)
+
+
+def test_call_is_addressed_and_read(harness: Harness) -> None:
+    """A name, texts and parameters go out as the handler reads them; the JSON comes back as data."""
+    harness.answers(
+        [{"label": "entailment", "score": 0.9}],
+        expected={
+            "EndpointName": "lmi-cohost",
+            "TargetModel": "nli.tar.gz",
+            "Body": '{"inputs": "안녕", "parameters": {"top_k": 1}}'.encode(),
+            "ContentType": "application/json",
+            "Accept": "application/json",
+        },
+    )
+
+    assert harness.client.invoke("nli", "안녕", {"top_k": 1}) == [{"label": "entailment", "score": 0.9}]
+
+
+def test_no_parameters_are_left_out_of_the_body(harness: Harness) -> None:
+    """The stock handler answers `parameters: null` with an error sentence."""
+    harness.answers(
+        [1], expected={"Body": b'{"inputs": ["a", "b"]}', **_any("EndpointName TargetModel ContentType Accept")}
+    )
+
+    assert harness.client.invoke("nli", ["a", "b"]) == [1]
+
+
+@pytest.mark.parametrize("inputs", ["", [], {}, None])
+def test_empty_inputs_are_not_sent(harness: Harness, inputs: object) -> None:
+    """A call that can only fail does not cost a round trip."""
+    with pytest.raises(InvocationError, match="inputs is empty"):
+        harness.client.invoke("nli", inputs)
+
+
+def test_body_over_the_service_s_limit_is_not_sent(harness: Harness) -> None:
+    """The limit is told with both sizes and the way out."""
+    with pytest.raises(InvocationError, match=f"allowed: {MAX_BODY_BYTES} bytes; fix: send the texts in several calls"):
+        harness.client.invoke("nli", "x" * MAX_BODY_BYTES)
+
+
+def test_unknown_model_is_not_called(harness: Harness) -> None:
+    """No request leaves for a name that neither the outputs nor the live generation have."""
+    harness.lists("nli.tar.gz", "mini.tar.gz", "README")
+
+    with pytest.raises(RoutingError, match="allowed: mini, nli"):
+        harness.client.invoke("NLI", "a")
+
+
+def test_model_pushed_since_the_deploy_is_found(harness: Harness) -> None:
+    """A pushed model answers by its name at once, and S3 is asked for it only once."""
+    harness.lists("nli.tar.gz", "new.tar.gz")
+    harness.answers([1], expected={"TargetModel": "new.tar.gz", **_any("EndpointName Body ContentType Accept")})
+    harness.answers([2])
+
+    assert harness.client.invoke("new", "a") == [1]
+    assert harness.client.invoke("new", "a") == [2]
+
+
+def test_caller_who_may_not_list_still_hears_the_known_names(harness: Harness) -> None:
+    """The right to invoke is enough to use the client."""
+    harness.s3.add_client_error("list_objects_v2", "AccessDenied", "no", 403)
+
+    with pytest.raises(RoutingError, match="allowed: mini, nli"):
+        harness.client.invoke("other", "a")
+
+
+def test_loading_model_is_asked_again(harness: Harness) -> None:
+    """A first call of a big model answers 429 for a while; the client waits for it."""
+    harness.fails("ModelNotReadyException", 429)
+    harness.fails("ModelNotReadyException", 429)
+    harness.answers([1])
+
+    assert harness.client.invoke("nli", "a") == [1]
+
+
+def test_loading_model_is_asked_again_for_a_limited_time(harness: Harness) -> None:
+    """Waiting has an end, with the service's own word as the reason."""
+    harness.fails("ModelNotReadyException", 429, message="still loading")
+
+    with pytest.raises(
+        ModelNotReadyError, match="429 ModelNotReadyException: still loading; still so after 0 s; fix: see `cohost"
+    ) as caught:
+        harness.client.invoke("nli", "a", ready_timeout_s=0)
+
+    assert caught.value.status == 429
+
+
+def test_model_error_carries_the_model_s_status_and_words(harness: Harness) -> None:
+    """What the container said is told, not only that it failed."""
+    harness.fails(
+        "ModelError", 424, OriginalStatusCode=424, OriginalMessage='{\n "error": "too long"\n}', LogStreamArn="arn"
+    )
+
+    with pytest.raises(InvocationError, match=r"the model answered 424 ModelError: too long$") as caught:
+        harness.client.invoke("nli", "a")
+
+    assert (caught.value.status, caught.value.code) == (424, "ModelError")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            '{\n  "code": 500,\n  "type": "EngineException",\n  "message": "Failed to initialize model: dtype"\n}\n',
+            "EngineException: Failed to initialize model: dtype",
+        ),
+        ('{\n  "code": 500,\n  "type": "EngineException"\n}\n', "EngineException"),
+        ('{"code":424,"message":"invoke handler failure","error":"too long"}', "invoke handler failure: too long"),
+        ("plain\nwords", "plain words"),
+        ("[1]", r"\[1\]"),
+    ],
+)
+def test_a_containers_words_are_told_without_their_json(harness: Harness, answer: str, told: str) -> None:
+    """In each form that DJL Serving gives an error; what is none of them is told as it is, in one line."""
+    harness.fails("ModelError", 424, OriginalStatusCode=500, OriginalMessage=answer, LogStreamArn="arn")
+    with pytest.raises(InvocationError, match=f"the model answered 500 ModelError: {told}$"):
+        harness.client.invoke("nli", "a")
+
+
+def test_sentence_with_status_200_is_an_error(harness: Harness) -> None:
+    """The stock handler answers unreadable input with 200; a caller must not take that for a result."""
+    harness.answers(b"Input Parsing failed. Ensure that the request payload is valid.")
+
+    with pytest.raises(InvocationError, match="answered 200 with a sentence"):
+        harness.client.invoke("nli", "a")
+
+
+def test_component_is_called_by_the_model_s_name(component: Harness) -> None:
+    """The same call, told to the component, with the caller's own attributes beside the model."""
+    component.answers(
+        [1],
+        expected={
+            "EndpointName": "lmi-cohost",
+            "InferenceComponentName": "lmi-cohost-models",
+            "CustomAttributes": "trace=abc;model_name=nli",
+            **_any("Body ContentType Accept"),
+        },
+    )
+
+    assert component.client.invoke("nli", "a", custom_attributes="trace=abc") == [1]
+
+
+@pytest.mark.parametrize("deployed", [{"xlmr-large": "xlmr-large"}, {"xlmr-large": "xlmr_large"}])
+def test_component_s_model_is_called_by_the_server_s_name(deployed: dict[str, str]) -> None:
+    """Also on a stack whose outputs and folders still have the catalog's name: the server's is the same."""
+    harness = Harness(dataclasses.replace(COMPONENT, models=deployed))
+    attributes = {"CustomAttributes": "model_name=xlmr_large"}
+    harness.answers([1], expected={**attributes, **_any("EndpointName InferenceComponentName Body ContentType Accept")})
+
+    assert harness.client.invoke("xlmr-large", "a") == [1]
+
+
+@pytest.mark.parametrize("model", ["NLI", "../nli", "nli.tar.gz", "", "lmi-cohost-models", "other"])
+def test_unknown_model_of_a_component_is_not_called(component: Harness, model: str) -> None:
+    """No request leaves, to S3 neither: a component has no model beside those of its deploy."""
+    with pytest.raises(RoutingError, match="allowed: mini, nli"):
+        component.client.invoke(model, "a")
+
+
+def test_the_other_topology_s_argument_sends_nothing(harness: Harness, component: Harness) -> None:
+    """Who mixes the ways up is told the right argument, before any request."""
+    with pytest.raises(RoutingError, match="refuses target_model; allowed: inference_component_name"):
+        component.client.invoke("nli", "a", target_model="nli.tar.gz")
+    with pytest.raises(RoutingError, match=r"refuses inference_component_name; allowed: target_model 'nli\.tar\.gz'"):
+        harness.client.invoke("nli", "a", inference_component_name="lmi-cohost-models")
+
+
+def test_endpoint_at_zero_is_an_error_of_its_own(component: Harness) -> None:
+    """Who does not wait can tell zero from every other refusal, and hears how to wait."""
+    component.is_at_zero()
+
+    with pytest.raises(
+        NoCapacityError, match=r"400 ValidationError: Inference Component has no capacity .*fix: wait"
+    ) as caught:
+        component.client.invoke("nli", "a")
+
+    assert (caught.value.status, caught.value.code, component.pauses) == (400, "ValidationError", [])
+
+
+def test_waking_calls_once_and_then_looks(component: Harness) -> None:
+    """Only the first call is refused: while a copy starts nothing is sent that would ask for another one."""
+    told: list[float] = []
+    component.is_at_zero()
+    component.has_copies(0, 0)
+    component.has_copies(0, 1, "Updating")
+    component.has_copies(0, 1, "Updating")
+    component.has_copies(1, 1)
+    component.answers([1])
+
+    assert component.client.invoke("nli", "a", wake=True, notice=lambda now: told.append(now.waited_s)) == [1]
+    component.nothing_is_left()
+    assert (component.pauses, told) == ([2, 4, 8, 10], [0, 2, 6, 14])
+
+
+def test_a_call_that_nobody_heard_is_made_again(component: Harness) -> None:
+    """If after three minutes no copy is wanted, the alarm missed the call."""
+    component.is_at_zero()
+    for _ in range(20):  # after 2, 6, 14, 24 … 184 s
+        component.has_copies(0, 0)
+    component.is_at_zero()
+    component.has_copies(1, 1)
+    component.answers([1])
+
+    assert component.client.invoke("nli", "a", wake=True) == [1]
+    component.nothing_is_left()
+
+
+def test_who_may_not_look_calls_now_and_then(component: Harness) -> None:
+    """The right to invoke is enough to wait; a call a minute shows when it is up."""
+    component.is_at_zero()
+    for _ in range(8):
+        component.sagemaker.add_client_error("describe_inference_component", "AccessDeniedException", "no", 400)
+    component.answers([1])
+
+    assert component.client.invoke("nli", "a", wake=True) == [1]
+    component.nothing_is_left()
+    assert sum(component.pauses) == 64
+
+
+def test_waking_has_a_limit(component: Harness) -> None:
+    """The error is the typed one, and says that it was waited for."""
+    component.is_at_zero()
+    for _ in range(4):
+        component.has_copies(0, 1, "Updating")
+
+    with pytest.raises(
+        NoCapacityError, match="still so after 20 s; fix: see `cohost status`, and allow more"
+    ) as caught:
+        component.client.invoke("nli", "a", wake=True, wake_timeout_s=20)
+    assert (sum(component.pauses), caught.value.status) == (20, 400)
+
+
+def test_a_component_that_has_failed_is_not_waited_for(component: Harness) -> None:
+    """What cannot come up by itself is told at once, with SageMaker's reason."""
+    component.is_at_zero()
+    component.has_copies(0, 1, "Failed", FailureReason="the archive is not there")
+
+    with pytest.raises(NoCapacityError, match="has failed: the archive is not there; fix: "):
+        component.client.invoke("nli", "a", wake=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "message"),
+    [
+        ("ValidationError", 400, "Endpoint lmi-cohost of account 123456789012 not found."),
+        ("ValidationError", 400, "Inference Component x of endpoint lmi-cohost not found."),
+        ("ModelError", 424, "no capacity to process this request"),
+        ("ServiceUnavailable", 503, "try later"),
+        ("InternalFailure", 500, "broken"),
+    ],
+)
+def test_waking_repeats_no_other_fault(component: Harness, code: str, status: int, message: str) -> None:
+    """A 400 that is not about capacity, or a model that says so itself, goes to the caller at once."""
+    component.fails(code, status, message=message)
+
+    with pytest.raises(InvocationError) as caught:
+        component.client.invoke("nli", "a", wake=True)
+
+    assert not isinstance(caught.value, NoCapacityError)
+    assert (caught.value.code, component.pauses) == (code, [])
+
+
+def test_waking_changes_nothing_on_a_multi_model_endpoint(harness: Harness) -> None:
+    """The same code runs on both topologies: an endpoint that is never at zero needs no waking."""
+    harness.answers([1])
+
+    assert harness.client.invoke("nli", "a", wake=True) == [1]
+
+
+BATCHED = dataclasses.replace(DEPLOYMENT, handlers={"nli": "batched", "mini": "stock"})
+
+
+def test_model_that_is_restarted_is_asked_again() -> None:
+    """While the server starts a batched model's process again it answers 400; the caller gets the model's answer."""
+    harness = Harness(BATCHED)
+    for _ in range(8):
+        harness.is_stopped()
+    harness.answers([1])
+
+    assert harness.client.invoke("nli", "a") == [1]
+    assert harness.pauses == [0.25, 0.5, 1, 2, 4, 5, 5, 5]
+
+
+def test_restart_is_waited_for_two_minutes() -> None:
+    """Then the caller hears what it waited for, and how to wait longer."""
+    harness = Harness(BATCHED)
+    for _ in range(29):  # after 0, 0.25, 0.75, 1.75, 3.75, 7.75, 12.75 … 117.75 and 120 s
+        harness.is_stopped()
+
+    with pytest.raises(
+        WorkerStoppedError, match=r"still so after 120 s; the server starts its process again, .*--restart-timeout"
+    ) as caught:
+        harness.client.invoke("nli", "a")
+
+    harness.nothing_is_left()
+    assert (sum(harness.pauses), caught.value.status, caught.value.code) == (120, 400, "ModelError")
+
+
+@pytest.mark.parametrize(("deployment", "whose"), [(BATCHED, "the process of handler stock"), (DEPLOYMENT, "its")])
+def test_process_that_nobody_restarts_is_not_waited_for_long(deployment: Deployment, whose: str) -> None:
+    """A stock model, and one of which the outputs say nothing, may have another worker; the error says what it is."""
+    harness = Harness(deployment)
+    for _ in range(6):
+        harness.is_stopped()
+
+    with pytest.raises(WorkerStoppedError, match=f"after 5 s; the server does not start {whose}.*; fix: `cohost stat"):
+        harness.client.invoke("mini", "a")
+
+    harness.nothing_is_left()
+    assert sum(harness.pauses) == 5
+
+
+def test_way_back_is_the_topology_s() -> None:
+    """A component is ended and started by commands; a multi-model endpoint loads anew what changes its address."""
+    for deployment, way in ((DEPLOYMENT, "run `cdk deploy S`"), (COMPONENT, "run `cohost sleep` and `cohost wake`")):
+        harness = Harness(deployment)
+        harness.is_stopped()
+        with pytest.raises(WorkerStoppedError, match=way):
+            harness.client.invoke("mini", "a", restart_timeout_s=0)
+
+
+def test_wait_in_vain_is_not_repeated_until_the_model_answers() -> None:
+    """A model that is dead for ever costs each further call one request and no wait; an answer ends that."""
+    harness = Harness(BATCHED)
+    for _ in range(7):
+        harness.is_stopped()
+    for _ in range(2):
+        with pytest.raises(WorkerStoppedError, match="still so after 5 s; the server does not start"):
+            harness.client.invoke("mini", "a")
+    assert sum(harness.pauses) == 5
+
+    harness.answers([1])
+    harness.is_stopped()
+    harness.answers([2])
+
+    assert [harness.client.invoke("mini", "a") for _ in range(2)] == [[1], [2]]
+    assert sum(harness.pauses) > 5
+
+
+def test_longer_limit_waits_again() -> None:
+    """A caller that says how long to wait is not bound by what others waited in vain."""
+    harness = Harness(BATCHED)
+    for _ in range(3):
+        harness.is_stopped()
+    harness.answers([1])
+    with pytest.raises(WorkerStoppedError):
+        harness.client.invoke("mini", "a", restart_timeout_s=0)
+
+    assert harness.client.invoke("mini", "a", restart_timeout_s=60) == [1]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"text": '{"code": 400, "message": "Backend Python process is stopped. Retry."}'},
+        {"text": '{"code": 400, "message": "Parameter model_name is required."}'},
+        {"text": '{"error": "Backend Python process is stopped."}'},
+        {"text": '["Backend Python process is stopped."]'},
+        {"text": "Backend Python process is stopped."},
+        {"status": 424},
+        {"status": 503},
+    ],
+)
+def test_no_other_refusal_is_repeated(answer: dict[str, Any]) -> None:
+    """A 400 that the model means is the caller's to mend, and a text of a model's own is no word of the server."""
+    harness = Harness(BATCHED)
+    harness.is_stopped(**answer)
+
+    with pytest.raises(InvocationError) as caught:
+        harness.client.invoke("nli", "a")
+
+    assert not isinstance(caught.value, WorkerStoppedError)
+    assert harness.pauses == []
+
+
+def test_the_service_s_own_refusal_is_not_repeated() -> None:
+    """The text counts where a model's container says it, behind ModelError."""
+    harness = Harness(BATCHED)
+    harness.fails("ValidationError", 400, message=STOPPED)
+
+    with pytest.raises(InvocationError, match="the service answered 400"):
+        harness.client.invoke("nli", "a")
+
+    assert harness.pauses == []
+
+
+def _any(names: str) -> dict[str, Any]:
+    return dict.fromkeys(names.split(), ANY)

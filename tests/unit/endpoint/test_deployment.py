@@ -1,0 +1,125 @@
+"""Reading a stack's outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from cohost.endpoint.stack_outputs import Deployment, read_deployment
+from cohost.errors import StackError
+
+OUTPUTS = {
+    "EndpointName": "lmi-cohost",
+    "BucketName": "bucket",
+    "Prefix": "p/",
+    "Generation": "0123456789ab",
+    "ModelDataUrl": "s3://bucket/p/0123456789ab/",
+    "Region": "us-east-1",
+    "Topology": "multi-model",
+    "Models": '{"nli": "nli.tar.gz"}',
+}
+
+
+@pytest.fixture
+def cloudformation() -> tuple[Any, Stubber]:
+    """A CloudFormation client that answers what a test tells it to."""
+    client = boto3.client(
+        "cloudformation", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    return client, Stubber(client)
+
+
+def stack(outputs: dict[str, str]) -> dict[str, Any]:
+    """DescribeStacks' answer for a stack with these outputs."""
+    listed = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
+    return {
+        "Stacks": [
+            {
+                "StackName": "S",
+                "CreationTime": "2026-01-01T00:00:00Z",
+                "StackStatus": "CREATE_IN_PROGRESS",
+                "Outputs": listed,
+            }
+        ]
+    }
+
+
+def test_outputs_become_a_deployment() -> None:
+    """The stack says everything that a caller has to know."""
+    deployment = Deployment.from_outputs("S", OUTPUTS)
+
+    assert deployment.endpoint_name == "lmi-cohost"
+    assert deployment.models == {"nli": "nli.tar.gz"}
+    assert deployment.inference_component_name is None
+
+
+def test_outputs_say_what_each_model_does_and_by_which_handler() -> None:
+    """A stack of an earlier version says neither, and can be called all the same."""
+    kinds = {"Kinds": '{"nli": "batched/text-classification"}'}
+
+    told, untold = Deployment.from_outputs("S", {**OUTPUTS, **kinds}), Deployment.from_outputs("S", OUTPUTS)
+
+    assert (told.handlers, told.tasks) == ({"nli": "batched"}, {"nli": "text-classification"})
+    assert (untold.handlers, untold.tasks) == ({}, {})
+
+
+def test_outputs_of_a_scale_to_zero_stack_name_its_component() -> None:
+    """The component is part of each call, so a stack that lacks it is told."""
+    outputs = {**OUTPUTS, "Topology": "scale-to-zero", "Models": '{"nli": "nli"}'}
+    with pytest.raises(StackError, match="has no output InferenceComponentName"):
+        Deployment.from_outputs("S", outputs)
+
+    deployment = Deployment.from_outputs("S", {**outputs, "InferenceComponentName": "lmi-cohost-models"})
+
+    assert deployment.inference_component_name == "lmi-cohost-models"
+    assert deployment.models == {"nli": "nli"}
+
+
+@pytest.mark.parametrize("missing", sorted(OUTPUTS))
+def test_stack_of_another_kind_is_refused(missing: str) -> None:
+    """A stack that is not ours is told by what it lacks."""
+    with pytest.raises(StackError, match=f"has no output {missing}"):
+        Deployment.from_outputs("S", {key: value for key, value in OUTPUTS.items() if key != missing})
+
+
+def test_unknown_stack_says_how_to_deploy(cloudformation: tuple[Any, Stubber]) -> None:
+    """The commonest mistake, calling before deploying, has its fix in the message."""
+    client, stubber = cloudformation
+    stubber.add_client_error("describe_stacks", "ValidationError", "Stack with id S does not exist", 400)
+
+    with stubber, pytest.raises(StackError, match="does not exist; fix: run `cdk deploy S`"):
+        read_deployment(client, "S")
+
+
+def test_refused_credentials_are_no_reason_to_deploy(cloudformation: tuple[Any, Stubber]) -> None:
+    """The service's text says what is wrong with them; a deploy with the same ones would fail as well."""
+    client, stubber = cloudformation
+    stubber.add_client_error("describe_stacks", "InvalidClientTokenId", "The access key 'test' is unknown.", 403)
+
+    with stubber, pytest.raises(StackError, match=r"'test' is unknown\.; fix: check credentials, account and region$"):
+        read_deployment(client, "S")
+
+
+def test_stack_under_way_has_no_outputs_yet(cloudformation: tuple[Any, Stubber]) -> None:
+    """A stack that is being created says so."""
+    client, stubber = cloudformation
+    stubber.add_response("describe_stacks", stack({}))
+
+    with stubber, pytest.raises(StackError, match="CREATE_IN_PROGRESS and has no outputs"):
+        read_deployment(client, "S")
+
+
+def test_missing_credentials_are_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without credentials the message names what to set."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    client = boto3.Session().client("cloudformation", region_name="us-east-1")
+
+    with pytest.raises(StackError, match="set credentials and a region"):
+        read_deployment(client, "S")

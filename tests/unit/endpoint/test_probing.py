@@ -1,0 +1,151 @@
+"""One tiny call of each model shows which ones answer, and `cohost status --probe` tells it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from fakes.scaling_session import COMPONENT, Session, fault
+from typer.testing import CliRunner
+
+from cohost import cli
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.probing import Probe, Verdict, probe_models
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+    from click import Result
+
+STOPPED = '{"code": 400, "type": "TranslateException", "message": "Backend Python process is stopped."}'
+ANSWER = b'[{"label": "a", "score": 1.0}]'
+
+
+def says(text: str, status: int, code: str = "ModelError") -> ClientError:
+    """Make the error of the service for what a model's container answers."""
+    more = {"OriginalStatusCode": status, "OriginalMessage": text} if code == "ModelError" else {}
+    return fault("InvokeEndpoint", text, code=code, status=424 if more else status, **more)
+
+
+def stopped() -> ClientError:
+    """The answer for a model whose process has ended."""
+    return says(STOPPED, 400)
+
+
+def probed(*answers: Exception | bytes, **fields: Any) -> tuple[Probe, Session]:
+    """Probe one model that gives these answers; the probe, and what was called."""
+    session = Session()
+    session.answers = list(answers)
+    deployment = dataclasses.replace(COMPONENT, models={"nli": "nli"}, **fields)
+    client = CohostClient(deployment, runtime=session, s3=session)
+    (probe,) = probe_models(client, ["nli"])
+    return probe, session
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict", "detail"),
+    [
+        ([ANSWER, ANSWER], Verdict.OK, None),
+        ([ANSWER, stopped()], Verdict.PARTLY_STOPPED, "1 of 2 calls met a worker process that has ended"),
+        ([stopped(), stopped(), stopped()], Verdict.STOPPED, "Backend Python process is stopped"),
+        ([stopped(), ANSWER, stopped()], Verdict.PARTLY_STOPPED, "2 of 3 calls met"),
+        ([stopped(), says("no labels", 424), ANSWER], Verdict.PARTLY_STOPPED, "1 of 3 calls met"),
+        ([says("loading", 429, "ModelNotReadyException")], Verdict.NOT_READY, "loading"),
+        ([says("candidate_labels is missing", 424)], Verdict.REFUSES, "candidate_labels is missing"),
+        ([b'"Input Parsing failed."'], Verdict.REFUSES, "a sentence instead of results"),
+        ([says("Model is not ready", 503)], Verdict.FAILS, "Model is not ready"),
+        ([says("may not call", 403, "AccessDeniedException")], Verdict.FAILS, "may not call"),
+    ],
+)
+def test_each_answer_has_a_verdict(answers: list[Any], verdict: Verdict, detail: str | None) -> None:
+    """A model that answers nothing but the server's one text is told from one that loads, refuses or fails."""
+    probe, session = probed(*answers)
+
+    assert (probe.verdict, len(session.calls)) == (verdict, len(answers))
+    assert probe.milliseconds >= 0
+    assert (detail or "") in (probe.detail or "")
+
+
+def test_batched_model_that_is_restarted_is_not_dead() -> None:
+    """The same answer means another thing where the server starts the process again, and one call shows it."""
+    probe, session = probed(stopped(), handlers={"nli": "batched"})
+
+    assert (probe.verdict, probe.well, len(session.calls)) == (Verdict.RESTARTING, False, 1)
+
+
+@pytest.mark.parametrize(
+    ("task", "parameters"),
+    [
+        ("text-classification", None),
+        ("feature-extraction", None),
+        (None, None),
+        ("zero-shot-classification", {"candidate_labels": ["shipping", "billing"]}),
+    ],
+)
+def test_probe_is_a_valid_input_of_the_task(task: str | None, parameters: dict[str, Any] | None) -> None:
+    """A model that is well answers; the stack's outputs say what its task is."""
+    answer = b'{"sequence": "x", "labels": ["a"], "scores": [1.0]}' if parameters else ANSWER
+    _, session = probed(answer, tasks={} if task is None else {"nli": task})
+
+    assert json.loads(session.calls[0]["Body"]).get("parameters") == parameters
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    """The stack that the command sees."""
+    playing = Session()
+    monkeypatch.setattr(boto3, "Session", lambda: playing)
+    archives = SimpleNamespace(models=lambda _: {"models": "bundle-0123"})
+    monkeypatch.setattr("cohost.endpoint.status.ModelStore", lambda *_: archives)
+    return playing
+
+
+def run(*arguments: str) -> Result:
+    """Run the command in this process; an unexpected exception fails the test."""
+    return CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+
+
+def test_status_names_the_model_that_is_dead(session: Session) -> None:
+    """A person sees which one, and a script sees it by the exit code."""
+    session.answers = [ANSWER, ANSWER, stopped(), stopped(), stopped()]
+
+    result = run("status", "--probe")
+
+    assert result.exit_code == 1
+    (nli, mini) = (line for line in result.stdout.splitlines() if " nli " in line or " mini " in line)
+    assert "answers" in nli
+    assert "process stopped" in mini
+
+
+def test_status_as_json_has_the_probes(session: Session) -> None:
+    """Name, verdict, milliseconds; everybody well is exit code 0."""
+    result = run("status", "--probe", "--json")
+
+    assert result.exit_code == 0
+    probes = json.loads(result.stdout)["probes"]
+    assert [(one["model"], one["verdict"], one["detail"]) for one in probes] == [
+        ("nli", "answers", None),
+        ("mini", "answers", None),
+    ]
+    assert len(session.calls) == 4
+
+
+def test_status_without_probe_calls_nothing_and_says_so(session: Session) -> None:
+    """A call may load a model or wake an endpoint, so it is made for those who ask for it."""
+    result = run("status")
+
+    assert (result.exit_code, session.calls) == (0, [])
+    assert "Whether the models answer was not looked at; `cohost status --probe`" in result.stdout
+
+
+def test_probe_does_not_wake_an_endpoint_at_zero(session: Session) -> None:
+    """The refused call would raise the alarm that starts an instance."""
+    session.desired = session.current = 0
+
+    result = run("status", "--probe")
+
+    assert (result.exit_code, session.calls) == (0, [])
+    assert "No model was called: no copy runs" in result.stdout

@@ -1,0 +1,220 @@
+"""Waiting together: one asks, the others wait for its answer, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.waiting import Backoff, Clock, Gate, LimitPassedError, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT_S = 60.0
+
+
+class Refused(Exception):  # noqa: N818 - named after what it is
+    """The refusal of these tests."""
+
+
+class Time:
+    """A clock that stands still until somebody sleeps; without jitter unless told."""
+
+    def __init__(self, jitter: float = 0.0) -> None:
+        self.at = 0.0
+        self.pauses: list[float] = []
+        self.clock = Clock(now=lambda: self.at, sleep=self._sleep, jitter=lambda: jitter)
+
+    def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.at += seconds
+
+
+class Service:
+    """Refuses so many calls, then answers."""
+
+    def __init__(self, refusals: int) -> None:
+        self.calls = 0
+        self._refusals = refusals
+
+    def send(self) -> str:
+        """One call."""
+        self.calls += 1
+        if self.calls <= self._refusals:
+            raise Refused(f"call {self.calls}")
+        return "answer"
+
+
+def gate(clock: Clock, look: Callable[[], bool] = lambda: True) -> Gate:
+    """A gate with pauses from 1 s to 8 s."""
+    return Gate(Refused, backoff=Backoff(first_s=1, longest_s=8), clock=clock, look=look)
+
+
+def ignore(_: Waiting) -> None:
+    """Nobody looks."""
+
+
+def test_an_answer_needs_no_pause() -> None:
+    """What is there is not waited for."""
+    time_, service = Time(), Service(0)
+
+    assert gate(time_.clock).run(service.send, limit_s=LIMIT_S, notice=ignore) == "answer"
+    assert (service.calls, time_.pauses) == (1, [])
+
+
+def test_pauses_double_up_to_the_longest_and_are_told() -> None:
+    """A caller sees how long it has been, before each pause."""
+    time_, service, told = Time(), Service(5), list[Waiting]()
+
+    assert gate(time_.clock).run(service.send, limit_s=LIMIT_S, notice=told.append) == "answer"
+    assert time_.pauses == [1, 2, 4, 8, 8]
+    assert [(now.waited_s, now.limit_s) for now in told] == [(at, LIMIT_S) for at in (0, 1, 3, 7, 15)]
+
+
+def test_pauses_are_shortened_by_chance() -> None:
+    """Clients that were refused together do not come back together."""
+    time_ = Time(jitter=0.5)
+
+    gate(time_.clock).run(Service(2).send, limit_s=LIMIT_S, notice=ignore)
+    assert time_.pauses == [0.75, 1.5]
+
+
+def test_the_limit_ends_the_wait_with_the_last_refusal() -> None:
+    """The last call is made when the limit is reached, not before and not after."""
+    time_, service = Time(), Service(100)
+
+    with pytest.raises(LimitPassedError) as caught:
+        gate(time_.clock).run(service.send, limit_s=10, notice=ignore)
+    assert (time_.pauses, str(caught.value.last)) == ([1, 2, 4, 3], "call 5")
+
+
+def test_a_second_wait_begins_with_short_pauses() -> None:
+    """What was answered once may be gone again later; the pauses are not those of the earlier wait."""
+    time_ = Time()
+    waits = gate(time_.clock)
+    waits.run(Service(3).send, limit_s=LIMIT_S, notice=ignore)
+    time_.pauses.clear()
+
+    waits.run(Service(1).send, limit_s=LIMIT_S, notice=ignore)
+    assert time_.pauses == [1]
+
+
+def test_another_fault_is_not_repeated() -> None:
+    """Only the refusal is waited for."""
+    calls = []
+
+    def send() -> None:
+        calls.append(1)
+        raise ValueError("other")
+
+    with pytest.raises(ValueError, match="other"):
+        gate(Time().clock).run(send, limit_s=LIMIT_S, notice=ignore)
+    assert len(calls) == 1
+
+
+def test_nothing_is_sent_while_a_look_says_that_it_is_too_early() -> None:
+    """Looking costs nothing where calling does."""
+    time_, service = Time(), Service(1)
+    looks = iter([False, False, True])
+
+    assert gate(time_.clock, lambda: next(looks)).run(service.send, limit_s=LIMIT_S, notice=ignore) == "answer"
+    assert (service.calls, time_.pauses) == (2, [1, 2, 4])
+
+
+class Crowd:
+    """Callers in threads, of whom the one that asks is held in its pause until the test lets it go."""
+
+    def __init__(self, callers: int, *, limit_s: float = LIMIT_S) -> None:
+        self.released = threading.Event()
+        self.pausing = threading.Semaphore(0)
+        self.told = threading.Semaphore(0)
+        self.gate = gate(Clock(sleep=self._sleep))
+        self.limit_s = limit_s
+        self.pool = ThreadPoolExecutor(callers)
+
+    def _sleep(self, _: float) -> None:
+        self.pausing.release()
+        assert self.released.wait(60)
+
+    def call(self, send: Callable[[], str]) -> str:
+        """One call that waits."""
+        return self.gate.run(send, limit_s=self.limit_s, notice=lambda _: self.told.release())
+
+
+def test_one_of_many_callers_asks_and_all_are_answered() -> None:
+    """Fifty callers that come while one asks send nothing of their own until it is answered."""
+    crowd, service = Crowd(51), Service(1)
+    with crowd.pool as pool:
+        first = pool.submit(crowd.call, service.send)
+        assert crowd.pausing.acquire(timeout=60)
+        others = [pool.submit(crowd.call, service.send) for _ in range(50)]
+        for _ in range(51):
+            assert crowd.told.acquire(timeout=60)
+        assert service.calls == 1
+        crowd.released.set()
+        assert [call.result(60) for call in (first, *others)] == ["answer"] * 51
+    assert service.calls == 52
+
+
+def test_an_answer_to_somebody_else_lets_all_through() -> None:
+    """A call made without waiting that is answered ends the wait of the others."""
+    crowd, service = Crowd(2), Service(1)
+    with crowd.pool as pool:
+        asking = pool.submit(crowd.call, service.send)
+        assert crowd.pausing.acquire(timeout=60)
+        waiting = pool.submit(crowd.call, service.send)
+        assert crowd.told.acquire(timeout=60)
+        assert crowd.told.acquire(timeout=60)
+        crowd.gate.open()
+        assert waiting.result(60) == "answer"
+        crowd.released.set()
+        assert asking.result(60) == "answer"
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, ValueError])
+def test_whoever_stops_asking_hands_the_turn_on(fault: type[BaseException]) -> None:
+    """Ctrl-C or a fault in the one that asks leaves nobody waiting for it."""
+    crowd, service = Crowd(2), Service(1)
+
+    def broken() -> str:
+        if service.calls:
+            raise fault
+        return service.send()
+
+    with crowd.pool as pool:
+        asking = pool.submit(crowd.call, broken)
+        assert crowd.pausing.acquire(timeout=60)
+        waiting = pool.submit(crowd.call, service.send)
+        for _ in range(2):
+            assert crowd.told.acquire(timeout=60)
+        crowd.released.set()
+        with pytest.raises(fault):
+            asking.result(60)
+        assert waiting.result(60) == "answer"
+
+
+def test_one_who_waits_for_another_keeps_its_own_limit() -> None:
+    """A caller with a short limit is told what the asking one heard, and the asking one goes on."""
+    crowd, service = Crowd(2), Service(1)
+    with crowd.pool as pool:
+        asking = pool.submit(crowd.call, service.send)
+        assert crowd.pausing.acquire(timeout=60)
+        crowd.limit_s = 0.01
+        with pytest.raises(LimitPassedError, match="call 1"):
+            pool.submit(crowd.call, service.send).result(60)
+        crowd.released.set()
+        assert asking.result(60) == "answer"
+    assert service.calls == 2
+
+
+def test_the_default_clock_is_the_machine_s() -> None:
+    """Without a clock of its own a gate waits in real time."""
+    clock = Clock()
+    before = time.monotonic()
+    clock.sleep(0.001)
+    assert before < clock.now() <= time.monotonic()
+    assert 0 <= clock.jitter() < 1

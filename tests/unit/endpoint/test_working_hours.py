@@ -1,0 +1,282 @@
+"""Waking and putting to sleep by hand: what is changed, in which order, and how it is undone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+from fakes.scaling_session import COMPONENT, Session, fault
+
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.copies import Bounds
+from cohost.endpoint.working_hours import Patience, put_to_sleep, wait_until_awake, wake_up
+from cohost.errors import InvocationError, NoCapacityError, RoutingError, StackError, WorkerStoppedError
+from cohost.waiting import Clock
+
+if TYPE_CHECKING:
+    from cohost.endpoint.copies import Copies
+
+MULTI_MODEL = dataclasses.replace(COMPONENT, topology="multi-model", inference_component_name=None)
+
+
+def patience(pauses: list[float] | None = None, limit_s: float = 900) -> Patience:
+    """What waits in no time, and keeps how long each pause would have been."""
+    kept = [] if pauses is None else pauses
+    clock = Clock(now=lambda: sum(kept), sleep=kept.append, jitter=lambda: 0.0)
+    return Patience(limit_s=limit_s, notice=lambda _: None, clock=clock)
+
+
+def wait(session: Session, limit_s: float = 900) -> tuple[Copies, list[float]]:
+    """Wait until the endpoint answers; the copies then, and the pauses."""
+    pauses: list[float] = []
+    waits = patience(pauses, limit_s)
+    client = CohostClient(COMPONENT, runtime=session, s3=session, sagemaker=session, clock=waits.clock)
+    return wait_until_awake(COMPONENT, session, waits, client), pauses
+
+
+def test_sleep_asks_for_no_copies() -> None:
+    """Where the deploy allows zero, only the copies change, and a call wakes it."""
+    session = Session()
+
+    change = put_to_sleep(COMPONENT, session, patience(), until_wake=False)
+
+    assert session.changes == ["copies 0"]
+    assert (change.copies_before, change.copies, change.bounds) == (1, 0, Bounds(minimum=0, maximum=2))
+    assert change.instances_that_stay == 0
+
+
+def test_sleep_lowers_a_minimum_first() -> None:
+    """Auto scaling would bring a copy back at once; the instances that the endpoint keeps are told."""
+    session = Session(desired=2, minimum=1, deployed_minimum=1)
+
+    change = put_to_sleep(COMPONENT, session, patience(), until_wake=False)
+
+    assert session.changes == ["bounds 0-2", "copies 0"]
+    assert change.bounds_before == Bounds(minimum=1, maximum=2)
+    assert (change.instances_that_stay, change.instance_type) == (1, "ml.g5.xlarge")
+
+
+def test_sleep_until_wake_keeps_calls_from_waking_it() -> None:
+    """Neither calls nor the schedule add copies while both are suspended."""
+    session = Session()
+
+    put_to_sleep(COMPONENT, session, patience(), until_wake=True)
+
+    assert session.changes == ["bounds 0-2 suspended", "copies 0"]
+
+
+def test_sleep_without_auto_scaling_changes_the_copies_alone() -> None:
+    """A stack may have no scalable target."""
+    session = Session(minimum=None)
+
+    assert put_to_sleep(COMPONENT, session, patience(), until_wake=True).bounds is None
+    assert session.changes == ["copies 0"]
+
+
+def test_sleep_of_what_sleeps_changes_nothing() -> None:
+    """Asking twice is fine."""
+    session = Session(desired=0)
+
+    put_to_sleep(COMPONENT, session, patience(), until_wake=False)
+
+    assert session.changes == []
+
+
+def test_a_refused_change_leaves_the_bounds_as_they_were() -> None:
+    """Nothing half-done stays: the minimum comes back when the copies cannot be set."""
+    session = Session(minimum=1, deployed_minimum=1)
+    session.refused["UpdateInferenceComponentRuntimeConfig"] = "Cannot update in-progress component"
+
+    with pytest.raises(StackError, match=r"cannot be set to 0 copies: Cannot update .*; fix: wait until a change"):
+        put_to_sleep(COMPONENT, session, patience(), until_wake=True)
+
+    assert session.changes == ["bounds 0-2 suspended", "bounds 1-2"]
+
+
+def test_a_change_under_way_is_waited_for() -> None:
+    """Auto scaling may just be changing the copies: the command comes next, within its limit."""
+    session, pauses = Session(minimum=1, deployed_minimum=1), list[float]()
+    session.status, session.busy_for = "Updating", 2
+
+    put_to_sleep(COMPONENT, session, patience(pauses), until_wake=False)
+
+    assert (session.changes, pauses) == (["bounds 0-2", "copies 0"], [2, 4])
+    session.status, session.busy_for = "Updating", 100
+    session.changes.clear()
+    with pytest.raises(StackError, match="cannot be set to 2 copies: Cannot update in-progress"):
+        wake_up(COMPONENT, session, patience(limit_s=60), copies=2)
+    assert session.changes == ["bounds 2-2", "bounds 0-2"], "the bounds are as before"
+
+
+def test_ctrl_c_while_waiting_leaves_the_bounds_as_they_were() -> None:
+    """A command that is given up has changed nothing."""
+    session = Session(minimum=1, deployed_minimum=1)
+    session.status, session.busy_for = "Updating", 100
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    waits = Patience(limit_s=60, notice=lambda _: None, clock=Clock(sleep=interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        put_to_sleep(COMPONENT, session, waits, until_wake=False)
+    assert (session.minimum, session.desired) == (1, 1)
+
+
+@pytest.mark.parametrize("deployed", [0, 1])
+def test_wake_undoes_sleep(deployed: int) -> None:
+    """Afterwards bounds and suspension are as deployed, and at least one copy is wanted."""
+    session = Session(minimum=deployed, deployed_minimum=deployed)
+    put_to_sleep(COMPONENT, session, patience(), until_wake=True)
+    session.changes.clear()
+
+    wake_up(COMPONENT, session, patience(), copies=None)
+
+    assert session.changes == [f"bounds {deployed}-2", "copies 1"]
+
+
+def test_wake_keeps_copies_when_a_number_is_given() -> None:
+    """For working hours: auto scaling does not go below, until the next sleep."""
+    session = Session(desired=0)
+
+    change = wake_up(COMPONENT, session, patience(), copies=2)
+
+    assert session.changes == ["bounds 2-2", "copies 2"]
+    assert change.bounds == Bounds(minimum=2, maximum=2)
+    put_to_sleep(COMPONENT, session, patience(), until_wake=False)
+    assert (session.minimum, session.desired) == (0, 0)
+
+
+def test_wake_of_what_is_awake_changes_nothing() -> None:
+    """Copies that auto scaling added stay, and so does a minimum that the schedule set for these hours."""
+    session = Session(desired=2, minimum=1)
+
+    assert wake_up(COMPONENT, session, patience(), copies=None).copies == 2
+    assert session.changes == []
+
+
+def test_wake_restores_what_the_schedule_narrowed() -> None:
+    """Copies up to the deployed maximum can be had outside of working hours, too."""
+    session = Session(desired=0, maximum=3)
+    session.maximum = 1
+
+    wake_up(COMPONENT, session, patience(), copies=3)
+
+    assert session.changes == ["bounds 3-3", "copies 3"]
+
+
+@pytest.mark.parametrize(("copies", "bounds"), [(None, "0-2"), (1, "1-2")])
+def test_wake_after_the_end_of_life_brings_the_maximum_back(copies: int | None, bounds: str) -> None:
+    """The end sets both bounds to none; auto scaling would take every copy away that is over a maximum of none."""
+    session = Session(desired=0)
+    session.maximum = 0
+
+    wake_up(COMPONENT, session, patience(), copies=copies)
+
+    assert session.changes == [f"bounds {bounds}", "copies 1"]
+
+
+def test_wake_past_the_maximum_is_refused() -> None:
+    """The limit and the key that raises it are told, and nothing has changed."""
+    session = Session(desired=0)
+
+    with pytest.raises(StackError, match=r"--copies 3: .* up to 2; allowed: 1 to 2; fix: raise scaling\.max"):
+        wake_up(COMPONENT, session, patience(), copies=3)
+    assert session.changes == []
+
+
+def test_wake_without_auto_scaling_sets_the_copies() -> None:
+    """A stack may have no scalable target."""
+    session = Session(desired=0, minimum=None)
+
+    assert wake_up(COMPONENT, session, patience(), copies=3).copies == 3
+
+
+def test_a_template_that_may_not_be_read_is_told() -> None:
+    """The right that is missing has its name in the message."""
+    session = Session(desired=0)
+    session.refused["GetTemplate"] = "no"
+
+    with pytest.raises(StackError, match="cloudformation:GetTemplate"):
+        wake_up(COMPONENT, session, patience(), copies=None)
+    assert session.changes == []
+
+
+def test_a_multi_model_endpoint_is_told_the_way_out() -> None:
+    """Both refuse before they ask for anything, with the reason."""
+    session = Session()
+    why = "SageMaker refuses that; .* `topology: scale-to-zero`"
+    with pytest.raises(RoutingError, match=f"cohost wake: .* {why}"):
+        wake_up(MULTI_MODEL, session, patience(), copies=None)
+    with pytest.raises(RoutingError, match=f"cohost sleep: .* {why}"):
+        put_to_sleep(MULTI_MODEL, session, patience(), until_wake=False)
+    assert session.changes == []
+
+
+def test_nothing_is_called_before_a_copy_runs() -> None:
+    """A refused call would raise the alarm, and with it a copy more than asked for."""
+    session = Session(desired=0)
+    wake_up(COMPONENT, session, patience(), copies=None)
+    session.starts_after = 4
+
+    found, pauses = wait(session)
+
+    assert (found.current, found.desired, pauses) == (1, 1, [2, 4, 8])
+    assert [(call["copies"], call["CustomAttributes"]) for call in session.calls] == [(1, "model_name=nli")]
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_model_that_wants_more_than_a_text_is_awake(status: int) -> None:
+    """A zero-shot model refuses a call without labels, and shows by that that it is there."""
+    session = Session()
+    session.answers = [fault("InvokeEndpoint", "labels?", code="ModelError", status=424, OriginalStatusCode=status)]
+
+    assert wait(session)[0].current == 1
+
+
+def test_a_sentence_is_an_answer_of_a_model_that_is_awake() -> None:
+    """The stock handler says in a 200 that it wants more than a text."""
+    session = Session()
+    session.answers = [b'"Input Parsing failed."']
+
+    assert wait(session)[0].current == 1
+
+
+@pytest.mark.parametrize(("code", "status"), [("ModelError", 503), ("AccessDeniedException", 403)])
+def test_a_model_that_does_not_answer_is_told(code: str, status: int) -> None:
+    """A copy that runs is not enough: waking ends well when a model answers."""
+    session = Session()
+    session.answers = [fault("InvokeEndpoint", "broken", code=code, status=status, OriginalStatusCode=status)]
+
+    with pytest.raises(InvocationError, match="broken"):
+        wait(session)
+
+
+def test_a_model_whose_process_has_ended_is_not_awake() -> None:
+    """The server's 400 in its place is no word of the model's."""
+    text = '{"code": 400, "message": "Backend Python process is stopped."}'
+    stopped = {"code": "ModelError", "status": 424, "OriginalStatusCode": 400, "OriginalMessage": text}
+    session = Session()
+    session.answers = [fault("InvokeEndpoint", text, **stopped) for _ in range(20)]
+
+    with pytest.raises(WorkerStoppedError, match="does not start its process again"):
+        wait(session)
+
+
+def test_waiting_to_be_awake_has_a_limit() -> None:
+    """The error says how many copies were asked for, and what can be done."""
+    session = Session(desired=1)
+    session.current, session.starts_after = 0, 1000
+
+    with pytest.raises(NoCapacityError, match="none of 1 copies runs; fix: run `cohost wake` again"):
+        wait(session, limit_s=60)
+    assert session.calls == []
+
+
+def test_a_component_that_fails_while_waking_ends_the_wait() -> None:
+    """SageMaker's own reason is told at once."""
+    session = Session(desired=1)
+    session.current, session.status = 0, "Failed"
+
+    with pytest.raises(StackError, match="has failed: no machine was to be had; fix: "):
+        wait(session)

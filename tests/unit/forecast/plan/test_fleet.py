@@ -1,0 +1,127 @@
+"""Placing a catalog on endpoints of several types, with loads, replicas and prices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.errors import PlanError
+from cohost.forecast.fleet import Load, plan_fleet, read_loads
+from cohost.forecast.pricing.price_list import load_prices
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cohost.catalog.models import Catalog
+    from cohost.forecast.plan.profiles import Profile
+
+REGION = "us-east-1"
+
+
+@pytest.fixture
+def many(encoders: Catalog) -> Catalog:
+    """Three hundred models of the three kinds."""
+    models = {f"{name}-{number}": entry for number in range(100) for name, entry in encoders.models.items()}
+    return encoders.model_copy(update={"models": models})
+
+
+def test_three_encoders_need_one_endpoint(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """The product's design is what the planner finds."""
+    fleet = plan_fleet(encoders, encoder_profiles, prices=load_prices(), region=REGION, instance_types=["ml.g5.xlarge"])
+    (option,) = fleet.options
+    assert [sorted(placement.names) for placement in option.placements] == [["mdeberta", "minilm", "xlmr-large"]]
+    assert option.usd_per_hour == 1.408
+    assert option.usd_per_month == pytest.approx(1027.84)
+    assert option.usd_per_million == pytest.approx(3.76, abs=0.01)
+
+
+def test_options_come_cheapest_first(many: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """All types with a known price are compared, and every model has a place in each."""
+    fleet = plan_fleet(many, encoder_profiles, prices=load_prices(), region=REGION)
+    costs = [option.usd_per_hour for option in fleet.options if option.usd_per_hour is not None]
+    assert costs == sorted(costs)
+    assert len(costs) >= 5
+    for option in fleet.options:
+        assert sum(len(placement.names) for placement in option.placements) == 300
+        assert 0 < option.fullest_share <= 1 + 1e-9
+        assert 1 <= option.fewest_models <= option.most_models
+
+
+def test_replicas_are_on_different_endpoints(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """Two of a model on one endpoint would fail together."""
+    fleet = plan_fleet(
+        encoders,
+        encoder_profiles,
+        prices=load_prices(),
+        region=REGION,
+        loads={"mdeberta": Load(replicas=3)},
+        instance_types=["ml.g5.xlarge"],
+    )
+    holding = [placement.names.count("mdeberta") for placement in fleet.options[0].placements]
+    assert holding == [1, 1, 1]
+
+
+def test_load_needs_endpoints_that_memory_does_not(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """Three models that fit one card in memory, but each with half of its time, do not go on one."""
+    loads = {name: Load(items_per_second=52) for name in encoders.models}
+    fleet = plan_fleet(
+        encoders, encoder_profiles, prices=load_prices(), region=REGION, loads=loads, instance_types=["ml.g5.xlarge"]
+    )
+    assert len(fleet.options[0].placements) == 3
+
+
+def test_unknown_price_stays_unknown_and_comes_last(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """A type without a price is placed all the same, never for 0."""
+    fleet = plan_fleet(
+        encoders,
+        encoder_profiles,
+        prices=load_prices(),
+        region=REGION,
+        instance_types=["ml.g6.xlarge", "ml.g5.xlarge"],
+    )
+    assert [(option.instance_type, option.usd_per_hour) for option in fleet.options] == [
+        ("ml.g5.xlarge", 1.408),
+        ("ml.g6.xlarge", None),
+    ]
+    assert fleet.options[1].usd_per_month is None
+
+
+def test_types_that_cannot_hold_a_model_are_left_out(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """What does not fit, or is unknown, is named with the reason."""
+    fleet = plan_fleet(
+        encoders,
+        encoder_profiles,
+        prices=load_prices(),
+        region=REGION,
+        instance_types=["ml.c7i.large", "ml.g9.xlarge"],
+    )
+    assert fleet.options == ()
+    assert [reason.partition(":")[0] for reason in fleet.left_out] == ["ml.c7i.large", "ml.g9.xlarge"]
+
+
+def test_model_without_profile_stops_the_plan(encoders: Catalog) -> None:
+    """A fleet is not planned around a model of unknown size."""
+    with pytest.raises(PlanError, match="3 have no profile"):
+        plan_fleet(encoders, {}, prices=load_prices(), region=REGION)
+
+
+def test_loads_are_read_from_a_file(tmp_path: Path, encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """A file gives each model its load; a name that is not in the catalog is refused."""
+    path = tmp_path / "loads.yaml"
+    path.write_text("mdeberta: {items_per_second: 20, replicas: 2}\nnobody: {}\n")
+    loads = read_loads(path)
+    assert loads["mdeberta"] == Load(items_per_second=20, replicas=2)
+    with pytest.raises(PlanError, match="'nobody' is no model"):
+        plan_fleet(encoders, encoder_profiles, prices=load_prices(), region=REGION, loads=loads)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: {replicas: 0}", "a: {items_per_second: -1}", "a: {nope: 1}", "[1]", "a: 1", "a: ["]
+)
+def test_wrong_loads_are_told(tmp_path: Path, text: str) -> None:
+    """A file with other content is refused with an example."""
+    path = tmp_path / "loads.yaml"
+    path.write_text(text)
+    with pytest.raises(PlanError, match="replicas: 2"):
+        read_loads(path)

@@ -1,0 +1,65 @@
+"""Bars for terminals and browsers: to scale, complete, and safe to open."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from cohost.forecast.plan.drawing import Segment, gpu_segments, host_segments, html_page, svg_bar, terminal_bar
+from cohost.forecast.plan.memory import plan_catalog
+
+if TYPE_CHECKING:
+    from cohost.catalog.models import Catalog
+    from cohost.forecast.plan.profiles import Profile
+
+SEGMENTS = [Segment(label="a & b", mib=25.0, colour="#000000"), Segment(label="<c>", mib=50.0, colour="#ffffff")]
+
+
+def test_terminal_bar_is_to_scale() -> None:
+    """Three quarters used are three quarters of the characters."""
+    text = terminal_bar("card", SEGMENTS, 100.0, width=40).plain
+    assert text.count("█") == 30
+    assert text.count("░") == 10
+    assert "25 MiB free" in text
+
+
+def test_terminal_bar_shows_what_is_too_much() -> None:
+    """A bar that is over its capacity has no empty part and says by how much."""
+    text = terminal_bar("card", SEGMENTS, 50.0, width=40).plain
+    assert text.count("█") == 60
+    assert "░" not in text
+    assert "25 MiB too much" in text
+
+
+def test_svg_is_well_formed_and_escaped() -> None:
+    """Names of models cannot break the drawing, or smuggle anything into the page."""
+    root = ET.fromstring(svg_bar("<script>", SEGMENTS, 100.0))  # noqa: S314 - our own text
+    titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == ["a & b: 25 MiB", "<c>: 50 MiB"]
+
+
+def test_segments_add_up_to_the_plan(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """What is drawn is what is summed."""
+    plan = plan_catalog(encoders, encoder_profiles)
+    assert sum(segment.mib for segment in gpu_segments(plan)) == pytest.approx(plan.gpu_used_mib)
+    assert sum(segment.mib for segment in host_segments(plan)) == pytest.approx(plan.host_used_mib)
+
+
+def test_page_stands_alone(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """The page names every model and loads nothing from anywhere."""
+    page = html_page(plan_catalog(encoders, encoder_profiles), title="a <b>")
+    assert all(name in page for name in encoders.models)
+    assert "a &lt;b&gt;" in page
+    assert "Everything fits." in page
+    assert re.findall(r"<script|https?://(?!www\.w3\.org/2000/svg)", page) == []
+
+
+def test_page_says_what_to_change(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """A plan that does not fit names the first change, and who is not counted."""
+    known = {model_id: profile for model_id, profile in encoder_profiles.items() if "joeddav" not in model_id}
+    page = html_page(plan_catalog(encoders, known, batch=512), title="t")
+    assert "First change: models.mdeberta.batch_size: 256" in page
+    assert "not counted: xlmr-large" in page

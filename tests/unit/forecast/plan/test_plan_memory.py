@@ -1,0 +1,171 @@
+"""What fits an instance, what does not, and what to change first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.errors import PlanError
+from cohost.forecast.plan.capacity import first_change, room_of
+from cohost.forecast.plan.memory import plan_catalog, plan_demands, usable_gpu_mib
+from cohost.hardware.instances import INSTANCES
+
+if TYPE_CHECKING:
+    from cohost.catalog.models import Catalog
+    from cohost.forecast.plan.memory import MemoryPlan
+    from cohost.forecast.plan.profiles import Profile
+    from cohost.forecast.plan.workers import Demand
+
+
+@pytest.fixture
+def demands(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> list[Demand]:
+    """The three encoders as the product's catalog serves them."""
+    return [model.demand for model in plan_catalog(encoders, encoder_profiles).models]
+
+
+def named(demands: list[Demand], name: str) -> Demand:
+    """One of them."""
+    return next(demand for demand in demands if demand.name == name)
+
+
+def test_product_fits_its_card(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """The three encoders fit an A10G and its host with room to spare, and nothing is to change."""
+    plan = plan_catalog(encoders, encoder_profiles)
+    assert plan.fits
+    assert not plan.tight
+    assert first_change(plan) is None
+    assert plan.gpu_used_mib < 0.25 * plan.gpu_usable_mib
+
+
+def test_three_models_times_four_workers_do_not_fit_sixteen_gigabytes(demands: list[Demand]) -> None:
+    """Twelve workers need 18 GiB of a T4's 15, and more than its host has; fewer workers of the largest model help."""
+    plan = plan_demands([replace(demand, workers=4) for demand in demands], instance_type="ml.g4dn.xlarge")
+    assert not plan.gpu_fits
+    assert not plan.host_fits
+    assert plan.gpu_used_mib == pytest.approx(18_357, rel=0.01)
+    assert first_change(plan) == "models.xlmr-large.gpu.maxWorkers: 2 (now 4)"
+
+
+def test_large_batches_are_counted(demands: list[Demand]) -> None:
+    """XLM-R large, 64 x 512 tokens, two workers: 8.5 GB where two idle ones take 5.2."""
+    demand = replace(named(demands, "xlmr-large"), workers=2, batch=64)
+    plan = plan_demands([demand], instance_type="ml.g4dn.xlarge")
+    assert plan.gpu_idle_mib == pytest.approx(2 * 2578.8, rel=0.01)
+    assert plan.gpu_used_mib == pytest.approx(8_493, rel=0.01)
+    assert plan.fits
+
+
+def test_large_batches_that_do_not_fit_are_made_smaller(demands: list[Demand]) -> None:
+    """MDeBERTa writes its scores out: 512 texts of 512 tokens fill any card of this size."""
+    demand = replace(named(demands, "mdeberta"), batch=512)
+    plan = plan_demands([demand], instance_type="ml.g5.xlarge")
+    assert not plan.gpu_fits
+    assert first_change(plan) == "models.mdeberta.batch_size: 256 (now 512)"
+
+
+def test_half_precision_is_named_before_a_larger_instance(demands: list[Demand]) -> None:
+    """Where one worker of fp32 weights is too much, half precision is cheaper than another card."""
+    demand = replace(named(demands, "xlmr-large"), batch=440)
+    plan = plan_demands([demand], instance_type="ml.p2.xlarge")
+    assert not plan.gpu_fits
+    assert first_change(plan) == "models.xlmr-large.dtype: fp16 (now fp32)"
+
+
+def test_several_changes_are_tried_together(demands: list[Demand]) -> None:
+    """When no single change is enough, workers go down for every model."""
+    plan = plan_demands([replace(demand, workers=9) for demand in demands], instance_type="ml.g4dn.xlarge")
+    assert first_change(plan) == "gpu.maxWorkers: 1 for every model"
+
+
+def test_larger_instance_is_named_last(demands: list[Demand]) -> None:
+    """More models than a host holds even with one worker each need a larger type, the same GPU first."""
+    many = [replace(demands[1], name=f"m{number}") for number in range(14)]
+    plan = plan_demands(many, instance_type="ml.g5.xlarge")
+    assert first_change(plan) == "instance_type: ml.g5.2xlarge"
+
+
+def test_too_much_for_any_instance_means_several_endpoints(demands: list[Demand]) -> None:
+    """What no type holds is sent to the fleet planner."""
+    many = [replace(demands[1], name=f"m{number}") for number in range(3000)]
+    assert "--fleet" in (first_change(plan_demands(many, instance_type="ml.g5.xlarge")) or "")
+
+
+def test_room_is_the_largest_that_fits(demands: list[Demand]) -> None:
+    """One more worker, or one more text in the batch, than the plan names does not fit."""
+    plan = plan_demands(demands, instance_type="ml.g5.2xlarge")
+    for room in room_of(plan):
+        assert fits_with(plan, room.name, workers=room.workers)
+        assert not fits_with(plan, room.name, workers=room.workers + 1)
+        assert fits_with(plan, room.name, batch=room.batch)
+        assert room.batch == 1024 or not fits_with(plan, room.name, batch=room.batch + 1)
+
+
+def fits_with(plan: MemoryPlan, name: str, **changes: int) -> bool:
+    """Whether the plan still fits with one demand changed."""
+    changed = [
+        replace(model.demand, **changes) if model.name == name else model.demand  # type: ignore[arg-type]
+        for model in plan.models
+    ]
+    return plan_demands(changed, instance_type=plan.instance_type).fits
+
+
+def test_room_is_zero_where_not_even_one_fits(demands: list[Demand]) -> None:
+    """A model that has no place at all says so."""
+    plan = plan_demands([replace(demand, workers=5) for demand in demands], instance_type="ml.g4dn.xlarge")
+    assert {room.batch for room in room_of(plan)} == {0}
+
+
+def test_cpu_instance_counts_the_host_alone(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """Without a GPU, weights and activations lie on the host."""
+    plan = plan_catalog(encoders, encoder_profiles, instance_type="ml.c7i.2xlarge")
+    assert plan.gpu_used_mib == 0
+    assert plan.gpu_fits
+    assert all(model.gpu is None and model.host_mib > model.demand.weight_mib for model in plan.models)
+
+
+def test_every_gpu_of_an_instance_has_its_own_workers(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """Four cards are four times the worker processes on one host."""
+    one = plan_catalog(encoders, encoder_profiles, instance_type="ml.g5.xlarge")
+    four = plan_catalog(encoders, encoder_profiles, instance_type="ml.g5.12xlarge")
+    assert four.gpu_used_mib == one.gpu_used_mib
+    assert four.host_used_mib - one.host_used_mib == pytest.approx(3 * 3 * 1200)
+
+
+def test_error_correction_is_taken_from_a_t4() -> None:
+    """Of a T4's 16 GiB, 15 can be used."""
+    assert usable_gpu_mib(INSTANCES["ml.g4dn.xlarge"]) == 15360
+    assert usable_gpu_mib(INSTANCES["ml.c7i.xlarge"]) == 0
+
+
+def test_unknown_instance_type_is_told(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """Nothing is planned on a type of which nothing is known."""
+    with pytest.raises(PlanError, match=r"endpoint.instance_type: 'ml.g9.xlarge' .*allowed: .*fix: "):
+        plan_catalog(encoders, encoder_profiles, instance_type="ml.g9.xlarge")
+
+
+def test_model_without_profile_is_named_and_not_counted(
+    encoders: Catalog, encoder_profiles: dict[str, Profile]
+) -> None:
+    """What is unknown is not taken for nothing."""
+    known = {model_id: profile for model_id, profile in encoder_profiles.items() if "joeddav" not in model_id}
+    plan = plan_catalog(encoders, known)
+    assert plan.unknown == ("xlmr-large",)
+    assert len(plan.models) == 2
+
+
+def test_batch_size_of_the_catalog_is_planned(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:
+    """The largest forward pass is the catalog's batch_size, unless a plan asks for another."""
+    entry = encoders.models["minilm"].model_copy(update={"batch_size": 8})
+    changed = encoders.model_copy(update={"models": {"minilm": entry}})
+    assert plan_catalog(changed, encoder_profiles).models[0].demand.batch == 8
+    assert plan_catalog(changed, encoder_profiles, batch=2, tokens=64).models[0].demand.batch == 2
+    assert plan_catalog(changed, encoder_profiles, batch=2, tokens=64).models[0].demand.tokens == 64
+
+
+def test_tight_plans_are_told(demands: list[Demand]) -> None:
+    """A plan that fits by less than its own error is called tight."""
+    plan = plan_demands([replace(named(demands, "xlmr-large"), workers=8)], instance_type="ml.g5.2xlarge")
+    assert plan.fits
+    assert plan.tight

@@ -1,0 +1,111 @@
+"""Memory keys that are derived where the catalog states none, and left alone where it states any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from cohost.catalog.serving import properties_of
+from cohost.catalog_file import load_catalog
+from cohost.errors import CatalogError
+from cohost.forecast.plan.profiles import load_profiles, profiles_path, write_profiles
+
+if TYPE_CHECKING:
+    from cohost.catalog.models import Catalog
+    from cohost.forecast.plan.profiles import Profile
+
+MDEBERTA = "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"
+ENCODERS = Path(__file__).parents[4] / "model_configs" / "encoders.yaml"
+MEMORY_KEYS = ("required_memory_mb", "reserved_memory_mb", "gpu.required_memory_mb")
+
+
+def write_catalog(folder: Path, **entry: Any) -> Path:
+    """A catalog of mDeBERTa with these keys."""
+    path = folder / "mine.yaml"
+    endpoint = {"name": "e", "instance_type": "ml.g5.xlarge", "image": "djl-inference:0.36.0-lmi26.0.0-cu130"}
+    model = {"model_id": MDEBERTA, "task": "text-classification", **entry}
+    path.write_text(yaml.safe_dump({"endpoint": endpoint, "models": {"nli": model}}))
+    return path
+
+
+def memory_of(catalog: Catalog) -> dict[str, str]:
+    """The memory keys that the model's archive would hold."""
+    return {key: value for key, value in properties_of(catalog.models["nli"]).items() if key in MEMORY_KEYS}
+
+
+def test_keys_are_derived_from_the_profile(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:
+    """Required is what a loaded worker holds, reserved what its largest batch adds, both rounded up."""
+    path = write_catalog(tmp_path)
+    write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
+    loaded = load_catalog(path)
+    assert memory_of(loaded.catalog) == {
+        "required_memory_mb": "1280",
+        "reserved_memory_mb": "128",
+        "gpu.required_memory_mb": "1024",
+    }
+    assert loaded.derived_memory == {"nli"}
+    assert loaded.source == path
+
+
+def test_more_workers_require_more(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:
+    """Each worker has its own context and weights."""
+    path = write_catalog(tmp_path, gpu={"minWorkers": 1, "maxWorkers": 3})
+    write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
+    assert memory_of(load_catalog(path).catalog)["gpu.required_memory_mb"] == "2944"
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [{"required_memory_mb": 2048}, {"reserved_memory_mb": 512}, {"gpu": {"required_memory_mb": 1500}}],
+)
+def test_stated_memory_is_left_as_it_is(
+    tmp_path: Path, encoder_profiles: dict[str, Profile], stated: dict[str, Any]
+) -> None:
+    """One stated key means that the user decides on all of them."""
+    path = write_catalog(tmp_path, **stated)
+    before = memory_of(load_catalog(path).catalog)
+    write_profiles(profiles_path(path), {MDEBERTA: encoder_profiles[MDEBERTA]})
+    loaded = load_catalog(path)
+    assert memory_of(loaded.catalog) == before
+    assert loaded.derived_memory == frozenset()
+
+
+def test_product_is_not_touched() -> None:
+    """The product's catalog states its memory, so its archives are the ones they always were."""
+    loaded = load_catalog(ENCODERS)
+    assert loaded.derived_memory == frozenset()
+    assert loaded.catalog.models["mdeberta"].required_memory_mb == 2048
+    assert loaded.catalog.models["mdeberta"].gpu.required_memory_mb is None
+
+
+def test_nothing_is_derived_without_a_profile(tmp_path: Path) -> None:
+    """No file beside the catalog, no keys."""
+    assert memory_of(load_catalog(write_catalog(tmp_path)).catalog) == {}
+
+
+def test_damaged_profiles_are_a_fault_of_the_catalog(tmp_path: Path) -> None:
+    """A profiles file that cannot be read stops what reads the catalog, in one line."""
+    path = write_catalog(tmp_path)
+    profiles_path(path).write_text("a/b: {source: s, elements: {fp32: -1}, config: {a: 1}}")
+    with pytest.raises(CatalogError, match=r"mine.profiles.yaml: elements.fp32: .*fix: "):
+        load_catalog(path)
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\0"])
+def test_profiles_that_are_no_mapping_are_told(tmp_path: Path, text: str) -> None:
+    """Any other content is told with the way out."""
+    path = write_catalog(tmp_path)
+    profiles_path(path).write_text(text)
+    with pytest.raises(CatalogError, match=r"mine.profiles.yaml: cannot be read"):
+        load_catalog(path)
+
+
+def test_profiles_survive_being_written(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:
+    """What is written is read back the same, and says what it is."""
+    path = tmp_path / "x.profiles.yaml"
+    write_profiles(path, encoder_profiles)
+    assert load_profiles(path) == encoder_profiles
+    assert path.read_text().startswith("# What `cohost plan`")

@@ -1,0 +1,127 @@
+"""Shapes read from config.json, and the parameters that follow from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cohost.errors import PlanError
+from cohost.forecast.plan.shapes import ModelShape, parameter_count
+
+if TYPE_CHECKING:
+    from cohost.forecast.plan.profiles import Profile
+
+BERT: dict[str, Any] = {
+    "model_type": "bert",
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+PUBLISHED = {
+    "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7": 278_811_651,
+    "joeddav/xlm-roberta-large-xnli": 559_893_507,
+}
+
+
+@pytest.mark.parametrize(("model_id", "parameters"), PUBLISHED.items())
+def test_parameters_that_follow_from_the_shape_are_the_published_ones(
+    encoder_profiles: dict[str, Profile], model_id: str, parameters: int
+) -> None:
+    """The dimensions in the profiles are right to the last parameter, or these counts would not come out."""
+    assert parameter_count(encoder_profiles[model_id].shape) == parameters
+
+
+def test_minilm_is_the_size_of_its_file(encoder_profiles: dict[str, Profile]) -> None:
+    """The third model's file on the Hub is about 428 MB of fp32."""
+    profile = encoder_profiles["MoritzLaurer/multilingual-MiniLMv2-L6-mnli-xnli"]
+    assert 4 * parameter_count(profile.shape) == pytest.approx(428e6, rel=0.001)
+
+
+def test_bare_bert_keeps_its_pooler() -> None:
+    """all-MiniLM-L6-v2 has 22,713,216 parameters (counted from its safetensors)."""
+    assert parameter_count(ModelShape.from_config(BERT | {"architectures": ["BertModel"]})) == 22_713_216
+
+
+def test_distilbert_names_its_dimensions_otherwise() -> None:
+    """Architectures with other names for the same thing are read too."""
+    shape = ModelShape.from_config(
+        {
+            "model_type": "distilbert",
+            "dim": 768,
+            "n_layers": 6,
+            "n_heads": 12,
+            "hidden_dim": 3072,
+            "vocab_size": 30522,
+            "max_position_embeddings": 512,
+        }
+    )
+    assert (shape.hidden, shape.layers, shape.heads, shape.intermediate) == (768, 6, 12, 3072)
+
+
+@pytest.mark.parametrize("value", [None, 0, -1, "384", True, 3.5])
+def test_dimension_that_is_no_number_is_refused(value: object) -> None:
+    """A config that cannot be meant is told with the field."""
+    with pytest.raises(PlanError, match=r"config.json: hidden_size is .*allowed: .*fix: "):
+        ModelShape.from_config(BERT | {"hidden_size": value})
+
+
+def test_unknown_architecture_has_no_formula() -> None:
+    """Nothing is guessed of an architecture that was not worked out; the weights tell."""
+    with pytest.raises(PlanError, match="cohost models inspect"):
+        parameter_count(ModelShape.from_config(BERT | {"model_type": "modernbert"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "attention"),
+    [
+        ({}, "fused"),
+        ({"model_type": "xlm-roberta"}, "fused"),
+        ({"model_type": "deberta-v2", "relative_attention": True}, "disentangled"),
+        ({"model_type": "deberta-v2", "relative_attention": False}, "scores"),
+        ({"model_type": "never-heard-of"}, "scores"),
+    ],
+)
+def test_attention_follows_from_the_architecture(changes: dict[str, Any], attention: str) -> None:
+    """What is not known to be fused is counted with its scores, which is never too little."""
+    assert ModelShape.from_config(BERT | changes).attention == attention
+
+
+def test_roberta_cannot_use_two_of_its_positions() -> None:
+    """XLM-RoBERTa has 514 positions and takes 512 tokens."""
+    config = BERT | {"model_type": "xlm-roberta", "max_position_embeddings": 514}
+    assert ModelShape.from_config(config).longest_input == 512
+
+
+def test_relative_positions_set_no_limit(encoder_profiles: dict[str, Profile]) -> None:
+    """DeBERTa takes a text of any length, and memory with it; XLM-RoBERTa does not."""
+    unlimited = {model_id: profile.shape.takes_any_length for model_id, profile in encoder_profiles.items()}
+    assert [model_id for model_id, any_length in unlimited.items() if any_length] == [
+        "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "span"),
+    [
+        ({"position_buckets": 256}, 512),
+        ({"position_buckets": -1, "max_relative_positions": -1}, 1024),
+        ({"position_buckets": -1, "max_relative_positions": 128}, 256),
+    ],
+)
+def test_span_of_relative_positions(config: dict[str, Any], span: int) -> None:
+    """Buckets decide, then the furthest distance, then the number of positions."""
+    base = BERT | {"model_type": "deberta-v2", "relative_attention": True}
+    assert ModelShape.from_config(base | config).position_span == span
+
+
+def test_labels_count_only_with_a_classification_head() -> None:
+    """A bare encoder has no classifier to count."""
+    headed = {"architectures": ["BertForSequenceClassification"]}
+    assert ModelShape.from_config(BERT).labels == 0
+    assert ModelShape.from_config(BERT | headed).labels == 2
+    assert ModelShape.from_config(BERT | headed | {"id2label": {"0": "a", "1": "b", "2": "c"}}).labels == 3

@@ -1,0 +1,167 @@
+"""`cohost simulate`: tables, JSON, the page, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cohost import cli
+from cohost.errors import SimulationError
+
+if TYPE_CHECKING:
+    from click import Result
+
+ENCODERS = str(Path(__file__).parents[4] / "model_configs" / "encoders.yaml")
+OFFLINE = str(Path(__file__).parents[4] / "model_configs" / "offline.yaml")
+
+
+def run(*arguments: str) -> Result:
+    """Run the command in this process; an unexpected exception fails the test."""
+    command = ["simulate", "--catalog", ENCODERS, "--region", "us-east-1", *arguments]
+    return CliRunner(env={"COLUMNS": "80"}).invoke(cli.app, command, catch_exceptions=False)
+
+
+def data(*arguments: str) -> Any:
+    """What the command prints as JSON."""
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+def test_it_shows_cost_and_calls_of_both_topologies() -> None:
+    """The numbers that one chooses by: 24 hours against those of the idle day's tail."""
+    result = run("--pattern", "idle", "--days", "1")
+    assert result.exit_code == 0
+    for text in ("multi-model", "33.79", "1027.84", "scale-to-zero, fail", "scale-to-zero, wait", "0.54", "0.38"):
+        assert text in result.stdout
+    assert "1.408 USD an hour (AWS Pricing API, 2026-08-07)" in result.stdout.replace("\n", " ")
+
+
+def test_json_has_everything_a_script_compares() -> None:
+    """One entry a design, with settings, cost, ends of calls, percentiles."""
+    found = data("--pattern", "office-hours", "--days", "1", "--idle-minutes", "30")
+    assert [(one["topology"], one["callers"]) for one in found["results"]] == [
+        ("multi-model", None),
+        ("scale-to-zero", "fail"),
+        ("scale-to-zero", "wait"),
+    ]
+    multi, fail, wait = found["results"]
+    assert fail["scaling"]["idle_minutes"] == 30
+    assert multi["usd_per_day"] == pytest.approx(24 * 1.408)
+    assert fail["usd_per_day"] == pytest.approx(fail["instance_hours"] * 1.408)
+    assert (fail["cold_starts"], fail["delayed"], wait["refused"]) == (1, 0, 0)
+    assert fail["refused"] > 0 < wait["delayed"]
+    assert fail["answered"] + fail["refused"] == wait["answered"] == found["trace"]["calls"]
+    assert 500 < wait["delay_s"]["p95"] < 564
+    assert found["service"]["start_s"] == 504
+
+
+def test_a_sweep_marks_what_nothing_beats() -> None:
+    """Longer idle times cost more; where they serve no better, they carry no star."""
+    result = run("--pattern", "nightly", "--idle-minutes", "5,60", "--callers", "fail")
+    assert re.search(r"scale-to-zero, fail \* +│ 5 ", result.stdout)
+    assert re.search(r"scale-to-zero, fail +│ 60 ", result.stdout)
+    assert re.search(r"multi-model \* +│ - ", result.stdout)
+
+
+def test_an_unknown_price_is_unknown_and_never_0() -> None:
+    """Hours are known all the same; a warning says how to get the price."""
+    result = run("--pattern", "idle", "--days", "1", "--region", "eu-north-1")
+    assert result.stdout.count("unknown") >= 3 * 2
+    assert "no price of ml.g5.xlarge in eu-north-1" in result.stderr
+    found = data("--pattern", "idle", "--days", "1", "--region", "eu-north-1")
+    assert found["price"] is None
+    assert {one["usd_per_day"] for one in found["results"]} == {None}
+
+
+def test_figures_of_the_service_can_be_given() -> None:
+    """An instance that wakes, works and goes otherwise than the measured one."""
+    given = ["--requests-per-second", "10", "--service-ms", "20", "--wake-seconds", "120", "--start-seconds", "30"]
+    given += ["--tail-minutes", "2", "--instance-tail-minutes", "1", "--wake-timeout", "60"]
+    found = data("--pattern", "idle", "--days", "1", *given)
+    assert found["service"] == {
+        "requests_per_second": 10,
+        "service_s": 0.02,
+        "wake_s": 120,
+        "start_s": 30,
+        "idle_tail_s": 120,
+        "instance_tail_s": 60,
+        "call_timeout_s": 60,
+        "wake_timeout_s": 60,
+    }
+    assert found["results"][1]["instance_hours"] == pytest.approx(3 / 60)
+
+
+def test_a_rate_of_other_models_is_not_taken_silently() -> None:
+    """The measured rate is that of three models on one type."""
+    assert "measured with other models" not in run("--pattern", "idle").stderr
+    warned = run("--pattern", "idle", "--catalog", OFFLINE)
+    assert "measured with other models" in warned.stderr
+    assert "measured with" not in run("--pattern", "idle", "--catalog", OFFLINE, "--requests-per-second", "9").stderr
+
+
+def test_a_trace_is_read_from_a_file(tmp_path: Path) -> None:
+    """Its calls, not a pattern's."""
+    file = tmp_path / "calls.csv"
+    file.write_text("time,requests\n2027-01-04T08:00Z,5\n2027-01-04T09:00Z,7\n", encoding="utf-8")
+    assert data("--trace", str(file))["trace"]["calls"] == 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ([], "--trace and --pattern: neither is given"),
+        (["--trace", "x", "--pattern", "idle"], "--trace and --pattern: both are given"),
+        (["--trace", "x", "--days", "2"], "--days: says nothing about a trace"),
+        (["--pattern", "idle", "--max", "1,x"], "--max: '1,x' is not allowed; allowed: whole numbers"),
+        (["--pattern", "idle", "--idle-minutes", "long"], "allowed: whole numbers, or none"),
+        (["--pattern", "idle", "--target", "4,"], "--target: '4,' is not allowed; allowed: numbers"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(arguments: list[str], fault: str) -> None:
+    """Before anything is replayed, with the fix."""
+    with pytest.raises(SimulationError) as error:
+        run(*arguments)
+    assert fault in str(error.value)
+    assert "fix: " in str(error.value)
+
+
+def test_the_page_stands_alone_and_shows_every_plot(tmp_path: Path) -> None:
+    """No script and no address; traffic, copies of each design, lost calls, and for a sweep cost against service."""
+    file = tmp_path / "scaling.html"
+    result = run("--pattern", "bursts", "--idle-minutes", "none,60", "--html", str(file))
+    page = file.read_text(encoding="utf-8")
+    assert str(file) in result.stderr.replace("\n", "")
+    assert not re.findall(r"<script|https?://|src=|@import", page)
+    titles = re.findall(r"<h3>([^<]+)</h3>", page)
+    assert titles == [
+        "Cost against service",
+        "Traffic",
+        "Refused and delayed calls",
+        "Copies, multi-model",
+        "Copies, scale-to-zero, fail",
+        "Copies, scale-to-zero, wait",
+        "What it costs",
+        "Calls that were not served at once",
+        "Time to an answer",
+    ]
+    assert page.count("<svg") == 6
+    assert "scale-to-zero, wait: answered late" in page
+
+
+def test_the_page_of_quiet_traffic_says_so(tmp_path: Path) -> None:
+    """No call, no price, one day: still a page, without an empty plot of refused calls passing for one."""
+    file = tmp_path / "idle.html"
+    run("--pattern", "idle", "--days", "1", "--region", "eu-north-1", "--html", str(file))
+    page = file.read_text(encoding="utf-8")
+    assert "None: every call was answered at once." in page
+    assert "unknown" in page
+
+
+def test_a_page_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
+    """A folder that does not exist."""
+    with pytest.raises(SimulationError, match=r"--html: .*fix: name a file in a folder that exists"):
+        run("--pattern", "idle", "--days", "1", "--html", str(tmp_path / "none" / "x.html"))

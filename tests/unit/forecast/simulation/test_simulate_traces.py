@@ -1,0 +1,155 @@
+"""Traffic from files and from patterns."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cohost.errors import SimulationError
+from cohost.forecast.simulation.traces import Pattern, make_trace, read_trace, trace_of_bins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cohost.forecast.simulation.traces import Trace
+
+EIGHT = dt.datetime(2027, 1, 4, 8, tzinfo=dt.UTC)
+
+
+@pytest.fixture(name="read")
+def _read(tmp_path: Path) -> Callable[..., Trace]:
+    """Reads a text as a file of a trace."""
+
+    def read(text: str, name: str = "trace.csv") -> Trace:
+        file = tmp_path / name
+        file.write_text(text, encoding="utf-8")
+        return read_trace(file)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "time,requests\n2027-01-04T08:00:00Z,3\n2027-01-04T08:02:00Z,1\n2027-01-04T08:01:00Z,0\n"),
+        ("b.csv", "2027-01-04T08:00:00,3\n2027-01-04T08:01:00,0\n\n2027-01-04T08:02:00,1\n"),
+        ("c.csv", "model,Requests,Timestamp\nx,3,1799049600\ny,0,1799049660\nz,1,1799049720\n"),
+        ("d.csv", "time\n2027-01-04 09:00:01+01:00\n2027-01-04 08:02:30Z\n1799049659.9\n1799049600\n"),
+        ("e.jsonl", "".join(f'{{"time": {1799049600 + 60 * i}, "calls": {n}}}\n\n' for i, n in enumerate((3, 0, 1)))),
+        ("f.ndjson", ('{"timestamp": "2027-01-04T08:02Z", "count": 1}\n{"calls": 3, "time": 1799049600}\n'
+                      '{"time": "2027-01-04T08:01Z", "requests": 0}')),
+        ("g.jsonl", '"2027-01-04T08:00:00Z"\n1799049601\n{"time": 1799049602.5}\n{"time": 1799049720}\n'),
+    ],
+)  # fmt: skip
+def test_counts_and_single_requests_in_either_format_become_calls_a_minute(
+    read: Callable[..., Trace], name: str, text: str
+) -> None:
+    """Header or none, names in any case, ISO times or seconds, any order, empty lines: three calls, none, and one."""
+    found = read(text, name)
+    assert (found.start, list(found.counts), found.name) == (EIGHT, [3, 0, 1], name)
+
+
+def test_bins_wider_than_a_minute_are_spread_and_gaps_are_quiet(read: Callable[..., Trace]) -> None:
+    """Five-minute bins, the second one missing."""
+    found = read("time,requests\n2027-01-04T08:00Z,7\n2027-01-04T08:10Z,5\n2027-01-04T08:15Z,0\n")
+    assert list(found.counts) == [1, 2, 1, 2, 1] + [0] * 5 + [1] * 5 + [0] * 5
+
+
+def test_bins_narrower_than_a_minute_are_added_up(read: Callable[..., Trace]) -> None:
+    """Twenty-second bins."""
+    found = read("time,requests\n" + "\n".join(f"{1799049600 + 20 * index},{index}" for index in range(6)))
+    assert list(found.counts) == [0 + 1 + 2, 3 + 4 + 5]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 500), st.integers(0, 1000)), min_size=1, max_size=20, unique_by=lambda one: one[0]
+    ),
+    st.sampled_from((1, 7, 10, 60, 90, 300, 3600)),
+)
+def test_no_call_is_lost_or_made_by_spreading(bins: list[tuple[int, int]], width: int) -> None:
+    """Whatever the width and the place of the bins."""
+    found = trace_of_bins("a test", [(at * width, calls) for at, calls in bins], width)
+    assert found.calls == sum(calls for _, calls in bins)
+    assert min(found.counts) >= 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "faults"),
+    [
+        ("a.csv", "time,requests\n2027-01-04T08:00Z,3\nyesterday,1\n2027-01-04T08:01Z,-1\n2027-01-04T08:02Z,1.5\n",
+         [":3: time: 'yesterday' is no time; allowed:", ":4: requests: '-1' is no count", ":5: requests: '1.5'"]),
+        ("b.csv", "time,requests\n1799049600,1\n1799049660,1\n1799049600,2\n", [":4: time: the same as on line 2"]),
+        ("c.csv", "time,requests\n1799049600,1\n1799049660\n", [":3: has 1 columns"]),
+        ("d.csv", "time\n1799049600000\n", [":2: time: '1799049600000' is no time"]),
+        ("e.jsonl", '{"time": 1\n{"at": 1}\n{"time": true}\n{"time": 1, "requests": "a"}\n',
+         [":1: is no JSON", ":2: has no time; keys: at", ":3: time: True is no time", ":4: requests: 'a' is no count"]),
+        ("f.jsonl", '{"time": 1, "requests": 2}\n{"time": 61}\n', ["some lines have a count and some have none"]),
+        ("g.csv", "time,requests\n", ["holds no requests"]),
+        ("h.csv", "time,requests\n1,1\n1799049600,1\n", ["reaches from 1970-01-01 to 2027-01-04"]),
+    ],
+)  # fmt: skip
+def test_faults_come_with_their_lines(read: Callable[..., Trace], name: str, text: str, faults: list[str]) -> None:
+    """Each fault names file and line, what is allowed, and the fix; all of a file come together."""
+    with pytest.raises(SimulationError) as error:
+        read(text, name)
+    lines = str(error.value).splitlines()
+    assert len(lines) == len(faults)
+    for line, fault in zip(lines, faults, strict=True):
+        assert fault in line
+        assert name in line
+        assert "fix: " in line
+
+
+def test_a_file_full_of_faults_is_not_told_to_the_end(read: Callable[..., Trace]) -> None:
+    """Ten are enough to see what is wrong."""
+    with pytest.raises(SimulationError) as error:
+        read("time,requests\n" + "x,1\n" * 1000)
+    assert len(str(error.value).splitlines()) == 10
+
+
+def test_files_that_cannot_be_read_are_faults(tmp_path: Path) -> None:
+    """One that is not there, and one that is no text."""
+    with pytest.raises(SimulationError, match=r"cannot be read .*; fix: name a trace that exists"):
+        read_trace(tmp_path / "none.csv")
+    (tmp_path / "bytes.csv").write_bytes(b"time\n\xff\n")
+    with pytest.raises(SimulationError, match="byte 5 is not UTF-8"):
+        read_trace(tmp_path / "bytes.csv")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "busy"),
+    [
+        (Pattern.OFFICE_HOURS, 5 * 10 * 60),
+        (Pattern.CONSTANT, 7 * 24 * 60),
+        (Pattern.NIGHTLY, 7 * 60),
+        (Pattern.WEEKEND, 2 * 13 * 60),
+        (Pattern.IDLE, 0),
+    ],
+)
+def test_patterns_are_busy_when_they_say(pattern: Pattern, busy: int) -> None:
+    """A week's busy minutes, and the rate within them."""
+    found = make_trace(pattern, rate=10)
+    assert (found.start.weekday(), found.days) == (0, 7)
+    assert sum(1 for calls in found.counts if calls) == busy
+    assert found.calls == pytest.approx(600 * busy, rel=0.02)
+
+
+def test_the_seed_decides_a_pattern() -> None:
+    """The same seed gives the same traffic, another gives other bursts."""
+    first, again, other = (make_trace(Pattern.BURSTS, rate=0.2, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.counts != other.counts
+    assert 7 * 5 * 5 * 12 * 0.3 < first.calls < 7 * 6 * 5 * 12 * 1.5
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
+def test_a_rate_that_is_none_is_refused(rate: float) -> None:
+    """Quiet traffic is the pattern `idle`, not a rate of nothing."""
+    with pytest.raises(SimulationError, match=r"--rate: .* is not allowed; allowed: above 0"):
+        make_trace(Pattern.CONSTANT, rate=rate)
