@@ -1,1 +1,0 @@
-"""What can go wrong in a deploy and be seen before: account, quota, image, models, price (`cohost preflight`)."""
