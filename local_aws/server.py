@@ -35,8 +35,8 @@ from local_aws.kit.clock import PATH as CLOCK_PATH
 from local_aws.kit.clock import Clock
 from local_aws.lambda_functions.routes import LambdaFunctions
 from local_aws.moto_services import MotoServices, issued_key, moto_app, warm_up
-from local_aws.sagemaker.debug.fault_injection import PATH as FAULTS_PATH
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
+from local_aws.sagemaker.fault_injection import PATH as FAULTS_PATH
 from local_aws.scheduler.routes import Scheduler
 from local_aws.signatures import Verifier
 

@@ -18,12 +18,12 @@ from local_aws.kit.clock import Clock
 from local_aws.kit.json_protocol import ControlPlane, request_id, runtime_fault
 from local_aws.kit.validation import service_model
 from local_aws.sagemaker import errors
+from local_aws.sagemaker.containers.transport import ContainerTransport
 from local_aws.sagemaker.control.operations import operations
-from local_aws.sagemaker.debug.fault_injection import PATH as FAULTS_PATH
-from local_aws.sagemaker.debug.fault_injection import FaultSwitches
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.debug.pages import FaultPage, snapshot
-from local_aws.sagemaker.hosting.container_transport import ContainerTransport
+from local_aws.sagemaker.fault_injection import PATH as FAULTS_PATH
+from local_aws.sagemaker.fault_injection import FaultSwitches
 from local_aws.sagemaker.hosting.context import ContainerContext, EndpointContext
 from local_aws.sagemaker.hosting.endpoint import EndpointDeployments
 from local_aws.sagemaker.hosting.inference_component import ComponentDeployments
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from local_aws.kit.access_keys import AccessKeys
-    from local_aws.sagemaker.hosting.container import StartContainer
+    from local_aws.sagemaker.containers.api import StartContainer
     from local_aws.sagemaker.telemetry.metrics import RecordMetric
 
 

@@ -28,7 +28,7 @@ class Settings:
     `alive_interval_s`: how often a container's process is looked at.
     `ping_interval_s`, `ping_failures`, `replacement_delay_s`: how often a container is pinged, how many pings in a row
     fail before it gets no calls any more, and how much later another one starts in its place. AWS documents none of
-    the three; they can be changed while endpoints run (local_aws/sagemaker/debug/fault_injection.py).
+    the three; they can be changed while endpoints run (local_aws/sagemaker/fault_injection.py).
     `drain_limit_s`: running calls may finish so long before an old instance is stopped.
     `publish_interval_s`: how often metrics and log lines go to the embedded CloudWatch.
     `concurrency_interval_s`: how often the high-resolution metrics of concurrent calls get a value (AWS: "Amazon

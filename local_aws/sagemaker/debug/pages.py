@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 
 from cohost.artifacts.archive import server_name
 from cohost.routing import target_model
-from local_aws.sagemaker.debug.fault_injection import SwitchError
+from local_aws.sagemaker.fault_injection import SwitchError
 from local_aws.sagemaker.hosting.production_variants import ModelVariant
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from local_aws.kit.named_resources import Collection
-    from local_aws.sagemaker.debug.fault_injection import FaultSwitches
+    from local_aws.sagemaker.fault_injection import FaultSwitches
     from local_aws.sagemaker.hosting.component_variant import ComponentVariant
     from local_aws.sagemaker.hosting.endpoint import Endpoint
     from local_aws.sagemaker.hosting.production_variants import Variant

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from local_aws.kit.clients import ServiceClients
     from local_aws.kit.clock import Clock
-    from local_aws.sagemaker.debug.fault_injection import FaultSwitches
-    from local_aws.sagemaker.hosting.container import StartContainer
+    from local_aws.sagemaker.containers.api import StartContainer
+    from local_aws.sagemaker.fault_injection import FaultSwitches
     from local_aws.sagemaker.settings import Quotas, Settings
     from local_aws.sagemaker.telemetry.logs import LogShipper
     from local_aws.sagemaker.telemetry.metrics import MachineUtilization, Metrics

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import httpx
 
+from local_aws.sagemaker.containers.api import ContainerApi
 from local_aws.sagemaker.errors import DeploymentError, ValidationError, no_instance_ready
-from local_aws.sagemaker.hosting.container import ContainerApi
 from local_aws.sagemaker.model_cache.cache import ModelCache
 from local_aws.sagemaker.model_cache.disk import ModelDisk
 from local_aws.sagemaker.telemetry.logs import InstanceLog
@@ -25,7 +25,7 @@ from local_aws.sagemaker.telemetry.metrics import INSTANCE_METRICS
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 
-    from local_aws.sagemaker.hosting.container import ContainerProcess
+    from local_aws.sagemaker.containers.api import ContainerProcess
     from local_aws.sagemaker.hosting.context import ContainerContext
     from local_aws.sagemaker.hosting.endpoint_snapshot import ContainerPlan
     from local_aws.sagemaker.hosting.placement import Placement

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
     from pathlib import Path
 
-    from local_aws.sagemaker.debug.fault_injection import FaultSwitches
-    from local_aws.sagemaker.hosting.container import ContainerApi
+    from local_aws.sagemaker.containers.api import ContainerApi
+    from local_aws.sagemaker.fault_injection import FaultSwitches
     from local_aws.sagemaker.model_cache.disk import ModelDisk
     from local_aws.sagemaker.model_cache.models import CachedModel
     from local_aws.sagemaker.settings import Settings

@@ -15,7 +15,7 @@ import httpx
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from local_aws.sagemaker.hosting.container import ContainerApi
+    from local_aws.sagemaker.containers.api import ContainerApi
     from local_aws.sagemaker.model_cache.disk import ModelDisk
     from local_aws.sagemaker.model_cache.models import CachedModel, CachedModels
     from local_aws.sagemaker.telemetry.logs import InstanceLog

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from local_aws.kit.account import Account
-    from local_aws.sagemaker.debug.fault_injection import FaultSwitches
+    from local_aws.sagemaker.fault_injection import FaultSwitches
     from local_aws.sagemaker.hosting.endpoint import Endpoint
     from local_aws.sagemaker.hosting.replicas import Destination
     from local_aws.sagemaker.state import SageMakerState

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from local_aws.sagemaker.hosting import container_transport
-from local_aws.sagemaker.hosting.container_transport import ContainerTransport
+from local_aws.sagemaker.containers import transport as container_transport
+from local_aws.sagemaker.containers.transport import ContainerTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
