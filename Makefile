@@ -50,6 +50,7 @@ check: setup ## Lint, type-check, look for secrets and known faults; changes no 
 	ruff format --check .
 	mypy
 	mypy app.py tools
+	lint-imports --no-cache
 	python tools/audit_packages.py & python tools/scan_secrets.py && wait $$!
 
 # One process for the catalogs, one for the pages, which share an emulation: they take about as long.

@@ -47,8 +47,10 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """README in all languages, CONTRIBUTING, and every page below docs."""
-    return sorted([*PROJECT.glob("README*.md"), PROJECT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+    """README in all languages, that of the emulator, CONTRIBUTING, and every page below docs."""
+    return sorted(
+        [*PROJECT.glob("README*.md"), PROJECT / "CONTRIBUTING.md", PROJECT / "local_aws/README.md", *DOCS.rglob("*.md")]
+    )
 
 
 def blocks(page: Path) -> list[Block]:
