@@ -176,9 +176,12 @@ def leaving_no_process() -> Iterator[None]:
 
 @contextlib.contextmanager
 def running(
-    state_dir: Path, make_sagemaker: Callable[..., Any] = FakeSageMaker, **settings: Any
+    state_dir: Path, make_sagemaker: Callable[..., Any] | None = FakeSageMaker, **settings: Any
 ) -> Iterator[FrontDoor]:
-    """Serve on a free port until the block ends, with more of the server's settings where they are given."""
+    """Serve on a free port until the block ends, with more of the server's settings where they are given.
+
+    `make_sagemaker` builds the SageMaker part; None stands for the embedded one, whose containers really serve.
+    """
     server = LocalAws(Settings(port=0, state_dir=state_dir, managed_policies=False, **settings), make_sagemaker)
     ready = threading.Event()
     thread = threading.Thread(target=server.serve, args=(lambda _: ready.set(),))
