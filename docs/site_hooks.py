@@ -16,5 +16,9 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
     Pages of `decisions/` link to their neighbours with `../` too; those stay links.
     """
-    linked = _OUTSIDE.sub(lambda found: found[0] if found["path"].endswith(".md") else f"`{found['path']}`", markdown)
+    linked = _OUTSIDE.sub(lambda found: found[0] if _is_page(found["path"]) else f"`{found['path']}`", markdown)
     return _MARK.sub("", linked)
+
+
+def _is_page(path: str) -> bool:
+    return path.endswith(".md") and not path.startswith("local_aws/")

@@ -54,6 +54,15 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     assert [found.partition(": there")[0].partition(": no")[0] for found in broken(page)] == ["4: gone.md", "6: #nope"]
 
 
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_named_files_are_there(page: Path) -> None:
+    """A page names no module or folder of the product that was moved away."""
+    named = re.findall(
+        r"`((?:cohost|constructs_lib|load_tests|local_aws|stacks|tests|tools|docs)/[\w/-]+\.\w+)`", page.read_text()
+    )
+    assert [name for name in named if not (PROJECT / name).exists()] == []
+
+
 def test_links_to_the_web_are_whole_and_encrypted() -> None:
     """A link to the web names a host, by https; whether the page is there is for a person to see."""
     for page in pages():
