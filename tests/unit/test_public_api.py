@@ -1,0 +1,30 @@
+"""The names that other programs may import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import cohost
+
+
+@pytest.mark.parametrize("name", cohost.__all__)
+def test_each_public_name_is_there(name: str) -> None:
+    """What the package promises can be imported from it, and lies in one of its modules."""
+    assert getattr(cohost, name).__module__.startswith("cohost.")
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    """A name that is not public fails as one that a module lacks, so that hasattr and pickling work."""
+    with pytest.raises(AttributeError, match="has no attribute 'CohostServer'"):
+        _ = cohost.CohostServer
+
+
+@pytest.mark.process
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    """A worker that imports the handler from this package pays for no boto3 and no pydantic."""
+    code = "import sys, cohost.handler; print(sorted({'boto3', 'pydantic', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
