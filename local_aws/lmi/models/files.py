@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from local_aws.lmi.models.hub import Hub
-    from local_aws.lmi.models.settings import ModelSettings
+    from local_aws.lmi.models.serving_properties import ModelSettings
 
 
 _TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar")

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.models.files import download, model_folder, with_local_weights
-from local_aws.lmi.models.settings import check_fits, read_settings, resident_mb
+from local_aws.lmi.models.serving_properties import check_fits, read_settings, resident_mb
 from local_aws.lmi.workers.pool import WorkerPool
 from local_aws.lmi.workers.starter import WorkerStarter
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_aws.lmi.models.hub import Hub
-    from local_aws.lmi.models.settings import ModelSettings
+    from local_aws.lmi.models.serving_properties import ModelSettings
     from local_aws.lmi.settings import ServerRules
     from local_aws.lmi.workers.fork_server import ForkServer
-    from local_aws.lmi.workers.pool_worker import Worker
+    from local_aws.lmi.workers.worker import Worker
 
 
 _ESTIMATE = 1.2

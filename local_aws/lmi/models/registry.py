@@ -26,7 +26,7 @@ from local_aws.lmi.errors import (
 )
 from local_aws.lmi.models.files import innermost, is_archive
 from local_aws.lmi.models.model import Machine, Model
-from local_aws.lmi.models.settings import resident_mb
+from local_aws.lmi.models.serving_properties import resident_mb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from local_aws.lmi.models.model import Model
     from local_aws.lmi.models.registry import Registry
     from local_aws.lmi.server.http import LmiHttpProtocol
-    from local_aws.lmi.workers.frames import Content
+    from local_aws.lmi.workers.connection import Content
 
 
 CUSTOM_ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"

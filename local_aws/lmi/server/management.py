@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from local_aws.lmi.errors import BadRequest, JsonSyntax, MethodNotAllowed, ModelNotFound, NullPointer, ResourceNotFound
 from local_aws.lmi.models.files import name_from_url
 from local_aws.lmi.models.model import Model
-from local_aws.lmi.models.settings import MOST_WORKERS, java_int
+from local_aws.lmi.models.serving_properties import MOST_WORKERS, java_int
 from local_aws.lmi.server.http import Reply, connection_of, json_reply
-from local_aws.lmi.server.metrics import CONTENT_TYPE, exposition
+from local_aws.lmi.server.prometheus import CONTENT_TYPE, exposition
 from local_aws.lmi.workers.jobs import compact
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from local_aws.lmi.errors import Fault
-    from local_aws.lmi.workers.frames import Content, Frame
+    from local_aws.lmi.workers.connection import Content, Frame
 
 
 # Gson escapes these so that its output is safe inside HTML (Gson user guide); DJL Serving leaves that on.

@@ -13,17 +13,17 @@ import time
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.errors import CapacityExceeded, EngineFailure, Fault, NotReady, NoWorkers
-from local_aws.lmi.server.metrics import ModelMetrics
-from local_aws.lmi.workers.backend import Failures
+from local_aws.lmi.server.prometheus import ModelMetrics
 from local_aws.lmi.workers.jobs import Answer, Job, JobQueue
-from local_aws.lmi.workers.pool_worker import PoolParts, Worker
+from local_aws.lmi.workers.worker import PoolParts, Worker
+from local_aws.lmi.workers.worker_process import Failures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from local_aws.lmi.models.settings import ModelSettings
+    from local_aws.lmi.models.serving_properties import ModelSettings
     from local_aws.lmi.settings import ServerRules
-    from local_aws.lmi.workers.frames import Content
+    from local_aws.lmi.workers.connection import Content
     from local_aws.lmi.workers.starter import WorkerStarter
 
 

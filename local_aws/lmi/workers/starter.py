@@ -9,15 +9,15 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.errors import EngineFailure, EngineOutOfMemory, WorkerFailure
-from local_aws.lmi.workers.frames import Frame, FrameReader
+from local_aws.lmi.workers.connection import Frame, FrameReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from local_aws.lmi.models.settings import ModelSettings
+    from local_aws.lmi.models.serving_properties import ModelSettings
+    from local_aws.lmi.workers.connection import Content
     from local_aws.lmi.workers.fork_server import ForkServer
-    from local_aws.lmi.workers.frames import Content
 
 
 DISCONNECTED = "java.util.concurrent.ExecutionException: java.io.IOException: Python worker disconnected."

@@ -126,7 +126,7 @@ class _Zygote:
             die_with_parent()
             for end in (self._control, self._wakeup, self._wakeup_end):
                 end.close()
-            from local_aws.lmi.workers.main import run  # noqa: PLC0415 - only a worker needs it
+            from local_aws.lmi.workers.handler_runner import run  # noqa: PLC0415 - only a worker needs it
 
             code = run(socket.socket(fileno=descriptor))
         except BaseException:

@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoTokenizer, pipeline
 from cohost.artifacts.properties import loads
 from local_aws.lmi.errors import EngineFailure
 from local_aws.lmi.handler_api import Input
-from local_aws.lmi.models.settings import ONNX_ENTRY_POINT, read_settings
+from local_aws.lmi.models.serving_properties import ONNX_ENTRY_POINT, read_settings
 from local_aws.lmi.stock.onnx import OnnxEngine
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from transformers import pipeline
 
 from cohost.onnx.handler.onnx_service import OnnxService
 from local_aws.lmi.handler_api import Input, Output
-from local_aws.lmi.workers.frames import Frame
+from local_aws.lmi.workers.connection import Frame
 from local_aws.lmi.workers.jobs import AsyncAnswer
 
 if TYPE_CHECKING:

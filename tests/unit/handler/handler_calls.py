@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cohost.handler.cohost_service import Service
 from local_aws.lmi.handler_api import Input, Output
-from local_aws.lmi.workers.frames import Frame
+from local_aws.lmi.workers.connection import Frame
 from local_aws.lmi.workers.jobs import AsyncAnswer
 
 if TYPE_CHECKING:

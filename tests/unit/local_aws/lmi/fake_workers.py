@@ -7,13 +7,13 @@ import struct
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.errors import EngineFailure, WorkerFailure
-from local_aws.lmi.workers.frames import Frame
+from local_aws.lmi.workers.connection import Frame
 from local_aws.lmi.workers.starter import DISCONNECTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from local_aws.lmi.workers.frames import Content
+    from local_aws.lmi.workers.connection import Content
 
 FIRST_PID = 1001
 

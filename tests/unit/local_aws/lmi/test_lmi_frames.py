@@ -7,7 +7,7 @@ import socket
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_aws.lmi.workers.frames import Frame, FrameReader, receive
+from local_aws.lmi.workers.connection import Frame, FrameReader, receive
 
 CONTENTS = st.lists(st.tuples(st.none() | st.text(max_size=8), st.binary(max_size=64)), max_size=4)
 FRAMES = st.lists(

@@ -9,7 +9,7 @@ import pytest
 
 from local_aws.lmi.errors import TranslateFault
 from local_aws.lmi.handler_api import Output
-from local_aws.lmi.workers.frames import Frame
+from local_aws.lmi.workers.connection import Frame
 from local_aws.lmi.workers.jobs import Answer, AsyncAnswer, Job, join, split, take_part
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local_aws.lmi.server.metrics import ModelMetrics
+from local_aws.lmi.server.prometheus import ModelMetrics
 from local_aws.lmi.server.routes import LmiApp
 
 

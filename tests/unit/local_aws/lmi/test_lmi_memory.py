@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local_aws.lmi.errors import OutOfMemory
-from local_aws.lmi.models.settings import ModelSettings, check_fits, read_settings, resident_mb
+from local_aws.lmi.models.serving_properties import ModelSettings, check_fits, read_settings, resident_mb
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-from local_aws.lmi.server.metrics import Histogram, ModelMetrics, exposition
+from local_aws.lmi.server.prometheus import Histogram, ModelMetrics, exposition
 
 SAMPLE = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\{Model="(?:[^"\\]|\\.)*"(?:,[a-z]+="[^"]*")?\} [0-9.e+-]+')
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local_aws.lmi.errors import Arithmetic, Fault, IllegalArgument, ModelNotFound, NumberFormat
-from local_aws.lmi.models.settings import ModelSettings, java_int, read_settings
+from local_aws.lmi.models.serving_properties import ModelSettings, java_int, read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path

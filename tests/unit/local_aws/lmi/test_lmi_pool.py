@@ -10,7 +10,7 @@ import pytest
 from fake_workers import FakeStarter
 
 from local_aws.lmi.errors import BackendStopped, CapacityExceeded, EngineFailure, NotReady, NoWorkers, WorkerFailure
-from local_aws.lmi.models.settings import ModelSettings, read_settings
+from local_aws.lmi.models.serving_properties import ModelSettings, read_settings
 from local_aws.lmi.settings import ServerRules
 from local_aws.lmi.workers.jobs import Unanswered
 from local_aws.lmi.workers.pool import WorkerPool

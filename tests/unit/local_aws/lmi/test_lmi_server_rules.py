@@ -8,7 +8,7 @@ import pytest
 
 from local_aws.lmi.server.http import NetworkThreads
 from local_aws.lmi.settings import RulesError, ServerRules
-from local_aws.lmi.workers.backend import Failures
+from local_aws.lmi.workers.worker_process import Failures
 
 
 def test_without_a_variable_the_real_servers_defaults_hold() -> None:

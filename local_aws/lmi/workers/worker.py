@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.errors import Fault, TranslateFault, WorkerFailure
-from local_aws.lmi.workers.backend import Backend
 from local_aws.lmi.workers.jobs import AsyncAnswer, fail, join, split, take_part
+from local_aws.lmi.workers.worker_process import Backend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from local_aws.lmi.models.settings import ModelSettings
-    from local_aws.lmi.server.metrics import ModelMetrics
+    from local_aws.lmi.models.serving_properties import ModelSettings
+    from local_aws.lmi.server.prometheus import ModelMetrics
     from local_aws.lmi.settings import ServerRules
-    from local_aws.lmi.workers.backend import Failures
-    from local_aws.lmi.workers.frames import Frame
+    from local_aws.lmi.workers.connection import Frame
     from local_aws.lmi.workers.jobs import Job, JobQueue
     from local_aws.lmi.workers.starter import WorkerStarter
+    from local_aws.lmi.workers.worker_process import Failures
 
 
 logger = logging.getLogger(__name__)

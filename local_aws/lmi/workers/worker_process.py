@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from local_aws.lmi.settings import ServerRules
-    from local_aws.lmi.workers.frames import Content, Frame
+    from local_aws.lmi.workers.connection import Content, Frame
     from local_aws.lmi.workers.starter import WorkerLink, WorkerStarter
 
 

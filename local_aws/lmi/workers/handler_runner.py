@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from local_aws.lmi import handler_api
 from local_aws.lmi.handler_api.inputs import FORMATTER_MARK
 from local_aws.lmi.stock.handler import StockHandler
-from local_aws.lmi.workers.frames import (
+from local_aws.lmi.workers.connection import (
     Frame,
     FrameReader,
     answer_frame,
