@@ -1,4 +1,4 @@
-"""The container's environment where it is about the server itself: what a failed model means, and how long things wait.
+"""Settings of the container, read from its environment, and the settings of one model.
 
 Source of names and defaults: DJL Serving 0.36.0 (ModelInfo, ConfigManager), recorded (djl_lifecycle 26, 27).
 """
@@ -76,6 +76,32 @@ class ServerRules:
     def on_our_clock(self, seconds: float) -> float:
         """Turn seconds of the real server into those that pass here."""
         return seconds / self.speed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSettings:
+    """One model's settings; times and sizes carry their units.
+
+    `properties` is what a handler's first call sees: all properties, those of `option.` without that prefix.
+    `entry_point` is the handler that the archive names or brings (None: the stock one); `environment` is what
+    `option.env` adds to a worker's environment. `retry_threshold` is None where the model leaves it to the container.
+    """
+
+    properties: Mapping[str, str]
+    entry_point: str | None
+    environment: Mapping[str, str]
+    async_mode: bool
+    batch_size: int
+    max_batch_delay_ms: int
+    max_idle_s: int
+    queue_size: int
+    min_workers: int
+    max_workers: int
+    required_memory_mb: int
+    reserved_memory_mb: int
+    predict_timeout_s: int
+    loading_timeout_s: int
+    retry_threshold: int | None
 
 
 def _whole(environment: Mapping[str, str], name: str, default: int) -> int:

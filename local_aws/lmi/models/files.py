@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 import boto3
@@ -21,12 +21,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cohost.artifacts.archive import server_name
 from local_aws.lmi.errors import ArchiveFailure, DownloadFailure, EngineFailure, ModelNotFound
 from local_aws.lmi.models.hub import HubError
+from local_aws.lmi.workers.fork_server import HUB_CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from local_aws.lmi.models.hub import Hub
-    from local_aws.lmi.models.serving_properties import ModelSettings
+    from local_aws.lmi.settings import ModelSettings
 
 
 _TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar")
@@ -139,9 +140,6 @@ def download(url: str, into: Path) -> Path:
         raise DownloadFailure(f"Failed to download {url}: no object has that prefix; check option.model_id")
     return into
 
-
-HUB_CACHE: Final = "huggingface"
-"""The folder below a container's own that its workers take for the cache of the Hugging Face Hub (HF_HUB_CACHE)."""
 
 _MAIN = "main"
 _COMMIT = re.compile(r"[0-9a-f]{40}")

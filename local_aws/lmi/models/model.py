@@ -10,7 +10,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi.models.files import download, model_folder, with_local_weights
-from local_aws.lmi.models.serving_properties import check_fits, read_settings, resident_mb
+from local_aws.lmi.models.memory import check_fits, estimated_mb, resident_mb
+from local_aws.lmi.models.serving_properties import read_settings
 from local_aws.lmi.workers.pool import WorkerPool
 from local_aws.lmi.workers.starter import WorkerStarter
 
@@ -19,14 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from local_aws.lmi.models.hub import Hub
-    from local_aws.lmi.models.serving_properties import ModelSettings
-    from local_aws.lmi.settings import ServerRules
+    from local_aws.lmi.settings import ModelSettings, ServerRules
     from local_aws.lmi.workers.fork_server import ForkServer
     from local_aws.lmi.workers.worker import Worker
-
-
-_ESTIMATE = 1.2
-_MIB = 1024 * 1024
 
 
 class Status(Enum):
@@ -38,7 +34,7 @@ class Status(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class ContainerContext:
     """What models share: the process that forks workers, the hub, a folder for unpacked files, the memory.
 
     `memory_mb` None means the machine's own; `estimates` whether a model that states no memory is held against 1.2
@@ -68,15 +64,15 @@ class Model:
     pool: WorkerPool | None = None
     _folder: Path | None = None
     _status: Status = Status.PENDING
-    _machine: Machine | None = None
+    _context: ContainerContext | None = None
 
     @property
     def status(self) -> Status:
         """The status in lists. To look at a model that has failed ends the container under SERVING_FAIL_FAST."""
-        if self.pool is None or self._machine is None:
+        if self.pool is None or self._context is None:
             return self._status
         if self.pool.failures.ends_server:
-            self._machine.end_server()
+            self._context.end_server()
         return Status.FAILED if self.pool.failed else self._status
 
     @property
@@ -93,44 +89,44 @@ class Model:
     @property
     def locked(self) -> bool:
         """Tell whether unloading the model will never end."""
-        return self.pool is not None and any(worker.backend.locked for worker in self.pool.workers)
+        return self.pool is not None and any(worker.process.locked for worker in self.pool.workers)
 
-    async def load(self, machine: Machine) -> None:
+    async def load(self, context: ContainerContext) -> None:
         """Fetches the files, reads the settings, checks the memory and starts the workers.
 
         Raises:
             Fault: any of it failed.
         """
-        self._machine = machine
-        self._folder = await asyncio.to_thread(model_folder, self.url, machine.cache, download)
-        self.settings = await asyncio.to_thread(self._read, self._folder, machine)
-        estimated = self._estimated_mb(self.settings) if machine.estimates else 0
+        self._context = context
+        self._folder = await asyncio.to_thread(model_folder, self.url, context.cache, download)
+        self.settings = await asyncio.to_thread(self._read, self._folder, context)
+        estimated = estimated_mb(self.settings, self._folder) if context.estimates else 0
         try:
-            check_fits(self.settings, estimated_mb=estimated, used_mb=machine.used_mb(), budget_mb=machine.memory_mb)
+            check_fits(self.settings, estimated_mb=estimated, used_mb=context.used_mb(), budget_mb=context.memory_mb)
         except BaseException:
             self._status = Status.FAILED
             raise
-        starter = WorkerStarter(machine.fork_server, name=self.name, model_dir=self._folder, settings=self.settings)
-        self.pool = WorkerPool(self.name, self.settings, machine.rules, starter)
+        starter = WorkerStarter(context.fork_server, name=self.name, model_dir=self._folder, settings=self.settings)
+        self.pool = WorkerPool(self.name, self.settings, context.rules, starter)
         self._status = Status.READY
         await self.pool.start()
 
-    async def unload(self, machine: Machine) -> None:
+    async def unload(self, context: ContainerContext) -> None:
         """End the workers; see WorkerPool.close for one that never ends. Remove what was unpacked, if none is left."""
         if self.pool is not None:
             await self.pool.close()
         if not self.alive:
-            self.remove_files(machine)
+            self.remove_files(context)
 
     @property
     def alive(self) -> bool:
         """Tell whether a process of the model is there, or may come."""
         return self.pool is not None and self.pool.alive
 
-    def remove_files(self, machine: Machine) -> None:
+    def remove_files(self, context: ContainerContext) -> None:
         """Remove what was unpacked for this model."""
-        if self._folder is not None and self._folder.is_relative_to(machine.cache):
-            shutil.rmtree(machine.cache / self._folder.relative_to(machine.cache).parts[0], ignore_errors=True)
+        if self._folder is not None and self._folder.is_relative_to(context.cache):
+            shutil.rmtree(context.cache / self._folder.relative_to(context.cache).parts[0], ignore_errors=True)
 
     def used_mb(self) -> int:
         """What the model takes of the memory: what its workers hold, at least what it has declared."""
@@ -141,7 +137,7 @@ class Model:
     @property
     def pids(self) -> Sequence[int]:
         """The processes of the workers that run."""
-        return [worker.backend.pid for worker in self.pool.workers if worker.running] if self.pool is not None else []
+        return [worker.process.pid for worker in self.pool.workers if worker.running] if self.pool is not None else []
 
     def describe(self) -> dict[str, Any]:
         """The model's part of `GET /models/{name}`."""
@@ -172,15 +168,9 @@ class Model:
             ],
         }
 
-    def _read(self, folder: Path, machine: Machine) -> ModelSettings:
+    def _read(self, folder: Path, context: ContainerContext) -> ModelSettings:
         settings = read_settings(folder, self.overrides)
-        return with_local_weights(settings, model_dir=folder, hub=machine.hub, cache=machine.cache, download=download)
-
-    def _estimated_mb(self, settings: ModelSettings) -> int:
-        if self._folder is None or settings.properties.get("tensor_parallel_degree", "0") not in {"0", "-1"}:
-            return 0
-        size = sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file())
-        return int(size * _ESTIMATE) // _MIB
+        return with_local_weights(settings, model_dir=folder, hub=context.hub, cache=context.cache, download=download)
 
 
 def _described(worker: Worker) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from local_aws.lmi.errors import (
     StillUnloading,
 )
 from local_aws.lmi.models.files import innermost, is_archive
-from local_aws.lmi.models.model import Machine, Model
-from local_aws.lmi.models.serving_properties import resident_mb
+from local_aws.lmi.models.memory import resident_mb
+from local_aws.lmi.models.model import ContainerContext, Model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from local_aws.lmi.models.hub import Hub
     from local_aws.lmi.settings import ServerRules
-    from local_aws.lmi.workers.fork_server import ForkServer, WorkerProcess
+    from local_aws.lmi.workers.fork_server import ForkedProcess, ForkServer
 
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Registry:
         self._leaving: list[Model] = []
         self._unloaded: list[Model] = []
         self._fork_server = fork_server
-        self._machine = Machine(
+        self._context = ContainerContext(
             fork_server=fork_server,
             hub=hub,
             cache=cache,
@@ -80,9 +80,9 @@ class Registry:
         return self._models
 
     @property
-    def worker_processes(self) -> Mapping[int, WorkerProcess]:
+    def worker_processes(self) -> Mapping[int, ForkedProcess]:
         """Every worker process that runs, by pid: also one that its model does not list, or whose model is gone."""
-        return self._machine.fork_server.workers
+        return self._context.fork_server.workers
 
     @property
     def single_startup_model(self) -> str | None:
@@ -132,12 +132,12 @@ class Registry:
         if model is None:
             raise ModelNotFound(f"Model or workflow not found: {name}")
         self._leaving.append(model)
-        await model.unload(self._machine)
+        await model.unload(self._context)
         self._leaving.remove(model)
         self._unloaded.append(model)
         for gone in [gone for gone in self._unloaded if not gone.alive]:
             self._unloaded.remove(gone)
-            gone.remove_files(self._machine)
+            gone.remove_files(self._context)
 
     def is_leaving(self, name: str, *, without_workers: bool = False) -> bool:
         """Tell whether a model of that name was refused a moment ago; `without_workers`: before it had any.
@@ -177,7 +177,7 @@ class Registry:
 
     async def _load(self, model: Model) -> None:
         try:
-            await model.load(self._machine)
+            await model.load(self._context)
         except OSError as error:
             raise ArchiveFailure(f"cannot read the model's files: {error}") from error
         if self._models.get(model.name) is not model and model not in self._unloaded:

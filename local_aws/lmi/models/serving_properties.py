@@ -1,6 +1,4 @@
-"""Whether a model fits: DJL Serving's check before a load, against a budget or the machine's free memory.
-
-What a model's serving.properties say about how it is served, with DJL Serving's defaults.
+"""Read a model's serving.properties into its settings, with DJL Serving's defaults.
 
 Source of keys and defaults: DJL Serving 0.36.0 (ModelInfo, PyEnv) and its recorded answers.
 """
@@ -10,49 +8,16 @@ from __future__ import annotations
 import logging
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import psutil
 
 from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
-from local_aws.lmi.errors import Arithmetic, EngineFailure, IllegalArgument, ModelNotFound, NumberFormat, OutOfMemory
+from local_aws.lmi.errors import Arithmetic, EngineFailure, IllegalArgument, ModelNotFound, NumberFormat
+from local_aws.lmi.settings import ModelSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
-
-
-_MIB = 1024 * 1024
-
-
-def resident_mb(pids: Iterable[int]) -> int:
-    """What processes hold in memory, in MiB; one that has gone holds nothing."""
-    return sum(map(resident_bytes, pids)) // _MIB
-
-
-def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budget_mb: int | None) -> None:
-    """Holds a model's required and reserved memory against what is free.
-
-    `estimated_mb` stands in for a requirement that the model does not state; `used_mb` is what loaded models take of
-    `budget_mb`. Without a budget the machine's available memory counts, as in the real server.
-
-    Raises:
-        OutOfMemory: less would stay free than `reserved_memory_mb`.
-    """
-    required = settings.required_memory_mb or estimated_mb
-    free = psutil.virtual_memory().available // _MIB if budget_mb is None else budget_mb - used_mb
-    if free - required < settings.reserved_memory_mb:
-        raise OutOfMemory
-
-
-def resident_bytes(pid: int) -> int:
-    """What a process holds in memory; 0 when it has gone."""
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.NoSuchProcess:
-        return 0
 
 
 logger = logging.getLogger(__name__)
@@ -73,32 +38,6 @@ _DEFAULT_IDLE_S = 60
 _DEFAULT_QUEUE_SIZE = 1000
 _DEFAULT_PREDICT_TIMEOUT_S = 120
 _DEFAULT_LOADING_TIMEOUT_S = 240
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSettings:
-    """One model's settings; times and sizes carry their units.
-
-    `properties` is what a handler's first call sees: all properties, those of `option.` without that prefix.
-    `entry_point` is the handler that the archive names or brings (None: the stock one); `environment` is what
-    `option.env` adds to a worker's environment. `retry_threshold` is None where the model leaves it to the container.
-    """
-
-    properties: Mapping[str, str]
-    entry_point: str | None
-    environment: Mapping[str, str]
-    async_mode: bool
-    batch_size: int
-    max_batch_delay_ms: int
-    max_idle_s: int
-    queue_size: int
-    min_workers: int
-    max_workers: int
-    required_memory_mb: int
-    reserved_memory_mb: int
-    predict_timeout_s: int
-    loading_timeout_s: int
-    retry_threshold: int | None
 
 
 def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSettings:

@@ -20,7 +20,7 @@ import h11
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from local_aws.lmi.workers.jobs import pretty
+from local_aws.lmi.answers import fault_text, pretty
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -229,10 +229,7 @@ def json_reply(value: Any, status: int = 200) -> Reply:  # noqa: ANN401 - any JS
 
 def fault_reply(fault: Fault) -> Reply:
     """The answer to a fault: `{"code", "type", "message"}`."""
-    error: dict[str, Any] = {"code": fault.status, "type": fault.kind}
-    if fault.message is not None:
-        error["message"] = fault.message
-    return Reply(fault.status, pretty(error).encode(), JSON_HEADERS, fault.reason)
+    return Reply(fault.status, fault_text(fault).encode(), JSON_HEADERS, fault.reason)
 
 
 def new_request_id(given: str | None) -> str:

@@ -16,10 +16,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
+from local_aws.lmi.answers import Unanswered
 from local_aws.lmi.errors import BadRequest, Fault, ModelNotFound, NotReady, ResourceNotFound
 from local_aws.lmi.models.model import Status
 from local_aws.lmi.server.http import Reply, connection_of, json_reply
-from local_aws.lmi.workers.jobs import Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from local_aws.lmi.answers import compact
 from local_aws.lmi.errors import BadRequest, JsonSyntax, MethodNotAllowed, ModelNotFound, NullPointer, ResourceNotFound
 from local_aws.lmi.models.files import name_from_url
 from local_aws.lmi.models.model import Model
 from local_aws.lmi.models.serving_properties import MOST_WORKERS, java_int
 from local_aws.lmi.server.http import Reply, connection_of, json_reply
 from local_aws.lmi.server.prometheus import CONTENT_TYPE, exposition
-from local_aws.lmi.workers.jobs import compact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -269,14 +269,14 @@ async def break_worker(registry: Registry, body: bytes) -> Reply:
         allowed = f'{{"model": NAME, "fault": one of {", ".join(_FAULTS)}}}'
         raise BadRequest(f"body: {compact(wanted)} names no model or fault; allowed: {allowed}; fix: name both")
     pool = registry.get(name).pool
-    backends = [worker.backend for worker in pool.workers if worker.backend.ready] if pool is not None else []
-    if not backends:
+    processes = [worker.process for worker in pool.workers if worker.process.ready] if pool is not None else []
+    if not processes:
         raise BadRequest(f"model: {name} has no worker process; allowed: a loaded model; fix: load it again")
     if fault == _DIE:
-        await backends[0].kill()
+        await processes[0].kill()
     else:
-        backends[0].inject(fault)
-    return json_reply({"model": name, "fault": fault, "pid": backends[0].pid})
+        processes[0].inject(fault)
+    return json_reply({"model": name, "fault": fault, "pid": processes[0].pid})
 
 
 def _server(registry: Registry, segments: Sequence[str]) -> Reply:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect, Request
 
+from local_aws.lmi.answers import Unanswered
 from local_aws.lmi.errors import Fault, ResourceNotFound
 from local_aws.lmi.server.http import REASON_HEADER, Reply, connection_of, fault_reply, new_request_id
 from local_aws.lmi.server.inference import LaterAnswers, infer, ping
 from local_aws.lmi.server.management import break_worker, counters, manage, worker_processes
-from local_aws.lmi.workers.jobs import Unanswered
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

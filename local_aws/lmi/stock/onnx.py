@@ -20,10 +20,9 @@ import numpy as np
 import onnxruntime
 import tokenizers  # type: ignore[import-untyped]
 
+from local_aws.lmi.answers import compact, fault_text
 from local_aws.lmi.errors import TranslateFault
 from local_aws.lmi.handler_api import Input, Output
-from local_aws.lmi.server.http import fault_reply
-from local_aws.lmi.workers.jobs import compact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -271,10 +270,9 @@ def _element(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def _refusal(fault: TranslateFault) -> Output:
-    reply = fault_reply(fault)
-    output = Output(code=reply.status, message="Bad Request")
+    output = Output(code=fault.status, message="Bad Request")
     output.add_property("Content-Type", _JSON)
-    return output.add(reply.body)
+    return output.add(fault_text(fault))
 
 
 _engine = OnnxEngine()

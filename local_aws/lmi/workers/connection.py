@@ -1,24 +1,22 @@
-"""What a container and a worker process say to each other: frames on a stream socket.
+"""The socket between the container and a worker process: frames, and the container's end of it.
 
 A frame is two unsigned 32-bit lengths (network order), a JSON head of the first length and a body of the second. The
 body is the concatenation of the frame's contents, whose keys and sizes the head lists, so binary data travels as is.
-
-The meaning of frames to a worker: a call's input and output, and faults of a device that are asked for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from local_aws.lmi.handler_api import Input, Output
+from local_aws.lmi.errors import WorkerFailure
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 Content = tuple["str | None", bytes]
@@ -82,61 +80,98 @@ def _parse(data: bytes, head_size: int) -> Frame:
     return Frame(head, contents)
 
 
-# What a broken device makes torch raise, in every later call of the process.
-_LOST_DEVICE = "CUDA error: an illegal memory access was encountered"
-_OUT_OF_MEMORY = 507
-_OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
+DISCONNECTED = "java.util.concurrent.ExecutionException: java.io.IOException: Python worker disconnected."
 
 
-def input_of(frame: Frame, model_dir: str) -> Input:
-    """A request frame as a handler sees it, with what the engine adds (recorded: 21_handler_properties)."""
-    inputs = Input()
-    inputs.properties = frame.head["properties"] | {"cluster_size": "1", "device_id": "-1", "model_dir": model_dir}
-    inputs.function_name = inputs.properties.get("handler")
-    for key, value in frame.contents:
-        inputs.content.add(key, value)
-    return inputs
+class WorkerConnection(asyncio.Protocol):
+    """Sends requests to a worker and hands each answer to the call that waits for it.
 
-
-def answer_of(result: Any) -> Output:  # noqa: ANN401 - whatever a handler returned
-    """A handler's result: None is "no content", anything that is no Output an error."""
-    if result is None:
-        return Output(code=204, message="No content")
-    return result if isinstance(result, Output) else Output().error(f"Invalid output type: {type(result)}")
-
-
-def failure_of(error: Exception, message: str = "invoke handler failure") -> Output:
-    """The answer to a call whose handler raised."""
-    if type(error).__name__ in _OUT_OF_MEMORY_TYPES:
-        return Output(code=_OUT_OF_MEMORY, message=str(error))
-    return Output().error(str(error), message=message)
-
-
-def answer_frame(request: Frame, output: Output) -> Frame:
-    """An output on its way to the container."""
-    head = {
-        "id": request.head["id"],
-        "code": output.code,
-        "message": output.message,
-        "properties": {str(key): str(value) for key, value in output.properties.items()},
-    }
-    return Frame(head, list(zip(output.content.keys, output.content.values, strict=True)))
-
-
-def break_forward_passes(fault: str) -> None:
-    """Have torch run into `fault` ("hang" or "lose_device") before each forward pass from now on.
-
-    The handler knows nothing of it: torch calls what is registered here before each module's `forward`. The thread of a
-    pass that hangs waits for ever, with Python's lock released, so other threads go on.
+    `on_lost` is called once, when a worker that had imported its handler has closed its end or died, or `close` was
+    called.
     """
-    from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - only here is it needed
 
-    register_module_forward_pre_hook({"hang": _hang, "lose_device": _lose_device}[fault])
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self._on_lost = on_lost
+        self._frames = FrameReader()
+        self._calls: dict[int, Callable[[Frame | None], bool]] = {}
+        self._next_id = 0
+        self._transport: asyncio.Transport | None = None
+        self.started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.lost = asyncio.Event()
 
+    @property
+    def connected(self) -> bool:
+        """Tell whether the worker's end is open."""
+        return self._transport is not None and not self._transport.is_closing()
 
-def _hang(*_: Any) -> None:  # noqa: ANN401 - torch's module and its arguments
-    threading.Event().wait()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is ready."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what asyncio hands a stream protocol
+        self._transport = transport
 
+    def data_received(self, data: bytes) -> None:
+        """Frames from the worker: its start, and answers."""
+        for frame in self._frames.feed(data):
+            if "started" in frame.head:
+                self.started.set_result(True)
+            else:
+                self._answer(frame)
 
-def _lose_device(*_: Any) -> None:  # noqa: ANN401 - torch's module and its arguments
-    raise RuntimeError(_LOST_DEVICE)
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - any end is a lost worker
+        """The worker is gone: every call that waits fails at once."""
+        had_started = self.started.done()
+        if not had_started:
+            self.started.set_result(False)
+        self.lost.set()
+        calls, self._calls = self._calls, {}
+        for take in calls.values():
+            take(None)
+        if had_started:
+            self._on_lost()
+
+    def send_order(self, head: dict[str, Any]) -> None:
+        """Sends the first frame, which tells the worker what to load."""
+        self._write(Frame(head))
+
+    def call(
+        self, properties: dict[str, str], contents: Sequence[Content], take: Callable[[Frame | None], bool]
+    ) -> None:
+        """Sends a request; `take` gets each frame that answers it until it returns True, or None when there is none."""
+        self._next_id += 1
+        self._calls[self._next_id] = take
+        self._write(Frame({"id": self._next_id, "properties": properties}, contents))
+
+    async def ask(self, properties: dict[str, str], contents: Sequence[Content]) -> Frame:
+        """Sends a request and waits for its one answer.
+
+        Raises:
+            WorkerFailure: the worker died first.
+        """
+        future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
+
+        def take(frame: Frame | None) -> bool:
+            if not future.done():
+                if frame is None:
+                    future.set_exception(WorkerFailure(DISCONNECTED))
+                else:
+                    future.set_result(frame)
+            return True
+
+        self.call(properties, contents, take)
+        return await future
+
+    def close(self) -> None:
+        """Closes the socket, which ends an idle worker."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _answer(self, frame: Frame) -> None:
+        number = frame.head["id"]
+        take = self._calls.get(number)
+        if take is not None and take(frame):
+            self._calls.pop(number, None)
+
+    def _write(self, frame: Frame) -> None:
+        if self._transport is None or not self.connected:
+            raise WorkerFailure(DISCONNECTED)
+        self._transport.write(frame.pack())

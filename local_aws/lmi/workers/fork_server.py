@@ -13,10 +13,9 @@ import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from local_aws.lmi.errors import EngineFailure
-from local_aws.lmi.models.files import HUB_CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,12 +37,14 @@ _DEFAULTS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS
 _GONE = "the process that workers are forked from has ended; see the container's log"
 _LEAST_LIFE_S = 60.0
 _FIRST_SOCKET = 19000
-CONFIG_FILE = "config.properties"
+CONFIG_FILE: Final = "config.properties"
+HUB_CACHE: Final = "huggingface"
+"""The folder below a container's own that its workers take for the cache of the Hugging Face Hub (HF_HUB_CACHE)."""
 _KILLED = -9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WorkerProcess:
+class ForkedProcess:
     """A worker that runs: the folder of its model, and when it was forked, in seconds since the epoch."""
 
     model_dir: str
@@ -68,11 +69,11 @@ class ForkServer:
         self._ended = False
         self._asked: deque[tuple[str, asyncio.Future[tuple[int, asyncio.Future[int]]]]] = deque()
         self._exits: dict[int, asyncio.Future[int]] = {}
-        self._workers: dict[int, WorkerProcess] = {}
+        self._workers: dict[int, ForkedProcess] = {}
         self._watching: asyncio.Task[None] | None = None
 
     @property
-    def workers(self) -> Mapping[int, WorkerProcess]:
+    def workers(self) -> Mapping[int, ForkedProcess]:
         """Every worker process that has not ended, by pid, in the order of their start."""
         return self._workers
 
@@ -213,7 +214,7 @@ class ForkServer:
     def _forked(self, pid: int) -> None:
         exited = self._exits[pid] = asyncio.get_running_loop().create_future()
         model_dir, answer = self._asked.popleft()
-        self._workers[pid] = WorkerProcess(model_dir=model_dir)
+        self._workers[pid] = ForkedProcess(model_dir=model_dir)
         if answer.done():  # nobody waits for this worker any more
             self.kill(pid)
         else:

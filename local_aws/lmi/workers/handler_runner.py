@@ -1,13 +1,10 @@
-"""A worker's handler: a model's own `model.py` or module, or the stock one.
-
-The loop of a worker with `option.async_mode=true`: each request is handed to the handler at once.
-
-A worker's life: load a handler, then answer requests until the container closes the socket.
+"""Run a model's handler in a worker process: load it, answer calls until the container closes the socket.
 
 The first frame from the container is {"model_dir", "entry_point", "function", "async_mode", "environment", "name",
 "sock_name"}; the answer {"started": true} means that the handler is imported. Every later frame is a request {"id",
 "properties"} with its contents, answered by {"id", "code", "message", "properties"} with contents; or {"fault"}, which
-makes every later forward pass of this process go wrong (worker/calls.py).
+makes every later forward pass of this process go wrong. With `option.async_mode=true` each request is handed to the
+handler at once.
 """
 
 from __future__ import annotations
@@ -19,35 +16,33 @@ import importlib.util
 import logging
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from local_aws.lmi import handler_api
+from local_aws.lmi.handler_api import Input, Output
 from local_aws.lmi.handler_api.inputs import FORMATTER_MARK
 from local_aws.lmi.stock.handler import StockHandler
-from local_aws.lmi.workers.connection import (
-    Frame,
-    FrameReader,
-    answer_frame,
-    answer_of,
-    break_forward_passes,
-    failure_of,
-    input_of,
-    receive,
-)
+from local_aws.lmi.workers.connection import Frame, FrameReader, receive
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from types import ModuleType
 
-    from local_aws.lmi.handler_api import Input, Output
+
+logger = logging.getLogger(__name__)
+
+_CHUNK = 1 << 18
+_ASYNC_FAILURE = "service.invoke_handler_async() failure"
+# What a broken device makes torch raise, in every later call of the process.
+_LOST_DEVICE = "CUDA error: an illegal memory access was encountered"
+_OUT_OF_MEMORY = 507
+_OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
 
 
-Handler = "Callable[[handler_api.Input], Any]"
-
-
-def load_handler(model_dir: Path, entry_point: str | None, function: str) -> Callable[[handler_api.Input], Any]:
+def load_handler(model_dir: Path, entry_point: str | None, function: str) -> Callable[[Input], Any]:
     """The function that answers requests.
 
     `entry_point` is a file below `model_dir`, a module name, or None for the stock handler, which also steps in for a
@@ -62,7 +57,7 @@ def load_handler(model_dir: Path, entry_point: str | None, function: str) -> Cal
     module = _load_module(model_dir, entry_point)
     own = getattr(module, function, None)
     if callable(own):
-        handler: Callable[[handler_api.Input], Any] = own
+        handler: Callable[[Input], Any] = own
         return handler
     formatters = [value for value in vars(module).values() if getattr(value, FORMATTER_MARK, False)]
     return StockHandler(formatters[0] if formatters else None).handle
@@ -86,12 +81,6 @@ def _load_module(model_dir: Path, entry_point: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-logger = logging.getLogger(__name__)
-
-_CHUNK = 1 << 18
-_FAILURE = "service.invoke_handler_async() failure"
 
 
 async def serve_async(connection: socket.socket, handler: Callable[[Input], Awaitable[Any]], model_dir: str) -> None:
@@ -127,7 +116,7 @@ async def _outputs(handler: Callable[[Input], Awaitable[Any]], inputs: Input) ->
             yield answer_of(result)
     except Exception as error:
         logger.exception("the handler failed")
-        yield failure_of(error, _FAILURE)
+        yield failure_of(error, _ASYNC_FAILURE)
 
 
 def run(connection: socket.socket) -> int:
@@ -198,3 +187,57 @@ def _serve(connection: socket.socket, frames: Iterator[Frame], handler: Callable
             logger.exception("the handler failed")
             output = failure_of(error)
         connection.sendall(answer_frame(frame, output).pack())
+
+
+def input_of(frame: Frame, model_dir: str) -> Input:
+    """A request frame as a handler sees it, with what the engine adds (recorded: 21_handler_properties)."""
+    inputs = Input()
+    inputs.properties = frame.head["properties"] | {"cluster_size": "1", "device_id": "-1", "model_dir": model_dir}
+    inputs.function_name = inputs.properties.get("handler")
+    for key, value in frame.contents:
+        inputs.content.add(key, value)
+    return inputs
+
+
+def answer_of(result: Any) -> Output:  # noqa: ANN401 - whatever a handler returned
+    """A handler's result: None is "no content", anything that is no Output an error."""
+    if result is None:
+        return Output(code=204, message="No content")
+    return result if isinstance(result, Output) else Output().error(f"Invalid output type: {type(result)}")
+
+
+def failure_of(error: Exception, message: str = "invoke handler failure") -> Output:
+    """The answer to a call whose handler raised."""
+    if type(error).__name__ in _OUT_OF_MEMORY_TYPES:
+        return Output(code=_OUT_OF_MEMORY, message=str(error))
+    return Output().error(str(error), message=message)
+
+
+def answer_frame(request: Frame, output: Output) -> Frame:
+    """An output on its way to the container."""
+    head = {
+        "id": request.head["id"],
+        "code": output.code,
+        "message": output.message,
+        "properties": {str(key): str(value) for key, value in output.properties.items()},
+    }
+    return Frame(head, list(zip(output.content.keys, output.content.values, strict=True)))
+
+
+def break_forward_passes(fault: str) -> None:
+    """Have torch run into `fault` ("hang" or "lose_device") before each forward pass from now on.
+
+    The handler knows nothing of it: torch calls what is registered here before each module's `forward`. The thread of a
+    pass that hangs waits for ever, with Python's lock released, so other threads go on.
+    """
+    from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - only here is it needed
+
+    register_module_forward_pre_hook({"hang": _hang, "lose_device": _lose_device}[fault])
+
+
+def _hang(*_: Any) -> None:  # noqa: ANN401 - torch's module and its arguments
+    threading.Event().wait()
+
+
+def _lose_device(*_: Any) -> None:  # noqa: ANN401 - torch's module and its arguments
+    raise RuntimeError(_LOST_DEVICE)

@@ -1,28 +1,24 @@
-"""JSON text as the real server's Gson writes it.
+"""Requests that wait for a worker of one model: jobs, batches of them, answers taken apart, and the queue.
 
-Requests on their way to a worker, and what comes back: joining a batch, taking its answer apart.
+The order of the queue is not first in, first out. DJL Serving keeps requests in a Java PriorityBlockingQueue, and all
+of them have the same priority: taking the head of such a heap moves its *last* element to the front (Java SE 17 API;
+recorded: 20_queue_order). So behind a busy worker the newest request goes next and the oldest may wait for as long as
+requests keep coming. A load test on this machine shows that, as it would show against the real server.
 
 Source: DJL Serving 0.36.0 (PyPredictor, Request), recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
-
-The queue of one model's requests, in the order in which the real server takes them out.
-
-That order is not first in, first out. DJL Serving keeps requests in a Java PriorityBlockingQueue, and all of them have
-the same priority: taking the head of such a heap moves its *last* element to the front (Java SE 17 API; recorded:
-20_queue_order). So behind a busy worker the newest request goes next and the oldest may wait for as long as requests
-keep coming. A load test on this machine shows that, as it would show against the real server.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import struct
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from local_aws.lmi.answers import Answer, Unanswered, compact
 from local_aws.lmi.errors import TranslateFault
 
 if TYPE_CHECKING:
@@ -30,25 +26,6 @@ if TYPE_CHECKING:
 
     from local_aws.lmi.errors import Fault
     from local_aws.lmi.workers.connection import Content, Frame
-
-
-# Gson escapes these so that its output is safe inside HTML (Gson user guide); DJL Serving leaves that on.
-_HTML_ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&='\u2028\u2029"}
-_HTML_SENSITIVE = re.compile("[" + "".join(_HTML_ESCAPES) + "]")
-
-
-def pretty(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Text of the server's own answers: indented by two, ended by a line feed."""
-    return _escaped(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
-
-
-def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Text without blanks, as in error answers of asynchronous handlers."""
-    return _escaped(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
-
-
-def _escaped(text: str) -> str:
-    return _HTML_SENSITIVE.sub(lambda match: _HTML_ESCAPES[match.group()], text)
 
 
 _BATCH_KEY = re.compile(r"batch_([0-9]+)\.(.*)", re.DOTALL)
@@ -62,20 +39,6 @@ _ENGINE_FAILURE = {
     "content": {"keys": [], "values": []},
     "cancelled": False,
 }
-
-
-class Unanswered(Exception):  # noqa: N818 - no error: what ends a wait for an answer that nobody is to get
-    """The caller gets no answer: it has left, or the server closes its connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A handler's answer to one request."""
-
-    code: int
-    message: str
-    properties: dict[str, str]
-    body: bytes
 
 
 @dataclass(eq=False, slots=True)

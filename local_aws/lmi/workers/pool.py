@@ -13,16 +13,16 @@ import time
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.errors import CapacityExceeded, EngineFailure, Fault, NotReady, NoWorkers
-from local_aws.lmi.server.prometheus import ModelMetrics
-from local_aws.lmi.workers.jobs import Answer, Job, JobQueue
-from local_aws.lmi.workers.worker import PoolParts, Worker
+from local_aws.lmi.workers.jobs import Job, JobQueue
+from local_aws.lmi.workers.metrics import ModelMetrics
+from local_aws.lmi.workers.worker import PoolContext, Worker
 from local_aws.lmi.workers.worker_process import Failures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from local_aws.lmi.models.serving_properties import ModelSettings
-    from local_aws.lmi.settings import ServerRules
+    from local_aws.lmi.answers import Answer
+    from local_aws.lmi.settings import ModelSettings, ServerRules
     from local_aws.lmi.workers.connection import Content
     from local_aws.lmi.workers.starter import WorkerStarter
 
@@ -42,7 +42,7 @@ class WorkerPool:
         self._settings = settings
         self._rules = rules
         self._queue = JobQueue()
-        self._parts = PoolParts(
+        self._context = PoolContext(
             name=name,
             settings=settings,
             rules=rules,
@@ -75,7 +75,7 @@ class WorkerPool:
     @property
     def alive(self) -> bool:
         """Tell whether a process of this pool is there, or may come: after `close`, one that is leaked."""
-        return bool(self._starting) or any(worker.backend.alive for worker in self._members)
+        return bool(self._starting) or any(worker.process.alive for worker in self._members)
 
     def clear_stale(self) -> None:
         """Clear the places of members that have ended over a minute ago."""
@@ -187,7 +187,7 @@ class WorkerPool:
             logger.warning("%s: no further worker: %s", self._name, fault)
 
     async def _add(self, *, permanent: bool) -> None:
-        worker = Worker(self._parts, permanent=permanent)
+        worker = Worker(self._context, permanent=permanent)
         start = asyncio.create_task(worker.start())
         self._starting.add(start)
         try:

@@ -1,120 +1,20 @@
-"""One worker process as the container sees it: calls by number over a socket, and the news of its death.
-
-Starts one model's workers: a forked process, told what to load and waited for.
-"""
+"""Start worker processes of one model: fork one, send it what to load, wait for its handler, make the first call."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from local_aws.lmi.errors import EngineFailure, EngineOutOfMemory, WorkerFailure
-from local_aws.lmi.workers.connection import Frame, FrameReader
+from local_aws.lmi.workers.connection import WorkerConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from local_aws.lmi.models.serving_properties import ModelSettings
-    from local_aws.lmi.workers.connection import Content
+    from local_aws.lmi.settings import ModelSettings
+    from local_aws.lmi.workers.connection import Frame
     from local_aws.lmi.workers.fork_server import ForkServer
-
-
-DISCONNECTED = "java.util.concurrent.ExecutionException: java.io.IOException: Python worker disconnected."
-
-
-class WorkerLink(asyncio.Protocol):
-    """Sends requests to a worker and hands each answer to the call that waits for it.
-
-    `on_lost` is called once, when a worker that had imported its handler has closed its end or died, or `close` was
-    called.
-    """
-
-    def __init__(self, on_lost: Callable[[], None]) -> None:
-        self._on_lost = on_lost
-        self._frames = FrameReader()
-        self._calls: dict[int, Callable[[Frame | None], bool]] = {}
-        self._next_id = 0
-        self._transport: asyncio.Transport | None = None
-        self.started: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.lost = asyncio.Event()
-
-    @property
-    def connected(self) -> bool:
-        """Tell whether the worker's end is open."""
-        return self._transport is not None and not self._transport.is_closing()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is ready."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what asyncio hands a stream protocol
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Frames from the worker: its start, and answers."""
-        for frame in self._frames.feed(data):
-            if "started" in frame.head:
-                self.started.set_result(True)
-            else:
-                self._answer(frame)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - any end is a lost worker
-        """The worker is gone: every call that waits fails at once."""
-        had_started = self.started.done()
-        if not had_started:
-            self.started.set_result(False)
-        self.lost.set()
-        calls, self._calls = self._calls, {}
-        for take in calls.values():
-            take(None)
-        if had_started:
-            self._on_lost()
-
-    def send_order(self, head: dict[str, Any]) -> None:
-        """Sends the first frame, which tells the worker what to load."""
-        self._write(Frame(head))
-
-    def call(
-        self, properties: dict[str, str], contents: Sequence[Content], take: Callable[[Frame | None], bool]
-    ) -> None:
-        """Sends a request; `take` gets each frame that answers it until it returns True, or None when there is none."""
-        self._next_id += 1
-        self._calls[self._next_id] = take
-        self._write(Frame({"id": self._next_id, "properties": properties}, contents))
-
-    async def ask(self, properties: dict[str, str], contents: Sequence[Content]) -> Frame:
-        """Sends a request and waits for its one answer.
-
-        Raises:
-            WorkerFailure: the worker died first.
-        """
-        future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-
-        def take(frame: Frame | None) -> bool:
-            if not future.done():
-                if frame is None:
-                    future.set_exception(WorkerFailure(DISCONNECTED))
-                else:
-                    future.set_result(frame)
-            return True
-
-        self.call(properties, contents, take)
-        return await future
-
-    def close(self) -> None:
-        """Closes the socket, which ends an idle worker."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _answer(self, frame: Frame) -> None:
-        number = frame.head["id"]
-        take = self._calls.get(number)
-        if take is not None and take(frame):
-            self._calls.pop(number, None)
-
-    def _write(self, frame: Frame) -> None:
-        if self._transport is None or not self.connected:
-            raise WorkerFailure(DISCONNECTED)
-        self._transport.write(frame.pack())
 
 
 _FIRST_ERROR = 300
@@ -142,28 +42,30 @@ class WorkerStarter:
         """Give a place for a worker: what its processes, one after another, find in sys.argv as --sock-name."""
         return self._fork_server.sock_name()
 
-    async def launch(self, sock_name: str, on_lost: Callable[[], None]) -> tuple[int, WorkerLink]:
-        """Start a process that has imported its handler: its pid and the link to it; see WorkerLink for `on_lost`.
+    async def launch(self, sock_name: str, on_lost: Callable[[], None]) -> tuple[int, WorkerConnection]:
+        """Start a process and wait until it has imported its handler; return its pid and the connection to it.
+
+        `on_lost` is called as WorkerConnection says.
 
         Raises:
             EngineFailure: the handler cannot be imported, or that takes over two minutes.
         """
-        pid, connection, exited = await self._fork_server.fork(str(self._order["model_dir"]))
+        pid, endpoint, exited = await self._fork_server.fork(str(self._order["model_dir"]))
         loop = asyncio.get_running_loop()
-        _, link = await loop.create_unix_connection(lambda: WorkerLink(on_lost), sock=connection)
+        _, connection = await loop.create_unix_connection(lambda: WorkerConnection(on_lost), sock=endpoint)
         try:
-            await self._wait_for_start(link, sock_name, exited)
+            await self._wait_for_start(connection, sock_name, exited)
         except BaseException:
-            link.close()
+            connection.close()
             self._fork_server.kill(pid)
             raise
-        return pid, link
+        return pid, connection
 
-    async def _wait_for_start(self, link: WorkerLink, sock_name: str, exited: asyncio.Future[int]) -> None:
+    async def _wait_for_start(self, connection: WorkerConnection, sock_name: str, exited: asyncio.Future[int]) -> None:
         try:
             async with asyncio.timeout(_STARTUP_S):
-                link.send_order(self._order | {"sock_name": sock_name})
-                started = await link.started
+                connection.send_order(self._order | {"sock_name": sock_name})
+                started = await connection.started
         except TimeoutError:
             raise EngineFailure(_NOT_STARTED) from None
         except WorkerFailure as failure:
@@ -171,7 +73,7 @@ class WorkerStarter:
         if not started:
             raise EngineFailure(f"Python stream closed unexpectedly, exit code: {await asyncio.shield(exited)}")
 
-    async def load(self, pid: int, link: WorkerLink) -> None:
+    async def load(self, pid: int, connection: WorkerConnection) -> None:
         """Make a process's first call, which loads the model.
 
         Raises:
@@ -180,7 +82,7 @@ class WorkerStarter:
         """
         try:
             async with asyncio.timeout(self._settings.loading_timeout_s):
-                _check(await link.ask(dict(self._settings.properties), ()))
+                _check(await connection.ask(dict(self._settings.properties), ()))
         except TimeoutError:
             # The real server's answer carries no message here either.
             raise EngineFailure from None

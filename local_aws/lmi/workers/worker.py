@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING
 
 from local_aws.lmi.errors import Fault, TranslateFault, WorkerFailure
 from local_aws.lmi.workers.jobs import AsyncAnswer, fail, join, split, take_part
-from local_aws.lmi.workers.worker_process import Backend
+from local_aws.lmi.workers.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from local_aws.lmi.models.serving_properties import ModelSettings
-    from local_aws.lmi.server.prometheus import ModelMetrics
-    from local_aws.lmi.settings import ServerRules
+    from local_aws.lmi.settings import ModelSettings, ServerRules
     from local_aws.lmi.workers.connection import Frame
     from local_aws.lmi.workers.jobs import Job, JobQueue
+    from local_aws.lmi.workers.metrics import ModelMetrics
     from local_aws.lmi.workers.starter import WorkerStarter
     from local_aws.lmi.workers.worker_process import Failures
 
@@ -43,7 +42,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PoolParts:
+class PoolContext:
     """The parts that all workers of a pool share."""
 
     name: str
@@ -61,7 +60,7 @@ class Worker:
     It is `running` until something ends it, also while its process is dead or loading; `busy` means within a request.
     """
 
-    def __init__(self, parts: PoolParts, *, permanent: bool) -> None:
+    def __init__(self, context: PoolContext, *, permanent: bool) -> None:
         """Number the worker; `start` starts it."""
         self.permanent = permanent
         self.number = next(_numbers)
@@ -69,10 +68,10 @@ class Worker:
         self.running = True
         self.busy = False
         self.stopped_at = 0.0
-        asynchronous = parts.settings.async_mode
-        self.backend = Backend(parts.starter, parts.failures, parts.rules, asynchronous=asynchronous)
-        self._parts = parts
-        self._idle_s = None if permanent else parts.rules.on_our_clock(parts.settings.max_idle_s)
+        asynchronous = context.settings.async_mode
+        self.process = WorkerProcess(context.starter, context.failures, context.rules, asynchronous=asynchronous)
+        self._context = context
+        self._idle_s = None if permanent else context.rules.on_our_clock(context.settings.max_idle_s)
         self._jobs: Sequence[Job] = ()
         self._used_at = time.monotonic()
         self._serving: asyncio.Task[None] | None = None
@@ -82,15 +81,15 @@ class Worker:
         """Start the process and have it load the model.
 
         Raises:
-            Fault: it cannot; see Backend.start.
+            Fault: it cannot; see WorkerProcess.start.
         """
-        await self.backend.start()
+        await self.process.start()
 
     def serve(self) -> None:
         """Take requests from now on."""
         # The real server counts the time of the load as idle; it is none of the waits that run faster here.
         loaded_s = time.monotonic() - self._used_at
-        self._used_at = time.monotonic() - self._parts.rules.on_our_clock(loaded_s)
+        self._used_at = time.monotonic() - self._context.rules.on_our_clock(loaded_s)
         self._serving = asyncio.create_task(self._serve())
 
     async def shut_down(self) -> None:
@@ -101,15 +100,15 @@ class Worker:
         """
         self._stop()
         if self._interrupt():
-            await self.backend.interrupt()
+            await self.process.interrupt()
         else:
-            await self.backend.stop()
+            await self.process.stop()
 
     def end(self) -> None:
         """End the worker and its process without waiting, since the server itself ends."""
         self._stop()
         self._interrupt()
-        self.backend.end()
+        self.process.end()
 
     def _interrupt(self) -> bool:
         """Stop serving; tell whether that was in the middle of a synchronous call."""
@@ -129,12 +128,12 @@ class Worker:
         except Fault as fault:
             failure = WorkerFailure(fault.message)
         except Exception:
-            logger.exception("%s: serving worker %d failed", self._parts.name, self.number)
+            logger.exception("%s: serving worker %d failed", self._context.name, self.number)
             failure = WorkerFailure(_SHUTTING_DOWN)
         self._ending = True
         self._stop()
         # The caller is answered after that: as long as the process in its place loads, and never after a lock.
-        await self.backend.stop()
+        await self.process.stop()
         if failure is not None:
             self._fail(failure)
 
@@ -144,9 +143,9 @@ class Worker:
         Raises:
             Fault: the worker cannot go on; they are still to be answered.
         """
-        settings = self._parts.settings
+        settings = self._context.settings
         size, delay_s = (1, 0.0) if settings.async_mode else (settings.batch_size, settings.max_batch_delay_ms / 1000)
-        taken = await self._parts.queue.batch(size, delay_s, self._idle_s)
+        taken = await self._context.queue.batch(size, delay_s, self._idle_s)
         if not taken:
             return
         self._used_at = time.monotonic()
@@ -155,8 +154,8 @@ class Worker:
             return
         self.busy = True
         try:
-            self._parts.metrics.batch(job.age_s for job in self._jobs)
-            self.backend.check_ready()
+            self._context.metrics.batch(job.age_s for job in self._jobs)
+            self.process.check_ready()
             if settings.async_mode:
                 self._hand_over(self._jobs[0])
                 self._jobs = ()
@@ -178,8 +177,8 @@ class Worker:
             fail(jobs, fault)
 
     async def _answer(self, jobs: Sequence[Job]) -> None:
-        timeout_s = self._parts.rules.on_our_clock(self._parts.settings.predict_timeout_s)
-        frame = await self.backend.ask(*join(jobs), timeout_s)
+        timeout_s = self._context.rules.on_our_clock(self._context.settings.predict_timeout_s)
+        frame = await self.process.ask(*join(jobs), timeout_s)
         for job, answer in zip(jobs, split(frame, len(jobs)), strict=True):
             if not job.future.done():
                 job.future.set_result(answer)
@@ -189,7 +188,7 @@ class Worker:
         tracking = {"request_tracking_id": str(uuid.uuid4())}
         answer = AsyncAnswer(dict(tracking))
         loop = asyncio.get_running_loop()
-        patience_s = self._parts.rules.on_our_clock(self._parts.rules.chunked_read_timeout_s)
+        patience_s = self._context.rules.on_our_clock(self._context.rules.chunked_read_timeout_s)
         timer = loop.call_later(patience_s, job.give_up)
 
         def take(frame: Frame | None) -> bool:
@@ -203,7 +202,7 @@ class Worker:
                 timer = loop.call_later(patience_s, job.give_up)
             return job.future.done()
 
-        self.backend.call(job.properties | tracking, job.contents, take)
+        self.process.call(job.properties | tracking, job.contents, take)
 
     def _idled_out(self) -> bool:
         return self._idle_s is not None and time.monotonic() - self._used_at > self._idle_s

@@ -17,14 +17,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.errors import BackendStopped, EngineFailure, Fault, WorkerFailure
-from local_aws.lmi.workers.starter import DISCONNECTED
+from local_aws.lmi.workers.connection import DISCONNECTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from local_aws.lmi.settings import ServerRules
-    from local_aws.lmi.workers.connection import Content, Frame
-    from local_aws.lmi.workers.starter import WorkerLink, WorkerStarter
+    from local_aws.lmi.workers.connection import Content, Frame, WorkerConnection
+    from local_aws.lmi.workers.starter import WorkerStarter
 
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Failures:
         return self.exceeded and self._rules.fail_fast
 
 
-class Backend:
+class WorkerProcess:
     """One worker's process, which keeps its place (`sock_name`) over restarts.
 
     `ready` says that a process is there and has loaded the model, `pid` is that of the last one; `locked` that a
@@ -75,7 +75,7 @@ class Backend:
         self._asynchronous = asynchronous
         self._restarts = False
         self._sock_name = starter.sock_name()
-        self._link: WorkerLink | None = None
+        self._connection: WorkerConnection | None = None
         self._news_due = False
         self.locked = False
         self._unrecoverable = False
@@ -87,7 +87,7 @@ class Backend:
     @property
     def alive(self) -> bool:
         """Tell whether a process is there, or on its way, or may still be started."""
-        return not self._ended and (self._link is not None or self._news_due or bool(self._tasks))
+        return not self._ended and (self._connection is not None or self._news_due or bool(self._tasks))
 
     async def start(self) -> None:
         """Start the worker's first process and have it load the model.
@@ -100,12 +100,12 @@ class Backend:
         """
         async with self._turn:
             await self._launch()
-            link = self._linked()
+            connection = self._connected()
             try:
                 await self._load()
             except Fault as fault:
                 if self._asynchronous:
-                    await self._lock(link, fault)
+                    await self._lock(connection, fault)
                 self._drop()
                 self._failures.count += 1
                 raise
@@ -137,9 +137,9 @@ class Backend:
         Raises:
             WorkerFailure: there is no process.
         """
-        link = self._linked()
+        connection = self._connected()
         self._starter.kill(self.pid)
-        await link.lost.wait()
+        await connection.lost.wait()
 
     def inject(self, fault: str) -> None:
         """Have every later forward pass of the process go wrong; see worker/calls.py.
@@ -147,7 +147,7 @@ class Backend:
         Raises:
             WorkerFailure: there is no process.
         """
-        self._linked().send_order({"fault": fault})
+        self._connected().send_order({"fault": fault})
 
     def check_ready(self) -> None:
         """Refuse a request that no process can take.
@@ -158,7 +158,7 @@ class Backend:
         """
         if self._unrecoverable:
             raise EngineFailure(_UNRECOVERABLE)
-        if not self.ready or not self._linked().connected:
+        if not self.ready or not self._connected().connected:
             raise BackendStopped
 
     async def ask(self, properties: dict[str, str], contents: Sequence[Content], timeout_s: float) -> Frame:
@@ -169,7 +169,7 @@ class Backend:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._linked().ask(properties, contents)
+                return await self._connected().ask(properties, contents)
         except TimeoutError:
             failure = WorkerFailure(_TIMEOUT)
         except WorkerFailure as died:
@@ -184,30 +184,30 @@ class Backend:
     def call(
         self, properties: dict[str, str], contents: Sequence[Content], take: Callable[[Frame | None], bool]
     ) -> None:
-        """Hand a request to an asynchronous handler, once `check_ready` has passed; see WorkerLink.call."""
-        self._linked().call(properties, contents, take)
+        """Hand a request to an asynchronous handler, once `check_ready` has passed; see WorkerConnection.call."""
+        self._connected().call(properties, contents, take)
 
     async def _launch(self) -> None:
         self.ready = False
         try:
-            self.pid, self._link = await self._starter.launch(self._sock_name, self._lost)
+            self.pid, self._connection = await self._starter.launch(self._sock_name, self._lost)
         except Fault:
             self._failures.count += 1
             raise
 
     async def _load(self) -> None:
-        link = self._linked()
-        await self._starter.load(self.pid, link)
-        self.ready = link.connected
+        connection = self._connected()
+        await self._starter.load(self.pid, connection)
+        self.ready = connection.connected
         self._restarts = self._asynchronous
 
     def _drop(self) -> None:
         """Close the socket, which `_lost` hears of, and kill the process."""
         self.ready = False
-        link, self._link = self._link, None
-        if link is not None:
-            self._news_due = link.connected
-            link.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._news_due = connection.connected
+            connection.close()
             self._starter.kill(self.pid)
 
     def _lost(self) -> None:
@@ -228,17 +228,17 @@ class Backend:
             except Fault as fault:
                 logger.warning("a restart has failed: %s", fault)
                 return
-            link = self._linked()
+            connection = self._connected()
             try:
                 await self._load()
             except Fault as fault:
-                await self._lock(link, fault)
+                await self._lock(connection, fault)
 
-    async def _lock(self, link: WorkerLink, fault: Fault) -> None:
+    async def _lock(self, connection: WorkerConnection, fault: Fault) -> None:
         """Keep the turn for good: whoever stops the worker waits for it, and it for the socket, which waits for it."""
         logger.error("an asynchronous handler failed in its first call, which locks its worker for good: %s", fault)
         self.locked = True
-        if link.connected:
+        if connection.connected:
             self._unrecoverable = True
             self._failures.count += 1
         self._restarts = False
@@ -252,10 +252,10 @@ class Backend:
         except Fault as fault:
             logger.warning("a restart has failed: %s", fault)
 
-    def _linked(self) -> WorkerLink:
-        if self._link is None:
+    def _connected(self) -> WorkerConnection:
+        if self._connection is None:
             raise WorkerFailure(DISCONNECTED)
-        return self._link
+        return self._connection
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

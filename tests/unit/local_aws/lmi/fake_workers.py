@@ -7,8 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from local_aws.lmi.errors import EngineFailure, WorkerFailure
-from local_aws.lmi.workers.connection import Frame
-from local_aws.lmi.workers.starter import DISCONNECTED
+from local_aws.lmi.workers.connection import DISCONNECTED, Frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,21 +17,21 @@ if TYPE_CHECKING:
 FIRST_PID = 1001
 
 
-class FakeLink:
+class FakeConnection:
     """A process that answers "ok", or not at all while its starter is told to hang."""
 
     def __init__(self, starter: FakeStarter, on_lost: Callable[[], None]) -> None:
         self.connected = True
         self._starter = starter
         self._on_lost = on_lost
-        self._asked: list[asyncio.Future[Frame]] = []
+        self.asked: list[asyncio.Future[Frame]] = []
         self._called: list[Callable[[Frame | None], bool]] = []
 
     async def ask(self, properties: dict[str, str], contents: Sequence[Content]) -> Frame:
         """Take a request of a synchronous handler; answer it unless told to hang."""
         self._starter.batches.append(int(properties.get("batch_size", "1")))
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        self._asked.append(future)
+        self.asked.append(future)
         if not self._starter.hanging:
             keys = [key for key, _ in contents]
             future.set_result(_frame([(key, b"ok") for key in keys]))
@@ -40,7 +39,7 @@ class FakeLink:
 
     def call(
         self,
-        properties: dict[str, str],  # noqa: ARG002 - as a link has it
+        properties: dict[str, str],  # noqa: ARG002 - as a connection has it
         contents: Sequence[Content],  # noqa: ARG002
         take: Callable[[Frame | None], bool],
     ) -> None:
@@ -52,11 +51,11 @@ class FakeLink:
             take(_frame([(None, _entries({"data": "ok", "last": "true"}))]))
 
     def die(self) -> None:
-        """End as a killed process does: calls fail, then the backend hears of it, once."""
+        """End as a killed process does: calls fail, then the worker process hears of it, once."""
         if not self.connected:
             return
         self.connected = False
-        for future in self._asked:
+        for future in self.asked:
             if not future.done():
                 future.set_exception(WorkerFailure(DISCONNECTED))
         for take in self._called:
@@ -64,7 +63,7 @@ class FakeLink:
         self._on_lost()
 
     def close(self) -> None:
-        """The backend's own way to end a process; the news of it comes a moment later."""
+        """The container's own way to end a process; the news of it comes a moment later."""
         asyncio.get_running_loop().call_soon(self.die)
 
 
@@ -75,7 +74,7 @@ class FakeStarter:
     """
 
     def __init__(self) -> None:
-        self.links: list[FakeLink] = []
+        self.connections: list[FakeConnection] = []
         self.batches: list[int] = []
         self.broken_imports = 0
         self.broken_loads = 0
@@ -87,34 +86,34 @@ class FakeStarter:
     @property
     def alive(self) -> list[int]:
         """The pids of the processes that live, the oldest first."""
-        return [pid for pid, link in enumerate(self.links, FIRST_PID) if link.connected]
+        return [pid for pid, connection in enumerate(self.connections, FIRST_PID) if connection.connected]
 
     def sock_name(self) -> str:
         """Give any name."""
         return "/tmp/djl_sock.19000"  # noqa: S108 - nothing is there
 
-    async def launch(self, sock_name: str, on_lost: Callable[[], None]) -> tuple[int, FakeLink]:  # noqa: ARG002
+    async def launch(self, sock_name: str, on_lost: Callable[[], None]) -> tuple[int, FakeConnection]:  # noqa: ARG002
         """Start a process, or fail as asked for."""
         await asyncio.sleep(0)
         if self.broken_imports:
             self.broken_imports -= 1
             raise EngineFailure("Python stream closed unexpectedly, exit code: 1")
-        self.links.append(FakeLink(self, on_lost))
-        return FIRST_PID - 1 + len(self.links), self.links[-1]
+        self.connections.append(FakeConnection(self, on_lost))
+        return FIRST_PID - 1 + len(self.connections), self.connections[-1]
 
-    async def load(self, pid: int, link: FakeLink) -> None:  # noqa: ARG002 - as a starter has it
+    async def load(self, pid: int, connection: FakeConnection) -> None:  # noqa: ARG002 - as a starter has it
         """Load, or fail as asked for."""
         await self.loading.wait()
         await asyncio.sleep(0)
         if self.broken_loads:
             self.broken_loads -= 1
             if self.exits:
-                link.die()
+                connection.die()
             raise EngineFailure("Failed to initialize model: no")
 
     def kill(self, pid: int) -> None:
         """Kill by pid."""
-        self.links[pid - FIRST_PID].die()
+        self.connections[pid - FIRST_PID].die()
 
 
 def _frame(contents: Sequence[Content]) -> Frame:

@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
+from local_aws.lmi.answers import Answer
 from local_aws.lmi.errors import TranslateFault
 from local_aws.lmi.handler_api import Output
 from local_aws.lmi.workers.connection import Frame
-from local_aws.lmi.workers.jobs import Answer, AsyncAnswer, Job, join, split, take_part
+from local_aws.lmi.workers.jobs import AsyncAnswer, Job, join, split, take_part
 
 
 def _job(body: bytes) -> Job:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from local_aws.lmi.server.prometheus import ModelMetrics
 from local_aws.lmi.server.routes import LmiApp
+from local_aws.lmi.workers.metrics import ModelMetrics
 
 
 def _get(path: str, query: str = "") -> tuple[int, bytes]:

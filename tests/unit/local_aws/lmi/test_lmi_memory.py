@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local_aws.lmi.errors import OutOfMemory
-from local_aws.lmi.models.serving_properties import ModelSettings, check_fits, read_settings, resident_mb
+from local_aws.lmi.models.memory import check_fits, resident_mb
+from local_aws.lmi.models.serving_properties import read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from local_aws.lmi.settings import ModelSettings
 
 
 @pytest.fixture

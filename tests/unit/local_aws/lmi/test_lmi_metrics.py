@@ -6,7 +6,8 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-from local_aws.lmi.server.prometheus import Histogram, ModelMetrics, exposition
+from local_aws.lmi.server.prometheus import exposition
+from local_aws.lmi.workers.metrics import Histogram, ModelMetrics
 
 SAMPLE = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\{Model="(?:[^"\\]|\\.)*"(?:,[a-z]+="[^"]*")?\} [0-9.e+-]+')
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local_aws.lmi.errors import Arithmetic, Fault, IllegalArgument, ModelNotFound, NumberFormat
-from local_aws.lmi.models.serving_properties import ModelSettings, java_int, read_settings
+from local_aws.lmi.models.serving_properties import java_int, read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from local_aws.lmi.settings import ModelSettings
 
 
 def _read(folder: Path, text: str, overrides: dict[str, int] | None = None) -> ModelSettings:

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_workers import FakeStarter
 
+from local_aws.lmi.answers import Unanswered
 from local_aws.lmi.errors import BackendStopped, CapacityExceeded, EngineFailure, NotReady, NoWorkers, WorkerFailure
-from local_aws.lmi.models.serving_properties import ModelSettings, read_settings
-from local_aws.lmi.settings import ServerRules
-from local_aws.lmi.workers.jobs import Unanswered
+from local_aws.lmi.models.serving_properties import read_settings
+from local_aws.lmi.settings import ModelSettings, ServerRules
 from local_aws.lmi.workers.pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from local_aws.lmi.workers.jobs import Answer, Job
+    from local_aws.lmi.answers import Answer
+    from local_aws.lmi.workers.jobs import Job
 
     Scenario = Callable[[WorkerPool, FakeStarter], Coroutine[Any, Any, Any]]
 
@@ -119,9 +120,9 @@ def test_a_process_that_dies_idle_is_missed_by_nobody_but_its_callers(settings: 
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
-        starter.links[0].die()
+        starter.connections[0].die()
         outcomes = await _outcomes(pool, 3)
-        return outcomes, pool.failed, [worker.running for worker in pool.workers], len(starter.links)
+        return outcomes, pool.failed, [worker.running for worker in pool.workers], len(starter.connections)
 
     found = _run(replace(settings, retry_threshold=threshold), scenario)
     assert found == (["BackendStopped"] * 3, False, [True], 1)
@@ -133,7 +134,7 @@ def test_with_one_of_two_processes_dead_every_second_call_is_refused(settings: M
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[str]:
         await pool.start()
         await _settled()
-        starter.links[0].die()
+        starter.connections[0].die()
         return await _outcomes(pool, 4)
 
     two = replace(settings, min_workers=2, max_workers=2)
@@ -146,7 +147,7 @@ def test_a_process_that_dies_in_a_call_fails_the_model_for_good(settings: ModelS
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
         doomed, *queued = await _hang(pool, starter, 3)
-        starter.links[0].die()
+        starter.connections[0].die()
         with pytest.raises(WorkerFailure, match="Python worker disconnected"):
             await doomed
         await _settled()
@@ -163,8 +164,8 @@ def test_the_caller_of_a_dead_process_waits_while_another_loads_in_vain(settings
         await pool.start()
         (doomed,) = await _hang(pool, starter, 1)
         starter.loading.clear()
-        starter.links[0].die()
-        await _until(lambda: len(starter.links) == 2)
+        starter.connections[0].die()
+        await _until(lambda: len(starter.connections) == 2)
         await _settled()
         while_loading = pool.failed, doomed.done(), starter.alive
         starter.loading.set()
@@ -195,13 +196,13 @@ def test_within_retry_threshold_the_first_call_after_a_minute_starts_a_worker(se
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
         doomed, queued = await _hang(pool, starter, 2)
-        starter.links[0].die()
+        starter.connections[0].die()
         await _until(doomed.done)
         at_once = pool.failed, await _outcomes(pool, 2), starter.alive
         await asyncio.sleep(2 * QUICK.stale_s)
         back = await _outcomes(pool, 2), (await queued).body
         (doomed,) = await _hang(pool, starter, 1)
-        starter.links[-1].die()
+        starter.connections[-1].die()
         await _until(doomed.done)
         return at_once, back, pool.failed
 
@@ -218,7 +219,7 @@ def test_the_other_worker_of_a_failed_model_finishes_what_was_queued(settings: M
         await _settled()
         doomed = (await _hang(pool, starter, 1))[0]
         queued = [_submit(pool) for _ in range(2)]
-        starter.links[0].die()
+        starter.connections[0].die()
         await _until(doomed.done)
         return [(await task).body for task in queued], await _outcomes(pool, 1)
 
@@ -247,7 +248,7 @@ def test_the_models_threshold_goes_before_the_containers(
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> bool:
         await pool.start()
         (doomed,) = await _hang(pool, starter, 1)
-        starter.links[0].die()
+        starter.connections[0].die()
         await _until(doomed.done)
         return pool.failed
 
@@ -261,7 +262,7 @@ def test_under_fail_fast_a_failed_model_ends_the_server(settings: ModelSettings)
         await pool.start()
         before = pool.failures.ends_server
         (doomed,) = await _hang(pool, starter, 1)
-        starter.links[0].die()
+        starter.connections[0].die()
         await _until(doomed.done)
         return [before, pool.failures.ends_server]
 
@@ -277,7 +278,7 @@ def test_an_asynchronous_process_that_dies_fails_the_model(asynchronous: ModelSe
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
         doomed = await _hang(pool, starter, 2)
-        starter.links[0].die()
+        starter.connections[0].die()
         answers = [await task for task in doomed]
         await _settled()
         texts = {(answer.code, answer.message, answer.body, *answer.properties) for answer in answers}
@@ -296,13 +297,13 @@ def test_within_retry_threshold_calls_are_refused_only_while_the_process_loads(a
         rounds = []
         for _ in range(2):
             starter.loading.clear()
-            starter.links[-1].die()
+            starter.connections[-1].die()
             await _settled()
             meanwhile = await _outcomes(pool, 2)
             starter.loading.set()
             await _settled()
             rounds.append((meanwhile, await _outcomes(pool, 1)))
-        starter.links[-1].die()
+        starter.connections[-1].die()
         await _settled()
         return rounds, pool.failed, len(starter.alive)
 
@@ -330,10 +331,10 @@ def test_unloading_a_synchronous_model_leaves_nothing_behind(settings: ModelSett
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
-        starter.links[1].die()
+        starter.connections[1].die()
         await pool.close()
         await _settled()
-        return starter.alive, len(starter.links)
+        return starter.alive, len(starter.connections)
 
     assert _run(replace(settings, min_workers=2, max_workers=2), scenario) == ([], 2)
 
@@ -374,12 +375,12 @@ def test_a_restart_that_cannot_import_is_the_last(asynchronous: ModelSettings) -
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
         starter.broken_imports = 1
-        starter.links[0].die()
+        starter.connections[0].die()
         await _settled()
         outcomes = await _outcomes(pool, 2)
         await pool.close()
         await _settled()
-        return outcomes, pool.failed, len(starter.links), pool.alive
+        return outcomes, pool.failed, len(starter.connections), pool.alive
 
     found = _run(replace(asynchronous, retry_threshold=3), scenario)
     assert found == (["BackendStopped"] * 2, False, 1, False)
@@ -395,7 +396,7 @@ def test_a_restart_that_fails_in_its_first_call_locks_the_worker(asynchronous: M
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
         starter.broken_loads, starter.exits = 1, exits
-        starter.links[0].die()
+        starter.connections[0].die()
         await _settled()
         first = _submit(pool)
         await asyncio.sleep(0.05)
@@ -433,7 +434,7 @@ def test_a_worker_that_cannot_start_fails_the_load(settings: ModelSettings) -> N
         with pytest.raises(EngineFailure, match="Failed to initialize model"):
             await pool.start()
         await _settled()
-        return pool.failed, len(starter.links), starter.alive
+        return pool.failed, len(starter.connections), starter.alive
 
     assert _run(replace(settings, min_workers=2, max_workers=2), scenario) == (True, 1, [])
 
@@ -451,7 +452,7 @@ def test_an_asynchronous_handler_that_fails_in_its_first_call_is_never_answered(
         found = loading.done(), pool.failed, list(pool.workers), starter.alive
         await pool.close()
         await _settled()
-        return *found, loading.done(), len(starter.links)
+        return *found, loading.done(), len(starter.connections)
 
     assert _run(asynchronous, scenario) == (False, not exits, [], [], False, 1)
 
@@ -464,7 +465,7 @@ def test_an_asynchronous_handler_that_cannot_be_imported_fails_the_load(asynchro
         with pytest.raises(EngineFailure, match="Python stream closed unexpectedly"):
             await pool.start()
         await _settled()
-        return len(starter.links)
+        return len(starter.connections)
 
     assert _run(asynchronous, scenario) == 0
 
@@ -504,7 +505,7 @@ def test_a_batch_without_a_process_is_refused_whole(settings: ModelSettings) -> 
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[str]:
         await pool.start()
-        starter.links[0].die()
+        starter.connections[0].die()
         found = await asyncio.gather(*(_submit(pool) for _ in range(4)), return_exceptions=True)
         return [type(each).__name__ for each in found]
 
@@ -529,7 +530,7 @@ def test_requests_that_come_together_start_one_worker(settings: ModelSettings) -
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
         found = await asyncio.gather(*(_submit(pool) for _ in range(3)), return_exceptions=True)
-        return [type(each).__name__ for each in found], len(starter.links)
+        return [type(each).__name__ for each in found], len(starter.connections)
 
     none = replace(settings, min_workers=0, max_workers=1)
     assert _run(none, scenario) == (["CapacityExceeded"] * 3, 1)
@@ -542,7 +543,7 @@ def test_a_worker_without_requests_ends_after_its_idle_time_and_keeps_its_place(
         await pool.start()
         first = await _outcomes(pool, 1)
         await _until(lambda: not any(worker.running for worker in pool.workers))
-        return first, await _outcomes(pool, 2), len(starter.links), starter.alive
+        return first, await _outcomes(pool, 2), len(starter.connections), starter.alive
 
     one = replace(settings, min_workers=0, max_workers=1, max_idle_s=0)
     assert _run(one, scenario) == (["CapacityExceeded"], ["CapacityExceeded"] * 2, 1, [])
@@ -583,7 +584,7 @@ def test_the_servers_end_leaves_no_load_waiting(settings: ModelSettings, *, asyn
         if not asynchronous_mode:
             starter.loading.clear()
         loading = asyncio.create_task(pool.start())
-        await _until(lambda: starter.links)
+        await _until(lambda: starter.connections)
         await _settled()
         assert not loading.done()
         pool.end()
@@ -607,7 +608,7 @@ def test_a_caller_that_has_left_costs_no_call(settings: ModelSettings) -> None:
         with pytest.raises(Unanswered):
             await leaving
         waiting = pool.waiting
-        starter.links[0]._asked[0].set_exception(EngineFailure("done"))
+        starter.connections[0].asked[0].set_exception(EngineFailure("done"))
         await asyncio.gather(at_work, return_exceptions=True)
         return waiting, staying.done(), starter.batches
 
@@ -637,7 +638,7 @@ def test_a_worker_that_starts_while_its_model_is_unloaded_stays(settings: ModelS
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         starter.loading.clear()
         loading = asyncio.create_task(pool.start())
-        await _until(lambda: starter.links)
+        await _until(lambda: starter.connections)
         await pool.close()
         starter.loading.set()
         await loading
@@ -665,7 +666,7 @@ def test_a_dead_process_cannot_be_scaled_away(settings: ModelSettings) -> None:
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> list[tuple[list[str], list[bool]]]:
         await pool.start()
         await _settled()
-        starter.links[0].die()
+        starter.connections[0].die()
         found = []
         for bounds in ((2, 2), (1, 1), (0, 0), (1, 1)):
             await pool.scale(*bounds)

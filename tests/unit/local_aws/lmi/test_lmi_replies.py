@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local_aws.lmi.answers import compact, pretty
 from local_aws.lmi.errors import BadRequest, EngineFailure, Fault, ModelNotFound
 from local_aws.lmi.server.http import Reply, fault_reply, json_reply
-from local_aws.lmi.workers.jobs import compact, pretty
 
 
 def _sent(reply: Reply, *, close: bool = False) -> tuple[dict[bytes, bytes], bytes]:

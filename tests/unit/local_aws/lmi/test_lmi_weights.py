@@ -8,14 +8,15 @@ import pytest
 from huggingface_hub import try_to_load_from_cache
 
 from local_aws.lmi.errors import EngineFailure
-from local_aws.lmi.models.files import HUB_CACHE, with_local_weights
+from local_aws.lmi.models.files import with_local_weights
 from local_aws.lmi.models.hub import Hub
 from local_aws.lmi.models.serving_properties import read_settings
+from local_aws.lmi.workers.fork_server import HUB_CACHE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from local_aws.lmi.models.serving_properties import ModelSettings
+    from local_aws.lmi.settings import ModelSettings
 
 COMMIT = "b5113eb38ab63efdd7f280f8c144ea8b13f978ce"
 

@@ -1,0 +1,62 @@
+"""Answers to requests: a handler's, the server's own, and none; JSON text as the real server's Gson writes it.
+
+Server, models and worker processes all use it, so it imports nothing but the errors.
+Source: DJL Serving 0.36.0, recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from local_aws.lmi.errors import Fault
+
+
+# Gson escapes these so that its output is safe inside HTML (Gson user guide); DJL Serving leaves that on.
+_HTML_ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&='\u2028\u2029"}
+_HTML_SENSITIVE = re.compile("[" + "".join(_HTML_ESCAPES) + "]")
+
+
+def pretty(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return a value as the text of the server's own answers: indented by two, ended by a line feed."""
+    return _escaped(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
+
+
+def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return a value as text without blanks, as in error answers of asynchronous handlers."""
+    return _escaped(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def _escaped(text: str) -> str:
+    return _HTML_SENSITIVE.sub(lambda match: _HTML_ESCAPES[match.group()], text)
+
+
+def fault_text(fault: Fault) -> str:
+    """Return the JSON text of an error answer: `{"code", "type", "message"}`.
+
+    A message that is None is left out, as in the real server's answers to loads that take too long (07, initto).
+    """
+    error: dict[str, Any] = {"code": fault.status, "type": fault.kind}
+    if fault.message is not None:
+        error["message"] = fault.message
+    return pretty(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A handler's answer to one request.
+
+    `code` and `message` become the status line, `properties` the headers.
+    """
+
+    code: int
+    message: str
+    properties: dict[str, str]
+    body: bytes
+
+
+class Unanswered(Exception):  # noqa: N818 - no error: what ends a wait for an answer that nobody is to get
+    """The caller gets no answer: it has left, or the server closes its connection."""

@@ -1,0 +1,75 @@
+"""Counters of one model: responses, batches, and how long requests waited and took.
+
+Units and bounds are DJL Serving's where it has the metric (DJL Serving 0.36.0: BatchAggregator,
+InferenceRequestHandler): "QueueTime" and "RequestLatency" are histograms in microseconds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+_MICROSECONDS = 1_000_000
+# Five milliseconds to ten seconds, as the Prometheus client for Java has it, in microseconds, and shorter times below.
+_TIMES = (100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000)
+_LONG_TIMES = (5_000_000, 10_000_000)
+# A handler may make up any status.
+_GROUPS = {1: 2, 2: 2, 3: 2, 4: 4}
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Histogram:
+    """How many values lie at or below each bound."""
+
+    def __init__(self, bounds: Sequence[int]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Adds a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def samples(self) -> Iterator[tuple[str, str | None, float]]:
+        """(suffix of the name, bound, value) in Prometheus's form: buckets add up, the last bound is +Inf."""
+        below = 0
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+            below += count
+            yield "_bucket", bound, below
+        yield "_sum", None, self._sum
+        yield "_count", None, below
+
+
+class ModelMetrics:
+    """What one model has done since it was loaded."""
+
+    def __init__(self) -> None:
+        self.responses = {2: 0, 4: 0, 5: 0}
+        self.batches = 0
+        self.histograms = {
+            "QueueTime": Histogram((*_TIMES, *_LONG_TIMES)),
+            "RequestLatency": Histogram((*_TIMES, *_LONG_TIMES)),
+            "cohost_batch_size": Histogram(_SIZES),
+        }
+
+    def batch(self, waited_s: Iterable[float]) -> None:
+        """Records a batch that goes to a worker by the seconds that each of its requests has waited."""
+        size = 0
+        for seconds in waited_s:
+            self.histograms["QueueTime"].observe(seconds * _MICROSECONDS)
+            size += 1
+        self.histograms["cohost_batch_size"].observe(size)
+        self.batches += 1
+
+    def answered(self, seconds: float) -> None:
+        """Records a request that a worker has answered so many seconds after it came."""
+        self.histograms["RequestLatency"].observe(seconds * _MICROSECONDS)
+
+    def response(self, status: int) -> None:
+        """Records the status that a caller got; one that a handler made up counts where a server would put it."""
+        self.responses[_GROUPS.get(status // 100, 5)] += 1
