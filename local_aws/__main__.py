@@ -1,4 +1,4 @@
-"""`python -m local_aws up`: the AWS for one machine, in the foreground."""
+"""`python -m local_aws up`: run the local AWS emulator in the foreground."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    """The settings; a catalog with faults raises its CatalogError before anything starts."""
+    """Return the settings; a catalog with faults raises its CatalogError before anything starts."""
     catalog = options.catalog
     if catalog is not None:
         from cohost.catalog_file import load_catalog  # noqa: PLC0415 - needed only when a catalog is given

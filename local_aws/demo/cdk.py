@@ -72,7 +72,7 @@ class Cdk:
         self.run("deploy", STACK, "--require-approval", "never", catalog=catalog)
 
     def diff(self, catalog: Path) -> str:
-        """What a deploy of the catalog would change, as cdk prints it."""
+        """Return the changes that a deploy of the catalog would make, as cdk prints them."""
         return self.run("diff", STACK, catalog=catalog).stdout
 
     def destroy(self, *stacks: str) -> None:
@@ -95,12 +95,12 @@ def _program() -> str:
 
 
 def _path() -> str:
-    """The search path on which `python3`, as cdk.json says it, is the interpreter that runs this."""
+    """Return the search path on which `python3`, as cdk.json says it, is the interpreter that runs this."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def _without_aws(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what would lead to a real account: profiles, session tokens, endpoints."""
+    """Return the environment without what would lead to a real account: profiles, session tokens, endpoints."""
     return {
         name: value
         for name, value in environment.items()

@@ -1,8 +1,6 @@
-"""Sentence similarity from a feature-extraction answer.
+"""The steps of the demo: each does a thing that a user does, checks the outcome, and returns what it saw.
 
-What is left of a deploy: everything that bills or that a stack made, by kind.
-
-The steps of the demo. Each one does a thing that a user does, looks at the outcome, and says what it saw.
+Two checks need more: the similarity of sentences, and the search for everything that a deploy has left in the account.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def mean_pooled(tokens: Sequence[Sequence[float]]) -> list[float]:
-    """The mean of a text's token vectors (tokens x hidden), scaled to length 1; shape: hidden.
+    """Return the mean of a text's token vectors (tokens x hidden), scaled to length 1; shape: hidden.
 
     One text at a time needs no attention mask: nothing is padded.
     """
@@ -41,7 +39,7 @@ def mean_pooled(tokens: Sequence[Sequence[float]]) -> list[float]:
 
 
 def cosine(a: Sequence[float], b: Sequence[float]) -> float:
-    """The cosine of the angle between two vectors of length 1."""
+    """Return the cosine of the angle between two vectors of length 1."""
     return math.fsum(x * y for x, y in zip(a, b, strict=True))
 
 
@@ -157,7 +155,7 @@ class Script:
 
     @property
     def file(self) -> Path:
-        """The working copy of the catalog, which the steps edit as a user would."""
+        """Write and return the working copy of the catalog, which the steps edit as a user would."""
         path = self.work / "catalog.yaml"
         path.write_text(yaml.safe_dump(self.catalog, sort_keys=False, allow_unicode=True))
         shutil.copyfile(profiles_path(self.offline), profiles_path(path))

@@ -1,4 +1,4 @@
-"""`python -m local_aws.engines run|report`: what `cohost local run` and `cohost local report` start."""
+"""`python -m local_aws.engines run|report`: the program behind `cohost local run` and `cohost local report`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from local_aws.engines.engine import Engine
     from local_aws.engines.report import Report, Server
-    from local_aws.engines.serving import Served
+    from local_aws.engines.serving import RunningEngine
 
 _START_TIMEOUT_S = 600.0
 _INTERRUPTED = 130
@@ -37,7 +37,7 @@ _INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0 for success, 1 for a fault or models that do not fit, 130 for Ctrl-C."""
-    options = _parser().parse_args(arguments)
+    options = command_line().parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _run(options) if options.command == "run" else _report(options)
@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Return the parser of the command line, which `cohost local run` and `cohost local report` fill."""
     parser = argparse.ArgumentParser(prog="python -m local_aws.engines", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="serve a catalog's models until Ctrl-C")
@@ -77,12 +78,12 @@ def _run(options: argparse.Namespace) -> int:
         _show_served(served, as_json=options.json)
         if options.check:
             return 1 if served.faults else 0
-        _tell_callers(served.server)
+        _print_access(served.server)
         signal.pause()
     return 0
 
 
-def _tell_callers(server: Server) -> None:
+def _print_access(server: Server) -> None:
     err.print(Text(f"Serving at {server.url} until Ctrl-C; `cohost local report` tells what it holds."))
     err.print(Text("It answers those alone who send the token of this start, for example:"))
     err.print(Text(f"curl --header '{TOKEN_HEADER}: {server.token}' {server.url}/models"), soft_wrap=True)
@@ -110,7 +111,7 @@ def _report(options: argparse.Namespace) -> int:
     return 1 if any(report.faults for report in reports) else 0
 
 
-def _show_served(served: Served, *, as_json: bool) -> None:
+def _show_served(served: RunningEngine, *, as_json: bool) -> None:
     if as_json:
         print_json(served.content())
         return

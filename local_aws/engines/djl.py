@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cohost.artifacts.handlers import BATCHED
-from local_aws.engines.engine import EngineError, Start
+from local_aws.engines.engine import EngineError, StartCommand
 from local_aws.engines.machine import find_program, run_program
 from local_aws.engines.proxy import UNIX
 
@@ -49,7 +49,7 @@ for name in sys.argv[1:]:
 
 
 class DjlEngine:
-    """Runs `djl-serving` from PATH, or the one below `home`."""
+    """The engine that runs `djl-serving` from PATH, or the one below `home`."""
 
     name = "djl"
     container: str | None = None
@@ -59,14 +59,14 @@ class DjlEngine:
         self._folder: Path | None = None
 
     def check(self, setup: Setup) -> None:
-        """DJL Serving, Java, and a Python that has what its handlers import."""
+        """Check for DJL Serving, Java, and a Python that has what its handlers import."""
         self._program()
         if "JAVA_HOME" not in os.environ:
             find_program("java", needed_for="--engine djl", fix="install Java 17 or newer, or set JAVA_HOME")
         _check_modules(_python(), sorted({module for handler in setup.handlers for module in MODULES[handler]}))
 
-    def start(self, setup: Setup) -> Start:
-        """`djl-serving` with a configuration and a folder for sockets of its own, without models at the start."""
+    def start(self, setup: Setup) -> StartCommand:
+        """Return `djl-serving` with its own configuration and folder for sockets, without models at the start."""
         home, store = setup.scratch / "home", setup.scratch / "store"
         for folder in (home, store):
             folder.mkdir(parents=True, exist_ok=True)
@@ -87,20 +87,20 @@ class DjlEngine:
             "JAVA_OPTS": _java_options(setup.environment, self._folder),
         }
         command = [self._program(), "--config-file", str(configuration)]
-        return Start(command=command, environment=environment, behind=address)
+        return StartCommand(command=command, environment=environment, upstream=address)
 
     def stop(self) -> None:
-        """Its workers end with it; their sockets go."""
+        """Remove the folder of the sockets; the workers end with the server."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
     def model_url(self, setup: Setup, name: str) -> str:
-        """The folder as it is."""
+        """Return the folder as it is."""
         return str(setup.models / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """The folder as it is."""
+        """Return the folder as it is."""
         return str(setup.weights[name]) if name in setup.weights else None
 
     def _program(self) -> str:
@@ -118,7 +118,7 @@ class DjlEngine:
 
 
 def _folder_for_sockets() -> Path:
-    """A new folder that is its owner's alone.
+    """Make a new folder that its owner alone can open.
 
     Raises:
         EngineError: the path of a socket in it would be longer than the system takes.
@@ -135,7 +135,7 @@ def _folder_for_sockets() -> Path:
 
 
 def _java_options(environment: Mapping[str, str], folder: Path) -> str:
-    """The options given by catalog or user, and a folder of its own for temporary files.
+    """Return the options given by catalog or user, with a folder of its own for temporary files.
 
     Two servers with one such folder take each other's workers for left-over ones and kill them.
     """
@@ -162,6 +162,6 @@ def _check_modules(python: str, modules: Iterable[str]) -> None:
 
 
 def _python() -> str:
-    """The Python for workers: PYTHON_EXECUTABLE, else this one, which has torch and transformers."""
+    """Return the Python for workers: PYTHON_EXECUTABLE, else this one, which has torch and transformers."""
     named = os.environ.get("PYTHON_EXECUTABLE")
     return sys.executable if named is None else shutil.which(named) or named

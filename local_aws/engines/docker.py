@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from local_aws.engines.engine import CONTAINER_NAME, EngineError, Start
-from local_aws.engines.machine import answer_of, find_program, gpus, run_program
+from local_aws.engines.engine import CONTAINER_NAME, EngineError, StartCommand
+from local_aws.engines.machine import find_program, gpus, output_of, run_program
 
 if TYPE_CHECKING:
     from local_aws.engines.engine import Setup
@@ -31,13 +31,13 @@ _PULL_TIMEOUT_S: Final = 3600.0
 
 
 class DockerEngine:
-    """Runs the image; the container is removed when it ends."""
+    """The engine that runs the image; the container is removed when it ends."""
 
     name = "docker"
     container: str | None = CONTAINER_NAME
 
     def check(self, setup: Setup) -> None:
-        """Docker, its daemon, a free name, and an image that has both labels; an absent image is pulled."""
+        """Check for Docker, its daemon, a free name, and an image with both labels; pull an absent image."""
         find_program(
             "docker", needed_for="--engine docker", fix="install Docker Engine, or use --engine embedded or djl"
         )
@@ -45,7 +45,7 @@ class DockerEngine:
             ["docker", "version", "--format", "{{.Server.Version}}"],
             fault="--engine docker: the Docker daemon does not answer; fix: start it, or let your user talk to it",
         )
-        if answer_of(["docker", "container", "inspect", "--format", "{{.Id}}", CONTAINER_NAME]) is not None:
+        if output_of(["docker", "container", "inspect", "--format", "{{.Id}}", CONTAINER_NAME]) is not None:
             msg = (
                 f"--engine docker: a container named {CONTAINER_NAME} exists; allowed: one at a time; fix: remove it "
                 f"with `docker rm --force {CONTAINER_NAME}`"
@@ -55,13 +55,13 @@ class DockerEngine:
             _pull(setup.image)
         _check_labels(setup.image)
 
-    def start(self, setup: Setup) -> Start:
-        """`docker run` in the foreground."""
+    def start(self, setup: Setup) -> StartCommand:
+        """Return `docker run` in the foreground."""
         command = ["docker", "run", "--rm", "--name", CONTAINER_NAME, "--shm-size", _SHARED_MEMORY]
         if gpus():
             command += ["--gpus", "all"]
-        behind = f"127.0.0.1:{setup.behind_port}"
-        command += ["--publish", f"{behind}:{_CONTAINER_PORT}"]
+        upstream = f"127.0.0.1:{setup.upstream_port}"
+        command += ["--publish", f"{upstream}:{_CONTAINER_PORT}"]
         command += ["--env", "SAGEMAKER_MULTI_MODEL=true"]
         for name, value in setup.environment.items():
             command += ["--env", f"{name}={value}"]
@@ -71,32 +71,32 @@ class DockerEngine:
         command += ["--volume", f"{setup.models}:{_MODELS}:ro", "--volume", f"{_cache_folder()}:{_CACHE}"]
         for name, folder in setup.weights.items():
             command += ["--volume", f"{folder}:{_WEIGHTS / name}:ro"]
-        return Start(
+        return StartCommand(
             command=[*command, setup.image, "serve"],
             environment={},
-            behind=f"http://{behind}",
+            upstream=f"http://{upstream}",
             warning=(
-                f"the container's server also listens on {behind}, where it asks nobody for a token: while it runs, a "
-                "web page in a browser of this machine that finds this port can run code in the container."
+                f"the container's server also listens on {upstream}, where it asks nobody for a token: while it runs, "
+                "a web page in a browser of this machine that finds this port can run code in the container."
             ),
         )
 
     def stop(self) -> None:
-        """Ends the container: ending `docker run` may leave it, for example where it was killed."""
-        answer_of(["docker", "rm", "--force", CONTAINER_NAME])
+        """Remove the container: ending `docker run` may leave it, for example where it was killed."""
+        output_of(["docker", "rm", "--force", CONTAINER_NAME])
 
     def model_url(self, setup: Setup, name: str) -> str:  # noqa: ARG002 - the protocol's
-        """The folder below the container's own /opt/ml/models."""
+        """Return the folder below the container's own /opt/ml/models."""
         return str(_MODELS / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Where the folder is mounted."""
+        """Return the folder's mount point in the container."""
         return str(_WEIGHTS / name) if name in setup.weights else None
 
 
 def _labels(image: str) -> dict[str, str] | None:
-    """The labels of an image, None where it is not on this machine."""
-    answer = answer_of(["docker", "image", "inspect", "--format", "{{json .Config.Labels}}", image])
+    """Return the labels of an image, None where it is not on this machine."""
+    answer = output_of(["docker", "image", "inspect", "--format", "{{json .Config.Labels}}", image])
     return None if answer is None else json.loads(answer) or {}
 
 
@@ -125,7 +125,7 @@ def _check_labels(image: str) -> None:
 
 
 def _cache_folder() -> Path:
-    """The Hugging Face cache of this user, made where it is not there: Docker would make it as root's."""
+    """Return the Hugging Face cache of this user, made where it is not there: Docker would make it as root's."""
     folder = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     folder.mkdir(parents=True, exist_ok=True)
     return folder.absolute()

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cohost.callers import TOKEN_VARIABLE
-from local_aws.engines.engine import EngineError, Start
+from local_aws.engines.engine import EngineError, StartCommand
 
 if TYPE_CHECKING:
     from local_aws.engines.engine import Setup
@@ -17,13 +17,13 @@ _NEEDS = ("psutil", "starlette", "torch", "transformers", "uvicorn")
 
 
 class EmbeddedEngine:
-    """Runs `python -m local_aws.lmi`."""
+    """The engine that runs `python -m local_aws.lmi`."""
 
     name = "embedded"
     container: str | None = None
 
     def check(self, setup: Setup) -> None:  # noqa: ARG002 - the protocol's
-        """The packages of the group `local`."""
+        """Check for the packages of the group `local`."""
         missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
         if missing:
             msg = (
@@ -32,8 +32,8 @@ class EmbeddedEngine:
             )
             raise EngineError(msg)
 
-    def start(self, setup: Setup) -> Start:
-        """The container without models at the start."""
+    def start(self, setup: Setup) -> StartCommand:
+        """Return the command of a container without models at the start."""
         store = setup.scratch / "store"
         store.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "local_aws.lmi", "--port", str(setup.port), "--model-store", str(store)]
@@ -41,15 +41,15 @@ class EmbeddedEngine:
         for hub in setup.hubs:
             command += ["--hub", str(hub)]
         environment = {"SAGEMAKER_MULTI_MODEL": "true", **setup.environment, TOKEN_VARIABLE: setup.token}
-        return Start(command=command, environment=environment)
+        return StartCommand(command=command, environment=environment)
 
     def stop(self) -> None:
-        """Its workers end with it."""
+        """Do nothing: the workers end with the server."""
 
     def model_url(self, setup: Setup, name: str) -> str:
-        """The folder as it is."""
+        """Return the folder as it is."""
         return str(setup.models / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:  # noqa: ARG002 - the protocol's
-        """It resolves model ids in its hubs by itself."""
+        """Return None: the container finds model ids in its hubs."""
         return None

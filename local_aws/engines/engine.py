@@ -1,4 +1,4 @@
-"""What an engine is: checks, a command to start, a way to stop it, and where models lie for it."""
+"""The protocol of an engine: checks, a command to start, a way to stop it, and the folders of models."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class EngineError(LocalError):
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What an engine is started for.
+    """Everything that an engine needs to know to start.
 
     Args:
         image: the image's URI.
         models: the folder whose folders `name/model/` hold the unpacked archives.
         scratch: a folder for files that the engine itself needs.
         port: the port on 127.0.0.1 that callers use.
-        behind_port: a free port, for a server that cannot check its callers and so lies behind a proxy.
-        token: what callers have to send (cohost/callers.py).
+        upstream_port: a free port, for a server that cannot check its callers and so is put behind a proxy.
+        token: the text that callers have to send (cohost/callers.py).
         environment: the catalog's container environment.
         handlers: the handlers that the catalog's models use.
         hubs: folders of models laid out as org/name.
@@ -42,7 +42,7 @@ class Setup:
     models: Path
     scratch: Path
     port: int
-    behind_port: int
+    upstream_port: int
     token: str
     environment: Mapping[str, str]
     handlers: AbstractSet[str]
@@ -51,20 +51,20 @@ class Setup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
-    """The command that starts an engine, and what belongs to it.
+class StartCommand:
+    """The command that starts an engine, its environment, and the address that it serves at.
 
     Args:
         command: the program and its arguments.
-        environment: what is added to this process's environment.
-        behind: where a server listens that asks its callers for nothing, a URL or `unix:` and a path; None for one that
-            checks them by itself at `Setup.port`.
-        warning: what the user has to know of that place, None where nobody else reaches it.
+        environment: variables added to this process's environment.
+        upstream: the address of a server that does not check its callers, a URL or `unix:` and a path; None for a
+            server that checks them itself at `Setup.port`.
+        warning: a text for the user about that address, None where nobody else reaches it.
     """
 
     command: Sequence[str]
     environment: Mapping[str, str]
-    behind: str | None = None
+    upstream: str | None = None
     warning: str | None = None
 
 
@@ -73,27 +73,27 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """`embedded`, `djl` or `docker`."""
+        """Return `embedded`, `djl` or `docker`."""
 
     @property
     def container(self) -> str | None:
-        """The name of the Docker container whose processes are the server's, None where they are children of ours."""
+        """Return the Docker container that runs the server, None where that is a child of this process."""
 
     def check(self, setup: Setup) -> None:
-        """Say what is missing, before anything is started.
+        """Check for everything that the engine needs, before anything is started.
 
         Raises:
             EngineError: the first thing that is missing, with the way to get it.
         """
 
-    def start(self, setup: Setup) -> Start:
-        """The command that serves in the foreground, and where."""
+    def start(self, setup: Setup) -> StartCommand:
+        """Return the command that serves in the foreground, and the address it serves at."""
 
     def stop(self) -> None:
-        """Whatever ending the started process does not do."""
+        """Clean up what ending the started process leaves."""
 
     def model_url(self, setup: Setup, name: str) -> str:
-        """Where the server finds the folder of a model."""
+        """Return the folder of a model as the server sees it."""
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Where the server finds the weights that lie on this machine; None where it looks for them by itself."""
+        """Return the server's address of weights on this machine; None where it looks for them itself."""

@@ -21,7 +21,7 @@ _TIMEOUT_S = 60.0
 
 
 def find_program(name: str, *, needed_for: str, fix: str) -> str:
-    """The path of a program.
+    """Return the path of a program.
 
     Raises:
         EngineError: it is not on PATH.
@@ -33,8 +33,8 @@ def find_program(name: str, *, needed_for: str, fix: str) -> str:
     return path
 
 
-def answer_of(command: Sequence[str], timeout_s: float | None = _TIMEOUT_S) -> str | None:
-    """What a program prints; None when it is not there, fails, or takes too long."""
+def output_of(command: Sequence[str], timeout_s: float | None = _TIMEOUT_S) -> str | None:
+    """Return the output of a program; None when it is not there, fails, or takes too long."""
     try:
         result = subprocess.run(  # noqa: S603 - a list, no shell
             command, capture_output=True, text=True, timeout=timeout_s, check=False
@@ -45,7 +45,7 @@ def answer_of(command: Sequence[str], timeout_s: float | None = _TIMEOUT_S) -> s
 
 
 def run_program(command: Sequence[str], *, fault: str, timeout_s: float | None = _TIMEOUT_S) -> str:
-    """What a program prints.
+    """Run a program and return its output.
 
     Raises:
         EngineError: `fault`, with the last line that the program said of it.
@@ -83,18 +83,18 @@ class Process:
 
 
 def worker_models(counters: str) -> dict[int, str]:
-    """The model of each worker by process id, from the embedded container's counters; other servers do not tell."""
+    """Return the model of each worker by process id, from the counters that only the embedded container has."""
     return {int(match["pid"]): match["model"] for match in _WORKER.finditer(counters)}
 
 
 def processes_below(pid: int, models: Mapping[int, str], gpu_memory: Mapping[int, int] | None) -> list[Process]:
-    """A process of this machine and all below it; none when it has ended."""
+    """Return a process of this machine and all below it; none when it has ended."""
     return [_process(number, arguments, resident, models, gpu_memory) for number, arguments, resident in _family(pid)]
 
 
 def processes_of_container(name: str, gpu_memory: Mapping[int, int] | None) -> list[Process]:
-    """The processes of a Docker container, with the host's process ids."""
-    answer = answer_of(["docker", "top", name, "-eo", "pid,rss,args"]) or ""
+    """Return the processes of a Docker container, with the host's process ids."""
+    answer = output_of(["docker", "top", name, "-eo", "pid,rss,args"]) or ""
     rows = [line.split(None, _COLUMNS - 1) for line in answer.splitlines()[1:]]
     return [
         _process(int(pid), arguments.split(), int(resident) // _KIB_PER_MIB, {}, gpu_memory)
@@ -128,7 +128,7 @@ def _process(
 
 
 def _role(arguments: Sequence[str]) -> str:
-    """What a process is for: DJL Serving starts a worker with the folder of its model among the arguments."""
+    """Return the role of a process: DJL Serving starts a worker with the folder of its model among the arguments."""
     if _MODEL_DIR in arguments[:-1]:
         folder = Path(arguments[arguments.index(_MODEL_DIR) + 1])
         return f"worker of {folder.parent.name if folder.name == 'model' else folder.name}"
@@ -152,8 +152,8 @@ class Gpu:
 
 
 def gpus() -> list[Gpu]:
-    """The GPUs of this machine; none where `nvidia-smi` is not there or does not answer."""
-    answer = answer_of(["nvidia-smi", "--query-gpu=index,name,memory.used,memory.total", _NUMBERS])
+    """Return the GPUs of this machine; none where `nvidia-smi` is not there or does not answer."""
+    answer = output_of(["nvidia-smi", "--query-gpu=index,name,memory.used,memory.total", _NUMBERS])
     rows = [_cells(line) for line in (answer or "").splitlines() if line.strip()]
     return [
         Gpu(index=int(index), name=name, used_mb=int(used), total_mb=int(total)) for index, name, used, total in rows
@@ -161,12 +161,12 @@ def gpus() -> list[Gpu]:
 
 
 def memory_by_process() -> dict[int, int] | None:
-    """MiB of GPU memory by process id, over all GPUs; None where nvidia-smi does not answer.
+    """Return MiB of GPU memory by process id, over all GPUs; None where nvidia-smi does not answer.
 
     In a container without the host's process ids, and under some drivers, nvidia-smi gives "[N/A]": such a process is
     left out.
     """
-    answer = answer_of(["nvidia-smi", "--query-compute-apps=pid,used_memory", _NUMBERS])
+    answer = output_of(["nvidia-smi", "--query-compute-apps=pid,used_memory", _NUMBERS])
     if answer is None:
         return None
     taken: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""The port of a real server: a proxy that lets in whoever holds the token of this start.
+"""The port of a real server: a proxy that lets in callers with the token of this start.
 
 DJL Serving looks at neither Host nor Origin, and `POST /models` runs the code of any folder that it is told of. So it
 listens where no web page reaches it if it can (a Unix socket), and its callers come through here, where the same is
@@ -36,7 +36,7 @@ _BACKLOG: Final = 1024
 
 
 class BadGateway(Fault):
-    """The server behind does not answer."""
+    """The server behind the proxy does not answer."""
 
     status = 502
     kind = "BadGatewayException"
@@ -85,7 +85,7 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def checked(port: int, token: str, address: str) -> Iterator[None]:
+def guarded_proxy(port: int, token: str, address: str) -> Iterator[None]:
     """Serve a proxy for `address` on a port of 127.0.0.1, in a thread, for callers that hold `token`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a server holds: models and their workers, processes with their memory, and whether it fits the instance."""
+"""Report on a server: models and their workers, processes with their memory, and the excess over the instance."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Server:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that every request needs."""
+        """Return the headers that every request needs."""
         return {TOKEN_HEADER: self.token}
 
 
@@ -85,17 +85,17 @@ class Report:
 
     @property
     def resident_mb(self) -> int:
-        """Resident memory of all processes together; pages that they share count for each."""
+        """Return the resident memory of all processes together; pages that they share count for each."""
         return sum(process.resident_mb for process in self.processes)
 
     @property
     def gpu_mb(self) -> int | None:
-        """GPU memory of all processes together; None where nobody tells."""
+        """Return the GPU memory of all processes together; None where it is unknown."""
         known = [process.gpu_mb for process in self.processes if process.gpu_mb is not None]
         return sum(known) if known else None
 
     def content(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         content = asdict(self)
         del content["server"]["token"]
         return {
@@ -163,7 +163,7 @@ def _state(client: httpx.Client, listed: Mapping[str, Any]) -> ModelState:
 
 
 def _called(client: httpx.Client, model: ModelState) -> ModelState:
-    """The state after a tiny call, since the server goes on calling a model ready whose process has ended.
+    """Return the state after a tiny call, since the server goes on calling a model ready whose process has ended.
 
     What the model makes of the text does not matter: it is there to say it. Of several workers one that has ended is
     asked in its turn only, so a stopped one is asked again.

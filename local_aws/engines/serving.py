@@ -1,8 +1,6 @@
-"""A catalog's models as folders that a server can load, and the requests that load them.
+"""Run an engine with a catalog's models: write their folders, start, load, report, and end everything.
 
-Runs an engine with a catalog's models: checks, start, loads, report, and an end that leaves nothing.
-
-Which servers there are to report on: the engine of a state folder, and the containers of the AWS on this machine.
+It also lists the servers to report on: the engine of a state folder, and the containers of the AWS on this machine.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from cohost.endpoint.load_failures import read_log, says_nothing
 from cohost.hardware.images import image_uri, parse_image
 from cohost.routing import ARCHIVE_SUFFIX
 from local_aws.engines.engine import EngineError, Setup
-from local_aws.engines.proxy import checked
+from local_aws.engines.proxy import guarded_proxy
 from local_aws.engines.report import Report, Server, report_on
 from local_aws.lmi.container import address_of
 from local_aws.lmi.models.hub import Hub, HubError
@@ -40,15 +38,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cohost.catalog.models import Catalog
-    from local_aws.engines.engine import Engine, Start
+    from local_aws.engines.engine import Engine, StartCommand
 
 
 _LOAD_TIMEOUT_S = 1800.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """What came of one load: `fault` is None where the model was loaded, else the server's status and message."""
+class LoadResult:
+    """The outcome of one load: `fault` is None where the model was loaded, else the server's status and message."""
 
     name: str
     seconds: float
@@ -56,7 +54,7 @@ class Loaded:
 
 
 def local_weights(catalog: Catalog, hubs: Sequence[Path]) -> dict[str, Path]:
-    """The folders of those models whose weights lie on this machine, by model name; the others come from the Hub."""
+    """Return the folders of models whose weights lie on this machine, by model name; the others come from the Hub."""
     hub, found = Hub(hubs), {}
     for name, entry in catalog.models.items():
         with contextlib.suppress(HubError):
@@ -84,13 +82,13 @@ def write_models(catalog: Catalog, engine: Engine, setup: Setup) -> None:
             (folder / file).write_bytes(content)
 
 
-def load_models(server: Server, models: Mapping[str, str]) -> list[Loaded]:
+def load_models(server: Server, models: Mapping[str, str]) -> list[LoadResult]:
     """Have a server load models (name → folder as the server sees it), one after another, as an endpoint does."""
     with httpx.Client(base_url=server.url, headers=server.headers, timeout=_LOAD_TIMEOUT_S, trust_env=False) as client:
         return [_load(client, name, folder) for name, folder in models.items()]
 
 
-def explained(loads: Sequence[Loaded], log: Path) -> list[Loaded]:
+def explained(loads: Sequence[LoadResult], log: Path) -> list[LoadResult]:
     """Add the last error of a model's worker in a server's log to a fault that only says that there was a failure."""
     told = [load for load in loads if load.fault is not None and says_nothing(load.fault)]
     if not told:
@@ -103,14 +101,14 @@ def explained(loads: Sequence[Loaded], log: Path) -> list[Loaded]:
     ]
 
 
-def _load(client: httpx.Client, name: str, folder: str) -> Loaded:
+def _load(client: httpx.Client, name: str, folder: str) -> LoadResult:
     begun = time.monotonic()
     try:
         answer = client.post("/models", json={"model_name": name, "url": folder})
         fault = None if answer.is_success else f"{answer.status_code} {_message(answer)}"
     except httpx.HTTPError as error:
         fault = f"no answer: {error}"
-    return Loaded(name=name, seconds=time.monotonic() - begun, fault=fault)
+    return LoadResult(name=name, seconds=time.monotonic() - begun, fault=fault)
 
 
 def _message(answer: httpx.Response) -> str:
@@ -128,27 +126,27 @@ _STOP_GRACE_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
-    """A running engine with its models: what came of each load, and the report after them."""
+class RunningEngine:
+    """A running engine with its models: the outcome of each load, and the report after them."""
 
     server: Server
-    loads: Sequence[Loaded]
+    loads: Sequence[LoadResult]
     report: Report
 
     @property
     def faults(self) -> list[str]:
-        """Why the models do not all fit: loads that were refused, then what the report found."""
+        """Return the reasons why the models do not all fit: refused loads first, then the report's findings."""
         refused = [f"{load.name} was not loaded: {load.fault}" for load in self.loads if load.fault is not None]
         return [*refused, *self.report.faults]
 
     def content(self) -> dict[str, Any]:
-        """The outcome as JSON values."""
+        """Return the outcome as JSON values."""
         loads = [asdict(load) for load in self.loads]
         return {**self.report.content(), "loads": loads, "faults": self.faults, "fits": not self.faults}
 
 
 def setup_for(catalog: Catalog, *, state: Path, port: int, hubs: Sequence[Path], region: str) -> Setup:
-    """What an engine needs to know to serve a catalog; files go to `state`/engine.
+    """Return the setup with which an engine serves a catalog; files go to `state`/engine.
 
     Raises:
         ImageError: the catalog's image has no URI in the region.
@@ -161,7 +159,7 @@ def setup_for(catalog: Catalog, *, state: Path, port: int, hubs: Sequence[Path],
         models=folder / "models",
         scratch=folder,
         port=port or _free_port(),
-        behind_port=_free_port(),
+        upstream_port=_free_port(),
         token=new_token(),
         environment=catalog.endpoint.environment,
         handlers={entry.handler for entry in catalog.models.values()},
@@ -173,8 +171,8 @@ def setup_for(catalog: Catalog, *, state: Path, port: int, hubs: Sequence[Path],
 @contextlib.contextmanager
 def running(
     engine: Engine, catalog: Catalog, setup: Setup, *, start_timeout_s: float, warn: Callable[[str], None]
-) -> Iterator[Served]:
-    """An engine with the catalog's models loaded; when the block ends, it has ended with all its processes.
+) -> Iterator[RunningEngine]:
+    """Run an engine with the catalog's models loaded; when the block ends, it has ended with all its processes.
 
     `warn` is told before the start what the user has to know of it.
 
@@ -191,8 +189,8 @@ def running(
         start = engine.start(setup)
         if start.warning is not None:
             warn(start.warning)
-        if start.behind is not None:
-            stack.enter_context(checked(setup.port, setup.token, start.behind))
+        if start.upstream is not None:
+            stack.enter_context(guarded_proxy(setup.port, setup.token, start.upstream))
         process = _spawn(start, log)
         stack.callback(_end, process)
         stack.callback(state_file.unlink, missing_ok=True)
@@ -209,11 +207,11 @@ def running(
         write_private(state_file, json.dumps(asdict(server)))
         loads = load_models(server, {name: engine.model_url(setup, name) for name in catalog.models})
         loads = explained(loads, log)
-        yield Served(server=server, loads=loads, report=report_on(server))
+        yield RunningEngine(server=server, loads=loads, report=report_on(server))
 
 
 def recorded_server(state: Path) -> Server | None:
-    """The server that `running` keeps up for a state folder; None when none does."""
+    """Return the server that `running` keeps up for a state folder; None when there is none."""
     try:
         server = Server(**json.loads((state / "engine" / STATE_FILE).read_text()))
         os.kill(server.pid, 0)
@@ -228,7 +226,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _spawn(start: Start, log: Path) -> subprocess.Popen[bytes]:
+def _spawn(start: StartCommand, log: Path) -> subprocess.Popen[bytes]:
     """Start the server in a session of its own, so that Ctrl-C reaches this process alone and the end is in order."""
     with log.open("wb") as output:
         try:
@@ -263,7 +261,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], server: Server, log: Path, 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the server; after a while SIGKILL to it and to what it has started."""
+    """Send SIGTERM to the server; after a while SIGKILL to it and to what it has started."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -277,7 +275,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def servers_of(state: Path) -> list[Server]:
-    """The servers of a state folder: what `cohost local run` runs, and each instance of each endpoint.
+    """Return the servers of a state folder: the one of `cohost local run`, and each instance of each endpoint.
 
     Raises:
         EngineError: nothing runs there.
@@ -285,7 +283,7 @@ def servers_of(state: Path) -> list[Server]:
     engine = recorded_server(state)
     servers = [engine] if engine is not None else []
     if (aws := local.find(state)) is not None:
-        servers += _instances(aws.ask(INTROSPECTION_PATH))
+        servers += endpoint_servers(aws.ask(INTROSPECTION_PATH))
     if not servers:
         msg = (
             f"state {str(state)!r}: no server runs there; allowed: an engine or an endpoint; fix: start one with "
@@ -295,7 +293,8 @@ def servers_of(state: Path) -> list[Server]:
     return servers
 
 
-def _instances(snapshot: Mapping[str, Any]) -> Iterator[Server]:
+def endpoint_servers(snapshot: Mapping[str, Any]) -> Iterator[Server]:
+    """Yield the server of each ready container in a snapshot of the endpoints (`INTROSPECTION_PATH`)."""
     for endpoint in snapshot["endpoints"]:
         for variant in endpoint["variants"]:
             for instance in variant["instances"]:
@@ -315,5 +314,5 @@ def _instances(snapshot: Mapping[str, Any]) -> Iterator[Server]:
 
 
 def _names(models: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The catalog's names of a container's models by the names that SageMaker has given them there."""
+    """Return the catalog's names of a container's models, by the names that SageMaker has given them there."""
     return {model["model_id"]: model["target"].removesuffix(ARCHIVE_SUFFIX) for model in models}

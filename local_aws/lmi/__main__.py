@@ -1,4 +1,4 @@
-"""Runs one LMI container in the foreground: `python -m local_aws.lmi --model-store DIR --hub DIR`."""
+"""Run one LMI container in the foreground: `python -m local_aws.lmi --model-store DIR --hub DIR`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local_aws.lmi.settings import RulesError, ServerRules
 
 
 def main() -> int:
-    """Reads the command line and serves until a signal."""
+    """Read the command line and serve until a signal."""
     options = _parser().parse_args()
     try:
         rules = ServerRules.of(os.environ)
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def _token(*, tell: bool) -> str:
-    """The token that callers have to send: the starter's, taken out of the environment before workers inherit it."""
+    """Return the token that callers have to send, and take it out of the environment, which workers inherit."""
     if (given := os.environ.pop(TOKEN_VARIABLE, "")) != "":
         return given
     token = new_token()

@@ -1,4 +1,4 @@
-"""One LMI container as a child process of whoever serves an endpoint."""
+"""One LMI container as a child process of the program that serves an endpoint."""
 
 from __future__ import annotations
 
@@ -89,21 +89,21 @@ class Container:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that every request needs."""
+        """Return the headers that every request needs."""
         return {TOKEN_HEADER: self.token}
 
     @property
     def alive(self) -> bool:
-        """Whether the server process still runs."""
+        """Return True while the server process runs."""
         return self._process.returncode is None
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the server process, -N for signal N; None while it runs."""
+        """Return the exit code of the server process, -N for signal N; None while it runs."""
         return self._process.returncode
 
     async def ping(self) -> bool:
-        """Whether `GET /ping` answers 200; False too when nothing answers."""
+        """Return True if `GET /ping` answers 200; False also when nothing answers."""
         try:
             return (await self._client.get("/ping")).status_code == httpx.codes.OK
         except httpx.HTTPError:
@@ -125,7 +125,7 @@ class Container:
 
 
 def address_of(pid: int) -> tuple[str, str] | None:
-    """The URL and the token of a running container of this user; None for every other process.
+    """Return the URL and the token of a running container of this user; None for every other process.
 
     Both stand in the file that it was told to write when it listens, which its user alone can read.
     """
@@ -193,5 +193,5 @@ def _close_stdin(process: asyncio.subprocess.Process) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """What the container has unpacked; it removes that itself, but for a container that was killed."""
+    """Remove the unpacked files; the container does so itself, unless it was killed."""
     shutil.rmtree(folder, ignore_errors=True)

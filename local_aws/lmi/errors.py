@@ -38,7 +38,7 @@ class Fault(Exception):  # noqa: N818 - the type names of the answers are DJL Se
 
     @property
     def reason(self) -> str | None:
-        """The reason of the status line where it is not the usual one."""
+        """Return the reason of the status line where it is not the usual one."""
         return None
 
 
@@ -50,7 +50,7 @@ class BadRequest(Fault):
 
     @property
     def reason(self) -> str | None:
-        """The message, on one line."""
+        """Return the message, on one line."""
         return self.message
 
 

@@ -1,4 +1,4 @@
-"""The handler interface of DJL Serving's Python engine, written anew: what a `model.py` imports as `djl_python`.
+"""The handler interface of DJL Serving's Python engine, reimplemented: a `model.py` imports it as `djl_python`.
 
 `install()` puts these modules under that name, so that the same `model.py` runs here and in the image:
 

@@ -1,10 +1,6 @@
-"""An ordered list of (key, value) pairs: the content of a request or an answer.
+"""The input of a handler: properties and content of one request or a batch, and formatters that parse it.
 
-Marks functions of a `model.py` that replace a part of the stock handler.
-
-What an input formatter returns.
-
-What a handler is called with: the properties and content of one request, or of a batch of them.
+The content is an ordered list of (key, value) pairs, as is that of an answer.
 """
 
 from __future__ import annotations
@@ -27,37 +23,37 @@ class PairList:
         self.values: list[bytes] = []
 
     def add(self, key: str | None = None, value: bytes | None = None) -> None:
-        """Appends a pair; a value of None is left out."""
+        """Append a pair; a value of None is left out."""
         if value is not None:
             self.keys.append(key)
             self.values.append(value)
 
     def size(self) -> int:
-        """How many pairs there are."""
+        """Return the number of pairs."""
         return len(self.keys)
 
     def is_empty(self) -> bool:
-        """Whether there is none."""
+        """Return True if there are no pairs."""
         return not self.keys
 
     def get(self, key: str | None) -> bytes | None:
-        """The value of the first pair with that key, or None."""
+        """Return the value of the first pair with that key, or None."""
         return self.values[self.keys.index(key)] if key in self.keys else None
 
     def key_at(self, index: int) -> str | None:
-        """The key of a pair by position."""
+        """Return the key of a pair by position."""
         return self.keys[index]
 
     def value_at(self, index: int) -> bytes:
-        """The value of a pair by position."""
+        """Return the value of a pair by position."""
         return self.values[index]
 
     def get_keys(self) -> list[str | None]:
-        """All keys in order."""
+        """Return all keys in order."""
         return self.keys
 
     def get_values(self) -> list[bytes]:
-        """All values in order."""
+        """Return all values in order."""
         return self.values
 
 
@@ -65,7 +61,7 @@ FORMATTER_MARK = "is_input_formatter"
 
 
 def input_formatter(function: F) -> F:
-    """Marks a function (Input, **settings) → TextInput that the stock handler then calls for each request."""
+    """Mark a function (Input, **settings) → TextInput that the stock handler then calls for each request."""
     setattr(function, FORMATTER_MARK, True)
     return function
 
@@ -103,15 +99,15 @@ class Input:
         self.content = PairList()
 
     def is_batch(self) -> bool:
-        """Whether this holds more requests than one."""
+        """Return True for a batch of requests."""
         return _BATCH_SIZE in self.properties
 
     def get_batch_size(self) -> int:
-        """How many requests this holds."""
+        """Return the number of requests."""
         return int(self.properties.get(_BATCH_SIZE, "1"))
 
     def get_batches(self) -> list[Input]:
-        """The requests one by one; a single request is a list of itself."""
+        """Return the requests one by one; a single request is a list of itself."""
         if not self.is_batch():
             return [self]
         batch = [Input() for _ in range(self.get_batch_size())]
@@ -123,31 +119,31 @@ class Input:
         return batch
 
     def get_function_name(self) -> str | None:
-        """The name of the handler function that the server asked for."""
+        """Return the name of the handler function that the server asked for."""
         return self.function_name
 
     def get_properties(self) -> dict[str, Any]:
-        """All properties."""
+        """Return all properties."""
         return self.properties
 
     def get_property(self, key: str) -> Any:  # noqa: ANN401 - text, or a formatter function
-        """A property whatever the case of its name, or None."""
+        """Return a property whatever the case of its name, or None."""
         return next((value for name, value in self.properties.items() if name.lower() == key.lower()), None)
 
     def get_content(self) -> PairList:
-        """The content."""
+        """Return the content."""
         return self.content
 
     def is_empty(self) -> bool:
-        """Whether there is no content: the call that initializes the handler."""
+        """Return True if there is no content: the call that initializes the handler."""
         return self.content.is_empty()
 
     def contains_key(self, key: str) -> bool:
-        """Whether the content has that key."""
+        """Return True if the content has that key."""
         return self.content.get(key) is not None
 
     def get_as_bytes(self, key: str | None = None) -> bytes | None:
-        """The content of `key`; without a key "data", else the first; None when there is no content at all.
+        """Return the content of `key`; without a key "data", else the first; None when there is no content at all.
 
         Raises:
             KeyError: the content has no such key.
@@ -161,11 +157,11 @@ class Input:
         return self.content.value_at(0) if value is None else value
 
     def get_as_string(self, key: str | None = None) -> str:
-        """As `get_as_bytes`, read as UTF-8."""
+        """Return the same as `get_as_bytes`, read as UTF-8."""
         return (self.get_as_bytes(key) or b"").decode("utf-8")
 
     def get_as_json(self, key: str | None = None) -> Any:  # noqa: ANN401 - any JSON value
-        """As `get_as_string`, parsed.
+        """Return the same as `get_as_string`, parsed.
 
         Raises:
             json.JSONDecodeError: the text is no JSON.

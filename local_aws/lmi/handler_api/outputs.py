@@ -1,4 +1,4 @@
-"""What a handler answers: status, message, headers and content."""
+"""The output of a handler: status, message, headers and content."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ class Output:
         self.content = PairList()
 
     def set_code(self, code: int) -> Self:
-        """Sets the HTTP status."""
+        """Set the HTTP status."""
         self.code = code
         return self
 
     def set_message(self, message: str) -> Self:
-        """Sets the reason of the status line."""
+        """Set the reason of the status line."""
         self.message = message
         return self
 
     def error(self, error: str, code: int = _HANDLER_FAILURE, message: str = "invoke handler failure") -> Self:
-        """Makes this an error answer with a JSON body that says why."""
+        """Make this an error answer with a JSON body that says why."""
         self.code = code
         self.message = message
         self.add_property("content-type", "application/json")
         return self.add_as_json({"code": code, "message": message, "error": error})
 
     def add_property(self, key: str, val: Any) -> Self:  # noqa: ANN401 - sent as text
-        """Adds a header."""
+        """Add a header."""
         self.properties[key] = val
         return self
 
     def get_properties(self) -> dict[str, Any]:
-        """All headers."""
+        """Return all headers."""
         return self.properties
 
     def get_property(self, key: str) -> Any:  # noqa: ANN401 - as added
-        """A header by its exact name, or None."""
+        """Return a header by its exact name, or None."""
         return self.properties.get(key)
 
     def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> Self:  # noqa: ANN401 - any JSON value
-        """Adds content: bytes and text as they are, anything else as JSON.
+        """Add content: bytes and text as they are, anything else as JSON.
 
         In a batch, `key` (as the input's `key_at`) or `batch_index` says which request it answers.
         """
@@ -69,7 +69,7 @@ class Output:
         return self
 
     def add_as_json(self, val: Any, key: str | None = None, batch_index: int | None = None) -> Self:  # noqa: ANN401 - any JSON value
-        """Adds a value as JSON.
+        """Add a value as JSON.
 
         Raises:
             ValueError: it holds NaN or an infinity, which JSON has no word for.
@@ -78,7 +78,7 @@ class Output:
 
     @staticmethod
     def binary_encode(data: Mapping[str, Any]) -> bytearray:
-        """The form in which an asynchronous handler answers: {"data", "last"} and on errors "code", "error".
+        """Encode an asynchronous handler's answer: {"data", "last"}, and on errors "code", "error".
 
         A count of entries (signed 16 bits), then for each its key and its value as text, each as a length
         (signed 32 bits) and UTF-8.
@@ -92,7 +92,7 @@ class Output:
 
 
 def encode_json(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    """JSON in the form of the Python side's answers: indented by two, no blank after colons, no NaN.
+    """Return JSON in the form of the Python side's answers: indented by two, no blank after colons, no NaN.
 
     Raises:
         ValueError: the value holds NaN or an infinity.

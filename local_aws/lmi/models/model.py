@@ -1,4 +1,4 @@
-"""One registered model: its files, settings and workers, and what the server says of it."""
+"""One registered model: its files, settings and workers, its status and its description."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Status(Enum):
-    """How far a model is; READY comes before its workers start, as in the real server."""
+    """The status of a model; READY comes before its workers start, as in the real server."""
 
     PENDING = "PENDING"
     READY = "READY"
@@ -35,11 +35,11 @@ class Status(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerContext:
-    """What models share: the process that forks workers, the hub, a folder for unpacked files, the memory.
+    """Everything that the models of a container share: fork server, hub, folder for unpacked files, memory.
 
-    `memory_mb` None means the machine's own; `estimates` whether a model that states no memory is held against 1.2
-    times its files, which the real server does in multi-model mode. `used_mb` tells what loaded models take.
-    `end_server` ends the container at once, with the exit code that SERVING_FAIL_FAST has.
+    `memory_mb` None means the machine's free memory. With `estimates` a model that states no memory counts as 1.2
+    times its files, as in the real server's multi-model mode. `used_mb` returns what loaded models take. `end_server`
+    ends the container at once, with the exit code of SERVING_FAIL_FAST.
     """
 
     fork_server: ForkServer
@@ -68,7 +68,7 @@ class Model:
 
     @property
     def status(self) -> Status:
-        """The status in lists. To look at a model that has failed ends the container under SERVING_FAIL_FAST."""
+        """Return the status for lists. Under SERVING_FAIL_FAST reading that of a failed model ends the container."""
         if self.pool is None or self._context is None:
             return self._status
         if self.pool.failures.ends_server:
@@ -77,7 +77,7 @@ class Model:
 
     @property
     def health(self) -> str:
-        """The status in pings and descriptions: Unhealthy while fewer workers than asked for have a place.
+        """Return the status for pings and descriptions: Unhealthy while fewer workers than asked for have a place.
 
         One that has ended keeps its place for a while, and one whose process is dead has ended only as far as the
         server has noticed.
@@ -92,7 +92,7 @@ class Model:
         return self.pool is not None and any(worker.process.locked for worker in self.pool.workers)
 
     async def load(self, context: ContainerContext) -> None:
-        """Fetches the files, reads the settings, checks the memory and starts the workers.
+        """Fetch the files, read the settings, check the memory and start the workers.
 
         Raises:
             Fault: any of it failed.
@@ -129,18 +129,18 @@ class Model:
             shutil.rmtree(context.cache / self._folder.relative_to(context.cache).parts[0], ignore_errors=True)
 
     def used_mb(self) -> int:
-        """What the model takes of the memory: what its workers hold, at least what it has declared."""
+        """Return the memory that the model takes: what its workers hold, but at least what it has declared."""
         if self.pool is None or self.settings is None:
             return 0
         return max(resident_mb(self.pids), self.settings.required_memory_mb)
 
     @property
     def pids(self) -> Sequence[int]:
-        """The processes of the workers that run."""
+        """Return the processes of the workers that run."""
         return [worker.process.pid for worker in self.pool.workers if worker.running] if self.pool is not None else []
 
     def describe(self) -> dict[str, Any]:
-        """The model's part of `GET /models/{name}`."""
+        """Return the model's part of `GET /models/{name}`."""
         if self.pool is not None:
             self.pool.clear_stale()
         if self.pool is None or self.settings is None:

@@ -1,8 +1,6 @@
-"""All models of a container, by name.
+"""All models of a container, by name, and those that it loads when it starts.
 
-Which models a container loads when it starts.
-
-Source: DJL Serving 0.36.0 (ModelStore), recorded (11-17_startup_*): a store of folders is a model each; anything else
+Source: DJL Serving 0.36.0 (ModelStore), recorded (11-17_startup_*): each folder of a store is a model; anything else
 in it, even a README, makes the store itself the model; archives lying there are ignored. A folder's name becomes a
 model's by a rule of its own (29): of two folders that become equal, the second one's load ends the server.
 """
@@ -43,7 +41,7 @@ _MOMENT_S = 0.25
 
 
 class Registry:
-    """Loads, finds and unloads models."""
+    """The models of a container: load, find and unload them."""
 
     def __init__(
         self,
@@ -76,22 +74,22 @@ class Registry:
 
     @property
     def models(self) -> Mapping[str, Model]:
-        """The models by name, in the order of their registration."""
+        """Return the models by name, in the order of their registration."""
         return self._models
 
     @property
     def worker_processes(self) -> Mapping[int, ForkedProcess]:
-        """Every worker process that runs, by pid: also one that its model does not list, or whose model is gone."""
+        """Return every worker process by pid: also one that its model does not list, or whose model is gone."""
         return self._context.fork_server.workers
 
     @property
     def single_startup_model(self) -> str | None:
-        """The model that requests without a name go to: the only one of the model store."""
+        """Return the model that requests without a name go to: the only one of the model store."""
         names = [model.name for model in self._models.values() if model.at_startup]
         return names[0] if len(names) == 1 else None
 
     async def register(self, model: Model) -> None:
-        """Loads a model and keeps it; one that fails is gone again.
+        """Load a model and keep it; one that fails is removed again.
 
         Raises:
             AlreadyRegistered: the name is taken.
@@ -109,7 +107,7 @@ class Registry:
             raise
 
     def register_later(self, model: Model) -> None:
-        """Loads a model in the background; one that fails stays, with what it came to as its status.
+        """Load a model in the background; one that fails stays, with its failure as its status.
 
         Raises:
             AlreadyRegistered: the name is taken.
@@ -150,7 +148,7 @@ class Registry:
         return is_recent and name not in self._models and not (without_workers and had_workers)
 
     def get(self, name: str, *, described: bool = False) -> Model:
-        """A model by name.
+        """Return a model by name.
 
         Raises:
             ModelNotFound: there is none; `described` picks the wording of descriptions.
@@ -202,7 +200,7 @@ _UNQUOTED = "/!$&'()*+,;=:@~"
 
 
 def startup_models(store: Path) -> list[Model]:
-    """The models of a store, unloaded; none when the store is empty or not there."""
+    """Return the models of a store, unloaded; none when the store is empty or not there."""
     if not store.is_dir():
         return []
     entries = sorted(store.iterdir())

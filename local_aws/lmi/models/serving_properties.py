@@ -41,7 +41,7 @@ _DEFAULT_LOADING_TIMEOUT_S = 240
 
 
 def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSettings:
-    """The settings of an unpacked model; `overrides` are numbers given with the load request, by property name.
+    """Return the settings of an unpacked model; `overrides` are numbers given with the load request, by property name.
 
     Raises:
         ModelNotFound: nothing in the folder tells which engine the model is for.
@@ -83,7 +83,7 @@ def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSetting
 
 
 def java_int(text: str) -> int:
-    """A number as Java's Integer.parseInt reads it.
+    """Return a number as Java's Integer.parseInt reads it.
 
     Raises:
         NumberFormat: the text is anything but digits with an optional sign.
@@ -104,11 +104,11 @@ class _Numbers:
         return default
 
     def stated(self, names: tuple[str, ...]) -> int | None:
-        """The first of the numbers that is there; None when none is."""
+        """Return the first of the numbers that is there; None when none is."""
         return self.first(names, 0) if any(name in self._properties for name in names) else None
 
     def lenient(self, name: str, default: int) -> int:
-        """The real server logs a time-out that it cannot read and goes on with its default."""
+        """Return a time-out, or the default where it cannot be read: the real server only logs that."""
         try:
             return self.first((name,), default)
         except NumberFormat:
@@ -126,7 +126,7 @@ def _given_properties(model_dir: Path) -> dict[str, str]:
 
 
 def _environment_options() -> dict[str, str]:
-    """OPTION_* variables of the container: defaults for every model's options (LMI environment variables guide)."""
+    """Return the container's OPTION_* variables: defaults for all models' options (LMI environment variables guide)."""
     options = {}
     for name, value in os.environ.items():
         if name.startswith(_ENVIRONMENT_OPTION) and value:
@@ -151,7 +151,7 @@ def _check_engine(model_dir: Path, properties: Mapping[str, str]) -> None:
 
 
 def _is_onnx(model_dir: Path, properties: Mapping[str, str]) -> bool:
-    """Without an engine, a file of ONNX tells it before anything of Python does."""
+    """Return True for the OnnxRuntime engine: without an engine, an ONNX file decides before any Python file does."""
     return properties.get("engine", ONNX_ENGINE) == ONNX_ENGINE and (model_dir / ONNX_FILE).is_file()
 
 
@@ -173,6 +173,6 @@ def _environment(text: str) -> dict[str, str]:
 
 
 def _workers_per_machine() -> int:
-    """Without a maximum the real server starts cores ÷ OMP_NUM_THREADS workers, and the image sets that to 1."""
+    """Return the default maximum: cores ÷ OMP_NUM_THREADS, as the real server has it, whose image sets that to 1."""
     cores = os.cpu_count() or 1
     return cores // min(max(java_int(os.environ.get("OMP_NUM_THREADS", "1")), 1), cores)

@@ -1,1 +1,1 @@
-"""The container's HTTP server: inference, management and metrics."""
+"""The container's HTTP server: routes, inference, management and metrics."""

@@ -1,4 +1,4 @@
-"""Runs a container: loads the model store, listens, and takes everything down at the end."""
+"""The server process of a container: load the model store, listen, and end everything it has started."""
 
 from __future__ import annotations
 
@@ -35,19 +35,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FAREWELL_S = 3
+_FAILURE_VISIBLE_S = 3
 _FAILED_FAST = 137
 _MANAGEMENT = "management.sock"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """How to run a container; `port` 0 takes a free one, `memory_mb` None the machine's free memory.
+    """Settings of a container's process; `port` 0 takes a free one, `memory_mb` None the machine's free memory.
 
     `cache` is the folder for unpacked files (None: one of the container's own); it is removed at the end.
-    `token` is what callers on the port have to send (cohost/callers.py).
-    `wait_model_loading` says whether to listen only once the models of the store are loaded. `rules` are what the
-    environment says about failed models and waits.
+    Callers on the port have to send `token` (cohost/callers.py). With `wait_model_loading` the server listens only once
+    the models of the store are loaded. `rules` are the environment's about failed models and waits.
     """
 
     host: str = "127.0.0.1"
@@ -65,7 +64,7 @@ class ServerSettings:
 
 
 async def serve(settings: ServerSettings) -> int:
-    """Runs until a signal, or until standard input closes where `watch_parent` asks for that.
+    """Run until a signal, or until standard input closes where `watch_parent` asks for that.
 
     Returns the exit code: 1 when the port is taken or a model of the store cannot be loaded.
     """
@@ -113,7 +112,7 @@ async def serve(settings: ServerSettings) -> int:
 
 
 def _management_socket(folder: Path) -> socket.socket:
-    """A socket in the container's own folder, and the file by which a handler finds it, as it finds the real server's.
+    """Open a socket in the container's own folder, and write the file by which a handler finds it, as in the image.
 
     Whoever may open it is the user who started the container, so nothing is asked of requests on it.
     """
@@ -156,13 +155,13 @@ class _Server(uvicorn.Server):
         return int(loading.done() and not loading.cancelled() and not loading.result())
 
     async def _load_store(self) -> bool:
-        """Loads the models of the store; False when one cannot be loaded, which ends the server."""
+        """Load the models of the store; return False when one cannot be loaded, which ends the server."""
         try:
             await asyncio.gather(*map(self._register, startup_models(self._settings.model_store)))
         except Fault:
             if not self._settings.wait_model_loading:
                 # As the real server: whoever pings it gets a chance to see the model that fails.
-                await asyncio.sleep(_FAREWELL_S)
+                await asyncio.sleep(_FAILURE_VISIBLE_S)
                 self.should_exit = True
             return False
         return True

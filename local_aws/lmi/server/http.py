@@ -141,7 +141,7 @@ class LmiHttpProtocol(H11Protocol):
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the real server has one text for all
-        """Answers a request that is no HTTP, in the server's own JSON."""
+        """Answer a request that is not HTTP, in the server's own JSON."""
         body = json.dumps(_INVALID, indent=2).encode() + b"\n"
         headers = [
             (b"content-type", b"application/json"),
@@ -223,22 +223,22 @@ class Reply:
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:  # noqa: ANN401 - any JSON value
-    """An answer of the server itself."""
+    """Return an answer of the server itself."""
     return Reply(status, pretty(value).encode(), JSON_HEADERS)
 
 
 def fault_reply(fault: Fault) -> Reply:
-    """The answer to a fault: `{"code", "type", "message"}`."""
+    """Return the answer to a fault: `{"code", "type", "message"}`."""
     return Reply(fault.status, fault_text(fault).encode(), JSON_HEADERS, fault.reason)
 
 
 def new_request_id(given: str | None) -> str:
-    """The id that an answer carries: the caller's own, else a new one."""
+    """Return the id that an answer carries: the caller's own, else a new one."""
     return given if given is not None else str(uuid.uuid4())
 
 
 def _header_fields(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Header fields that HTTP allows: a handler may name a property anything, which must not break the answer."""
+    """Return the header fields that HTTP allows, since a handler may name a property anything."""
     return [
         (name.lower().encode(), _visible(value))
         for name, value in headers.items()

@@ -1,9 +1,8 @@
-"""A request for inference: what of it reaches a handler, and which model it is for.
+"""The inference routes: /ping, /invocations, /predictions/{name}, /models/{name}/invoke.
 
+An `Invocation` holds the parts of a request that reach a handler, and the name of the model that it is for.
 Source: DJL Serving 0.36.0 (RequestParser, InferenceRequestHandler), recorded (03_invocations_routing,
 23_cohost_custom_attributes).
-
-The inference routes: /ping, /invocations, /predictions/{name}, /models/{name}/invoke.
 """
 
 from __future__ import annotations
@@ -40,10 +39,17 @@ _SPELLING = {"Sagemaker": "SageMaker", "Id": "Id"}
 
 
 class Invocation:
-    """`properties` are headers and custom attributes, `contents` query, form fields and body, in this order."""
+    """The parts of a request that reach a handler.
+
+    `properties` are headers and custom attributes, `contents` query, form fields and body, in this order.
+    """
 
     def __init__(self, request: Request, body: bytes) -> None:
-        """Raises BadRequest when the request tries to choose the handler function."""
+        """Read a request.
+
+        Raises:
+            BadRequest: the request tries to choose the handler function.
+        """
         self._properties = _properties(request.headers.items())
         self._query = parse_qsl(request.url.query, keep_blank_values=True)
         self.contents: Sequence[Content] = [(key, value.encode()) for key, value in self._query]
@@ -53,17 +59,17 @@ class Invocation:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties under their own names."""
+        """Return the properties under their own names."""
         return dict(self._properties.values())
 
     def value_of(self, name: str) -> str | None:
-        """A property whatever the case of its name, or None."""
+        """Return a property whatever the case of its name, or None."""
         found = self._properties.get(name.lower())
         return None if found is None else found[1]
 
     @property
     def model_name(self) -> str | None:
-        """The model that the request names: by query, header or custom attribute, or form field."""
+        """Return the model that the request names: by query, header or custom attribute, or form field."""
         query = dict(reversed(self._query)).get(_MODEL_NAME)
         if query:
             return query
@@ -73,13 +79,13 @@ class Invocation:
 
     @property
     def model_version(self) -> str | None:
-        """The version that the request names."""
+        """Return the version that the request names."""
         query = dict(reversed(self._query)).get(_MODEL_VERSION)
         return query if query is not None else self._properties.get(_MODEL_VERSION, ("", None))[1]
 
 
 def _properties(headers: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Properties by lower-case name, since their names have no case; a later one replaces an earlier one."""
+    """Return properties by lower-case name, since their names have no case; a later one replaces an earlier one."""
     properties: dict[str, tuple[str, str]] = {}
     for name, value in headers:
         if name == CUSTOM_ATTRIBUTES:
@@ -91,7 +97,7 @@ def _properties(headers: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]
 
 
 def _usual_spelling(name: str) -> str:
-    """ASGI hands header names over in lower case; handlers look them up as "Content-Type"."""
+    """Return a header's name as "Content-Type": ASGI hands names over in lower case, handlers look them up so."""
     if "_" in name:
         return name
     return "-".join(_SPELLING.get(part, part) for part in name.title().split("-"))
@@ -121,15 +127,15 @@ _STARTING = "x-starting-token"
 
 
 def ping(registry: Registry) -> Reply:
-    """The state of every model; 500 when one has failed."""
+    """Return the state of every model; 500 when one has failed."""
     models = registry.models.values()
     states = {model.name: {"status": model.health} for model in models}
     failed = any(model.status is Status.FAILED for model in models)
     return json_reply(states, _SERVER_ERROR if failed else HTTPStatus.OK)
 
 
-class LaterAnswers:
-    """Keeps the answers to requests that did not wait for theirs (`x-synchronous: false`), by token.
+class ReplyCache:
+    """The answers to requests that did not wait for theirs (`x-synchronous: false`), by token.
 
     As the server's default cache they stay in memory; here no more than `most` of them, the oldest go first.
     Source: DJL Serving 0.36.0 (docs/async_caching.md; InferenceRequestHandler), recorded (02v_tf590, exchange 79).
@@ -141,7 +147,7 @@ class LaterAnswers:
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(self, answer: Coroutine[None, None, Reply]) -> Reply:
-        """Have a request answered while the caller goes on; return what tells it the token."""
+        """Have a request answered while the caller goes on; return the reply with its token."""
         token = str(uuid.uuid4())
         headers = {_NEXT: token, CUSTOM_ATTRIBUTES: f"{_NEXT}={token}"}
         self._replies[token] = Reply(HTTPStatus.ACCEPTED, b"", headers, "The model result is not yet available")
@@ -176,7 +182,7 @@ class LaterAnswers:
 
 
 async def infer(
-    registry: Registry, later: LaterAnswers, request: Request, segments: Sequence[str], body: bytes, request_id: str
+    registry: Registry, cache: ReplyCache, request: Request, segments: Sequence[str], body: bytes, request_id: str
 ) -> Reply:
     """Have a request answered by the model that its path, query, headers or form name.
 
@@ -188,7 +194,7 @@ async def infer(
     name = _addressed(registry, invocation, segments)
     token = invocation.value_of(_STARTING)
     if token is not None and request.method != "OPTIONS":
-        return later.get(token)
+        return cache.get(token)
     if registry.is_leaving(name):
         raise NotReady(name)
     model = registry.get(name)
@@ -196,7 +202,7 @@ async def infer(
         return json_reply({})
     # Java's Boolean.parseBoolean: whatever is not "true" is false.
     if (invocation.value_of("x-synchronous") or "true").lower() != "true":
-        return later.begin(_answer(model, invocation, request_id, None))
+        return cache.begin(_answer(model, invocation, request_id, None))
     return await _answer(model, invocation, request_id, connection_of(request.scope))
 
 
@@ -231,7 +237,7 @@ def _addressed(registry: Registry, invocation: Invocation, segments: Sequence[st
 
 
 def _by_path(segments: Sequence[str]) -> tuple[str | None, str | None]:
-    """(model name, version) of a path split at its slashes, whose first part is empty."""
+    """Return (model name, version) of a path split at its slashes, whose first part is empty."""
     if segments[1] == "models":
         return segments[2], None
     if segments[1] == "predictions":

@@ -1,7 +1,4 @@
-"""A request to load a model: JSON or query string.
-
-The management routes: /models, /models/{name} and /server/metrics.
-"""
+"""The management routes: /models, /models/{name} and /server/metrics, and this project's own below /_cohost."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ _LAST_FIELD = re.compile(r'"([^"]*)"\s*:[^"]*$')
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """The model to load, and whether the answer waits until it is loaded."""
+    """A model to load; `synchronous`: the answer waits until it is loaded."""
 
     model: Model
     synchronous: bool
@@ -115,7 +112,7 @@ def _load_fields(body: bytes) -> dict[str, Any]:
 
 
 def _syntax_error(text: str, error: ValueError) -> str:
-    """Gson's words for a body that ends too early, as recorded; for any other fault the parser's own words of here."""
+    """Return Gson's words for a body that ends too early, as recorded; for any other error those of Python's parser."""
     position = getattr(error, "pos", 0)
     if text[position:].strip():
         return str(error)
@@ -125,7 +122,7 @@ def _syntax_error(text: str, error: ValueError) -> str:
 
 
 def _field(fields: Mapping[str, Any], name: str, exception: str | None) -> str:
-    """A field of the JSON object as text; numbers and truth values become text, as Gson reads them."""
+    """Return a field of the JSON object as text; numbers and truth values become text, as Gson reads them."""
     value = fields.get(name)
     if isinstance(value, dict | list):
         raise JsonSyntax(f"Expected a string but was {_TOKENS.get(type(value), 'BEGIN_OBJECT')} path $.{name}")
@@ -143,7 +140,7 @@ def _parameter(fields: Mapping[str, Any], name: str, default: str) -> str:
 
 
 def _numbers(fields: Mapping[str, Any]) -> dict[str, int]:
-    """The numbers given; a negative one means "not given", as in the real server."""
+    """Return the numbers given; a negative one means "not given", as in the real server."""
     numbers = {target: java_int(str(fields[name])) for name, target in _NUMBERS.items() if name in fields}
     return {target: number for target, number in numbers.items() if number >= 0}
 
@@ -159,7 +156,7 @@ _NO_PROMETHEUS = (
 
 
 async def manage(registry: Registry, request: Request, segments: Sequence[str], body: bytes) -> Reply:
-    """Answers a request below /models or /server.
+    """Answer a request below /models or /server.
 
     Raises:
         Fault: no such route, method, model or parameter; or a model cannot be loaded.
@@ -238,7 +235,7 @@ async def _scale(registry: Registry, request: Request, name: str) -> Reply:
 
 
 def counters(registry: Registry) -> Reply:
-    """The counters of every model as Prometheus text."""
+    """Return the counters of every model as Prometheus text."""
     return Reply(HTTPStatus.OK, exposition(registry.models).encode(), {"content-type": CONTENT_TYPE})
 
 

@@ -32,7 +32,7 @@ _TYPES = {
 
 
 def exposition(models: Mapping[str, Model]) -> str:
-    """All counters of all loaded models as Prometheus text (exposition format 0.0.4)."""
+    """Return all counters of all loaded models as Prometheus text (exposition format 0.0.4)."""
     samples: dict[str, list[str]] = {name: [] for name in _TYPES}
     for name, model in models.items():
         for metric, text in _of_model(name, model):
@@ -44,7 +44,7 @@ def exposition(models: Mapping[str, Model]) -> str:
 
 
 def _of_model(name: str, model: Model) -> Iterator[tuple[str, str]]:
-    """(metric, line) of every sample of one model."""
+    """Yield (metric, line) of every sample of one model."""
     if model.pool is None:
         return
     label = f'Model="{_escaped(name)}"'

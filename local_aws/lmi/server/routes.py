@@ -1,4 +1,4 @@
-"""The HTTP API as an ASGI application: from a request to the part that answers it, faults into answers."""
+"""The HTTP API as an ASGI application: hand each request to its route, and turn faults into answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from local_aws.lmi.answers import Unanswered
 from local_aws.lmi.errors import Fault, ResourceNotFound
 from local_aws.lmi.server.http import REASON_HEADER, Reply, connection_of, fault_reply, new_request_id
-from local_aws.lmi.server.inference import LaterAnswers, infer, ping
+from local_aws.lmi.server.inference import ReplyCache, infer, ping
 from local_aws.lmi.server.management import break_worker, counters, manage, worker_processes
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ _LARGEST_BODY = 64 * 1024 * 1024
 
 
 class LmiApp:
-    """Answers every request; nothing that a caller sends raises."""
+    """The application that answers every request; nothing that a caller sends raises."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._later = LaterAnswers()
+        self._cache = ReplyCache()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request. The server that runs this sends no other kind of scope."""
+        """Answer one request. The server that runs this sends no other kind of scope."""
         request = Request(scope, receive)
         try:
             body = await _read_body(request)
@@ -77,7 +77,7 @@ class LmiApp:
         if _INFERENCE.fullmatch(sent):
             if segments[1] == "ping":
                 return ping(self._registry)
-            return await infer(self._registry, self._later, request, segments, body, request_id)
+            return await infer(self._registry, self._cache, request, segments, body, request_id)
         if _MANAGEMENT.fullmatch(sent):
             return await manage(self._registry, request, segments, body)
         return await self._own_route(request, body)
@@ -94,7 +94,7 @@ class LmiApp:
 
 
 async def _read_body(request: Request) -> bytes | None:
-    """The body, or None when it is larger than the server takes (64 MiB)."""
+    """Return the body, or None when it is larger than the server takes (64 MiB)."""
     if int(request.headers.get("content-length", "0")) > _LARGEST_BODY:
         return None
     parts = []
@@ -108,7 +108,7 @@ async def _read_body(request: Request) -> bytes | None:
 
 
 async def _refuse_body(send: Send) -> None:
-    """The bare answer to a body that is too large, without the headers of all others (recorded: 02v_tf590)."""
+    """Send the bare answer to a body that is too large, without the headers of all others (recorded: 02v_tf590)."""
     reason = (REASON_HEADER.encode(), b"Request Entity Too Large")
     await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0"), reason]})
     await send({"type": "http.response.body", "body": b""})

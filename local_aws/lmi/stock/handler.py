@@ -1,17 +1,9 @@
-"""From a request's bytes to the mapping that the stock handler reads, by content type.
-
-Source: DJL Serving 0.36.0 (encode_decode), recorded (tests/data/djl_vectors/02v_tf590.json). Content types are matched
-with regard to case, so that "APPLICATION/JSON" is taken for bytes, as there.
-
-From a prediction to an answer, by what the caller accepts.
-
-Source: DJL Serving 0.36.0 (encode_decode), recorded (tests/data/djl_vectors/02v_tf590.json).
-
-The stock handler: parses requests, runs a Hugging Face pipeline over all their inputs, answers in their order.
+"""The stock handler: parse requests, run a Hugging Face pipeline over all their inputs, answer in their order.
 
 It hands the pipeline a list without a batch size, whose default is 1, so texts go through the model one by one; one bad
-item, or two requests with different `parameters`, fail the whole batch. Both are the real handler's behaviour.
-Source: DJL Serving 0.36.0 (huggingface handler), recorded (tests/data/djl_vectors).
+item, or two requests with different `parameters`, fail the whole batch. Both are the real handler's behaviour. Content
+types are matched with regard to case, so that "APPLICATION/JSON" is taken for bytes, as there.
+Source: DJL Serving 0.36.0 (huggingface handler, encode_decode), recorded (tests/data/djl_vectors).
 """
 
 from __future__ import annotations
@@ -26,7 +18,7 @@ from local_aws.lmi.handler_api.inputs import TextInput
 from local_aws.lmi.stock.pipelines import Streaming, load_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 _CSV_COLUMNS = ("question", "context", "inputs")
@@ -36,7 +28,7 @@ _NO_CSV_HEADER = (
 
 
 def decode(request: Input) -> Any:  # noqa: ANN401 - whatever JSON the caller sent
-    """The request as {"inputs": …, …}, or any other JSON value where the caller sent one.
+    """Return the request as {"inputs": …, …}, or any other JSON value where the caller sent one.
 
     Raises:
         ValueError: the bytes are not what the content type says (JSON, UTF-8, CSV with a header).
@@ -67,7 +59,7 @@ _JSON = "application/json"
 
 
 def answer_format(request: Input) -> str:
-    """The content type to answer with: what `Accept` says, JSON where it is absent or "*/*"."""
+    """Return the content type to answer with: the one in `Accept`, JSON where that is absent or "*/*"."""
     accept = request.get_property("Accept")
     if accept:
         return _JSON if "*/*" in accept else str(accept)
@@ -76,7 +68,7 @@ def answer_format(request: Input) -> str:
 
 
 def encode(outputs: Output, prediction: Any, content_type: str, key: str | None) -> None:  # noqa: ANN401 - any JSON value
-    """Adds the prediction as JSON.
+    """Add the prediction as JSON.
 
     Raises:
         AttributeError: another format is asked for. The real handler breaks on these two ways, with these texts.
@@ -100,16 +92,26 @@ logger = logging.getLogger(__name__)
 
 
 class StockHandler:
-    """One model's handler; `formatter` (Input, **settings) → TextInput replaces the parsing of requests."""
+    """The handler of one model.
 
-    def __init__(self, formatter: Callable[..., Any] | None = None) -> None:
+    `formatter` (Input, **settings) → TextInput replaces the parsing of requests; `load` returns the pipeline for the
+    properties of the first call.
+    """
+
+    def __init__(
+        self,
+        formatter: Callable[..., Any] | None = None,
+        *,
+        load: Callable[[Mapping[str, Any]], Callable[..., Any] | Streaming] = load_pipeline,
+    ) -> None:
         self._formatter = formatter or _parse
+        self._load = load
         self._pipeline: Callable[..., Any] | Streaming | None = None
 
     def handle(self, inputs: Input) -> Output | None:
-        """The first call loads the model; every other one answers a request or a batch."""
+        """Load the model in the first call; answer a request or a batch in every other."""
         if self._pipeline is None:
-            self._pipeline = load_pipeline(inputs.get_properties())
+            self._pipeline = self._load(inputs.get_properties())
         return None if inputs.is_empty() else self._infer(inputs, self._pipeline)
 
     def _infer(self, inputs: Input, pipeline: Callable[..., Any] | Streaming) -> Output:
@@ -137,7 +139,7 @@ class StockHandler:
         return outputs
 
     def _parsed(self, request: Input) -> Any:  # noqa: ANN401 - a TextInput or a sentence
-        """The parsed request, or the sentence that says what is wrong with it."""
+        """Return the parsed request, or the sentence that says what is wrong with it."""
         try:
             parsed = self._formatter(request)
             parsed.parameters = parsed.parameters.copy()

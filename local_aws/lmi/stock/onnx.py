@@ -1,13 +1,10 @@
-"""What DJL's translators make of texts and of a model's output. Imports onnxruntime and tokenizers, in a worker only.
+"""The OnnxRuntime engine for text: answer as DJL's Java translators do, from the same files and settings.
 
-Source: DJL 0.36.0 (TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer, Encoding).
-
-The OnnxRuntime engine for text: what DJL's Java translators answer, from the same files and settings.
-
-A worker calls `handle` as it does a Python handler. Of the translators there are those for text classification and text
-embedding, with one text or a list of them a request. Source: DJL 0.36.0 (TextPrompt, TextClassificationTranslator,
-TextEmbeddingTranslator, Classifications, HuggingFaceTokenizer, OrtModel, Predictor, which makes a TranslateException of
-every fault; DJL Serving 0.36.0 answers that with 400).
+A worker calls `handle` as it does a Python handler; only workers import this, and onnxruntime and tokenizers with it.
+Of the translators there are those for text classification and text embedding, with one text or a list per request.
+Source: DJL 0.36.0 (TextPrompt, TextClassificationTranslator, TextEmbeddingTranslator, Classifications,
+HuggingFaceTokenizer, Encoding, OrtModel, Predictor, which makes a TranslateException of every fault; DJL Serving 0.36.0
+answers that with 400).
 """
 
 from __future__ import annotations
@@ -42,10 +39,10 @@ class Translator(Protocol):
     """One task's way from texts to answers."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
-        """Loads the model that the properties name."""
+        """Load the model that the properties name."""
 
     def answer(self, texts: Sequence[str]) -> list[Any]:
-        """One answer a text.
+        """Return one answer per text.
 
         Raises:
             TranslateFault: the model cannot run on them.
@@ -68,7 +65,7 @@ class _Runner:
         self._session: Any = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
     def run(self, texts: Sequence[str]) -> tuple[Floats, Ids]:
-        """The first output, texts by whatever the model gives, and the attention mask, texts by tokens."""
+        """Return the first output, one row per text, and the attention mask, texts by tokens."""
         encodings = self._tokenizer.encode_batch(list(texts))
         given = [
             np.array([encoding.ids for encoding in encodings], np.int64),
@@ -97,7 +94,7 @@ class Classification:
         self._function: Callable[[Floats], Floats] = _sigmoid if independent else _softmax
 
     def answer(self, texts: Sequence[str]) -> list[Any]:
-        """A list of labels for each text."""
+        """Return a list of labels per text."""
         logits, _ = self._runner.run(texts)
         return [self._classes(self._function(row)) for row in logits]
 
@@ -107,7 +104,7 @@ class Classification:
 
 
 class Embedding:
-    """One vector a text: the tokens' mean, maximum or first, of length one unless `normalize` says no.
+    """One vector per text: the tokens' mean, maximum or first, of length one unless `normalize` says no.
 
     Raises:
         ValueError: another pooling is asked for.
@@ -122,7 +119,7 @@ class Embedding:
         self._runner = _Runner(properties)
 
     def answer(self, texts: Sequence[str]) -> list[Any]:
-        """A vector for each text."""
+        """Return a vector per text."""
         hidden, mask = self._runner.run(texts)
         vectors = self._pool(hidden, mask[..., None].astype(np.float32))
         if self._normalize:
@@ -159,7 +156,7 @@ def _sigmoid(logits: Floats) -> Floats:
 
 
 def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # noqa: ANN401 - tokenizers has no types
-    """The tokenizer with the engine's cutting and padding, which take the place of those in tokenizer.json."""
+    """Return the tokenizer with the engine's truncation and padding, which replace those of tokenizer.json."""
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     config = _object(folder / "tokenizer_config.json")
     longest = int(properties.get("modelMaxLength", config.get("model_max_length", _MODEL_MAX_LENGTH)))
@@ -176,7 +173,7 @@ def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # noqa: ANN
 
 
 def _padding(tokenizer: Any, config: Mapping[str, Any]) -> tuple[str, int]:  # noqa: ANN401 - as above
-    """Token and id that fill up: those of tokenizer.json, else of the configuration."""
+    """Return the padding's token and id: those of tokenizer.json, else of the configuration."""
     if tokenizer.padding is not None:
         return tokenizer.padding["pad_token"], tokenizer.padding["pad_id"]
     token = config.get("pad_token", "[PAD]")
@@ -209,7 +206,7 @@ class OnnxEngine:
         self._translator: Translator | None = None
 
     def handle(self, inputs: Input) -> Output | None:
-        """Answers one request.
+        """Answer one request.
 
         Raises:
             ValueError: on the first call, when the settings ask for what is not part of this emulation.
@@ -239,7 +236,7 @@ def _translator_of(properties: Mapping[str, Any]) -> Translator:
 
 
 def _texts(request: Input) -> str | list[str]:
-    """A request's text, or its texts where the caller sent a list.
+    """Return a request's text, or its texts where the caller sent a list.
 
     Raises:
         TranslateFault: it holds neither, or is no JSON although it says so.
@@ -263,7 +260,7 @@ def _texts(request: Input) -> str | list[str]:
 
 
 def _element(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """A list's element as text; a number is read as its digits, as Gson does."""
+    """Return a list's element as text; a number is read as its digits, as Gson does."""
     if isinstance(value, dict | list) or value is None:
         raise TranslateFault("Input is not a valid json.")
     return value if isinstance(value, str) else json.dumps(value)
@@ -279,5 +276,5 @@ _engine = OnnxEngine()
 
 
 def handle(inputs: Input) -> Output | None:
-    """Answers one request of this worker's model."""
+    """Answer one request of this worker's model."""
     return _engine.handle(inputs)

@@ -1,9 +1,7 @@
-"""Which options of a model reach its pipeline.
+"""Load a model as a Hugging Face pipeline on the CPU, with the options that reach it.
 
-Source: DJL Serving 0.36.0 (HuggingFaceProperties): only these do; `max_length`, `truncation` and the like in
+Source: DJL Serving 0.36.0 (HuggingFaceProperties): only these options do; `max_length`, `truncation` and the like in
 serving.properties change nothing.
-
-Loads a model as a Hugging Face pipeline on the CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +21,9 @@ _STREAMING = ("true", "false", "huggingface")
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions:
-    """`model` is a folder; `task` None means that the architecture decides; `dtype` None is the checkpoint's own.
+    """The options of a pipeline.
+
+    `model` is a folder; `task` None means that the architecture decides; `dtype` None is the checkpoint's own.
 
     `low_cpu_mem_usage` and `streaming` have the model loaded as one that generates text, whatever its task.
     """
@@ -36,13 +36,13 @@ class PipelineOptions:
     streaming: bool
 
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of `transformers.pipeline` beside task, model and tokenizer."""
+        """Return the keyword arguments of `transformers.pipeline` beside task, model and tokenizer."""
         keywords: dict[str, Any] = {"trust_remote_code": self.trust_remote_code}
         return keywords if self.dtype is None else keywords | {"dtype": self.dtype}
 
 
 def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
-    """The options from a handler's first call.
+    """Return the options from a handler's first call.
 
     `device_map` is left alone: with one CPU there is nothing to place.
 
@@ -147,7 +147,7 @@ def _streaming(architectures: Sequence[str]) -> Streaming:
 
 
 def task_of(architecture: str) -> str:
-    """The task of an architecture's class name.
+    """Return the task of an architecture's class name.
 
     Raises:
         ValueError: the name tells none.

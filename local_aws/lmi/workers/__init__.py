@@ -1,1 +1,1 @@
-"""The workers of a model: processes, the pool that keeps them, and the queue of their requests."""
+"""The workers of a model: the pool, the queue of requests, processes, and the code that runs in a process."""

@@ -33,7 +33,7 @@ class Frame:
     contents: Sequence[Content] = field(default_factory=tuple)
 
     def pack(self) -> bytes:
-        """The frame as bytes for the socket."""
+        """Return the frame as bytes for the socket."""
         layout = [[key, len(value)] for key, value in self.contents]
         head = json.dumps([self.head, layout]).encode()
         body = [value for _, value in self.contents]
@@ -41,13 +41,13 @@ class Frame:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames."""
+    """A stream of bytes cut into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Takes the next bytes of the stream and yields each frame that they complete."""
+        """Take the next bytes of the stream and yield each frame that they complete."""
         self._buffer += data
         while (frame := self._next()) is not None:
             yield frame
@@ -65,7 +65,7 @@ class FrameReader:
 
 
 def receive(connection: socket.socket, reader: FrameReader) -> Iterator[Frame]:
-    """The frames that a blocking socket brings, until its other end closes."""
+    """Yield the frames that a blocking socket brings, until its other end closes."""
     while data := connection.recv(_CHUNK):
         yield from reader.feed(data)
 
@@ -84,7 +84,7 @@ DISCONNECTED = "java.util.concurrent.ExecutionException: java.io.IOException: Py
 
 
 class WorkerConnection(asyncio.Protocol):
-    """Sends requests to a worker and hands each answer to the call that waits for it.
+    """The container's end of the socket: send requests, and hand each answer to the call that waits for it.
 
     `on_lost` is called once, when a worker that had imported its handler has closed its end or died, or `close` was
     called.
@@ -105,12 +105,12 @@ class WorkerConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is ready."""
+        """Keep the socket, which is ready now."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what asyncio hands a stream protocol
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Frames from the worker: its start, and answers."""
+        """Take frames from the worker: its start, and answers."""
         for frame in self._frames.feed(data):
             if "started" in frame.head:
                 self.started.set_result(True)
@@ -118,7 +118,7 @@ class WorkerConnection(asyncio.Protocol):
                 self._answer(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - any end is a lost worker
-        """The worker is gone: every call that waits fails at once."""
+        """Fail every call that waits at once: the worker is gone."""
         had_started = self.started.done()
         if not had_started:
             self.started.set_result(False)
@@ -130,19 +130,19 @@ class WorkerConnection(asyncio.Protocol):
             self._on_lost()
 
     def send_order(self, head: dict[str, Any]) -> None:
-        """Sends the first frame, which tells the worker what to load."""
+        """Send the first frame, which tells the worker what to load."""
         self._write(Frame(head))
 
     def call(
         self, properties: dict[str, str], contents: Sequence[Content], take: Callable[[Frame | None], bool]
     ) -> None:
-        """Sends a request; `take` gets each frame that answers it until it returns True, or None when there is none."""
+        """Send a request; `take` gets each frame that answers it until it returns True, or None when there is none."""
         self._next_id += 1
         self._calls[self._next_id] = take
         self._write(Frame({"id": self._next_id, "properties": properties}, contents))
 
     async def ask(self, properties: dict[str, str], contents: Sequence[Content]) -> Frame:
-        """Sends a request and waits for its one answer.
+        """Send a request and wait for its one answer.
 
         Raises:
             WorkerFailure: the worker died first.
@@ -161,7 +161,7 @@ class WorkerConnection(asyncio.Protocol):
         return await future
 
     def close(self) -> None:
-        """Closes the socket, which ends an idle worker."""
+        """Close the socket, which ends an idle worker."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -1,4 +1,4 @@
-"""The container's side of the process that workers are forked from (worker/zygote.py)."""
+"""The container's side of the process that workers are forked from (zygote.py)."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """Starts worker processes; `start` returns before the heavy imports are done, `fork` waits for them.
+    """The process that worker processes are forked from.
 
-    The process is started again when it dies, unless it has just been started. `loaded` are the pids of the workers
-    that have loaded their models and still run.
+    `start` returns before its heavy imports are done, `fork` waits for them. The process is started again when it dies,
+    unless it has just been started. `loaded` are the pids of the workers that have loaded their models and still run.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Prepare; `folder` is the container's own, with the config.properties that handlers find by --config-file."""
+        """Take the container's own folder, with the config.properties that handlers find by --config-file."""
         self.loaded: set[int] = set()
         self._folder = folder
         self._numbers = itertools.count(_FIRST_SOCKET)
@@ -67,18 +67,18 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._ready = asyncio.Event()
         self._ended = False
-        self._asked: deque[tuple[str, asyncio.Future[tuple[int, asyncio.Future[int]]]]] = deque()
+        self._pending_forks: deque[tuple[str, asyncio.Future[tuple[int, asyncio.Future[int]]]]] = deque()
         self._exits: dict[int, asyncio.Future[int]] = {}
         self._workers: dict[int, ForkedProcess] = {}
         self._watching: asyncio.Task[None] | None = None
 
     @property
     def workers(self) -> Mapping[int, ForkedProcess]:
-        """Every worker process that has not ended, by pid, in the order of their start."""
+        """Return every worker process that has not ended, by pid, in the order of their start."""
         return self._workers
 
     async def start(self) -> None:
-        """Starts the process."""
+        """Start the process."""
         self._control = await self._spawn()
         self._watching = asyncio.create_task(self._watch(self._control))
 
@@ -87,7 +87,7 @@ class ForkServer:
         return str(self._folder / f"djl_sock.{next(self._numbers)}")
 
     async def fork(self, model_dir: str = "") -> tuple[int, socket.socket, asyncio.Future[int]]:
-        """A new worker of a model's folder: its pid, the socket to talk to it, and its exit code once it ends.
+        """Fork a worker for a model's folder; return its pid, the socket to it, and its exit code once it ends.
 
         Raises:
             EngineFailure: the process that forks cannot be kept running.
@@ -105,14 +105,14 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         answer: asyncio.Future[tuple[int, asyncio.Future[int]]] = asyncio.get_running_loop().create_future()
-        self._asked.append((model_dir, answer))
+        self._pending_forks.append((model_dir, answer))
         try:
             with theirs:
                 socket.send_fds(self._control, [b'{"op": "fork"}\n'], [theirs.fileno()])
             pid, exited = await answer
         except OSError as error:
             ours.close()
-            self._asked.remove((model_dir, answer))
+            self._pending_forks.remove((model_dir, answer))
             # The news of its death is on the way; until it is here the event would let the second try through.
             self._ready.clear()
             raise EngineFailure(_GONE) from error
@@ -122,7 +122,7 @@ class ForkServer:
         return pid, ours, exited
 
     def kill(self, pid: int) -> None:
-        """Ends a worker at once. Asking its parent cannot hit another process that got the same number."""
+        """End a worker at once. Asking its parent cannot hit another process that got the same number."""
         self._workers.pop(pid, None)
         self.loaded.discard(pid)
         if self._control is not None:
@@ -130,7 +130,7 @@ class ForkServer:
                 self._control.send(json.dumps({"op": "kill", "pid": pid}).encode() + b"\n")
 
     async def stop(self) -> None:
-        """Ends the process and every worker."""
+        """End the process and every worker."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -141,7 +141,7 @@ class ForkServer:
             await self._process.wait()
 
     async def _spawn(self) -> socket.socket:
-        """Starts the process; the socket to talk to it."""
+        """Start the process; return the socket to it."""
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         with theirs:
@@ -155,7 +155,7 @@ class ForkServer:
         return ours
 
     async def _watch(self, control: socket.socket) -> None:
-        """Reads what the process says, and starts it again when it has died after some time."""
+        """Read the process's messages, and start it again when it has died after some time."""
         clock = asyncio.get_running_loop().time
         while True:
             started = clock()
@@ -170,13 +170,13 @@ class ForkServer:
         self._ready.set()
 
     async def _read(self, control: socket.socket) -> bool:
-        """Reads until the process is gone; whether it had got through its imports."""
+        """Read until the process is gone; return True if it had got through its imports."""
         reader, writer = await asyncio.open_unix_connection(sock=control.dup())
         imported = False
         try:
             while line := await reader.readline():
                 imported = True
-                self._take(json.loads(line))
+                self._handle(json.loads(line))
         except ConnectionError:
             logger.warning("the connection to the process that workers are forked from broke")
         finally:
@@ -184,14 +184,14 @@ class ForkServer:
         return imported
 
     def _lose_process(self) -> None:
-        """What waits for the process is told that it is gone; its workers have died with it."""
+        """Fail all who wait for the process, which is gone; its workers have died with it."""
         if self._control is not None:
             self._control.close()
             self._control = None
-        for _, answer in self._asked:
+        for _, answer in self._pending_forks:
             if not answer.done():
                 answer.set_exception(EngineFailure(_GONE))
-        self._asked.clear()
+        self._pending_forks.clear()
         for exited in self._exits.values():
             if not exited.done():
                 exited.set_result(_KILLED)
@@ -199,7 +199,7 @@ class ForkServer:
         self.loaded.clear()
         self._workers.clear()
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _handle(self, message: dict[str, Any]) -> None:
         if "ready" in message:
             self._ready.set()
         elif "pid" in message:
@@ -213,7 +213,7 @@ class ForkServer:
 
     def _forked(self, pid: int) -> None:
         exited = self._exits[pid] = asyncio.get_running_loop().create_future()
-        model_dir, answer = self._asked.popleft()
+        model_dir, answer = self._pending_forks.popleft()
         self._workers[pid] = ForkedProcess(model_dir=model_dir)
         if answer.done():  # nobody waits for this worker any more
             self.kill(pid)

@@ -43,7 +43,7 @@ _OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
 
 
 def load_handler(model_dir: Path, entry_point: str | None, function: str) -> Callable[[Input], Any]:
-    """The function that answers requests.
+    """Return the function that answers requests.
 
     `entry_point` is a file below `model_dir`, a module name, or None for the stock handler, which also steps in for a
     file that has no `function`; a function marked as an input formatter then parses the requests.
@@ -84,7 +84,7 @@ def _load_module(model_dir: Path, entry_point: str) -> ModuleType:
 
 
 async def serve_async(connection: socket.socket, handler: Callable[[Input], Awaitable[Any]], model_dir: str) -> None:
-    """Answers requests as the handler finishes them, in whatever order, until the socket closes."""
+    """Answer requests as the handler finishes them, in whatever order, until the socket closes."""
     reader, writer = await asyncio.open_connection(sock=connection)
     frames = FrameReader()
     running: set[asyncio.Task[None]] = set()
@@ -106,7 +106,7 @@ async def _answer(
 
 
 async def _outputs(handler: Callable[[Input], Awaitable[Any]], inputs: Input) -> AsyncIterator[Output]:
-    """What a handler answers: one output, or several where it returned an asynchronous generator."""
+    """Yield a handler's answer: one output, or several where it returned an asynchronous generator."""
     try:
         result = await handler(inputs)
         if hasattr(result, "__aiter__"):
@@ -120,7 +120,7 @@ async def _outputs(handler: Callable[[Input], Awaitable[Any]], inputs: Input) ->
 
 
 def run(connection: socket.socket) -> int:
-    """Serves a container's end of `connection`; the exit code is 1 when the handler could not be imported."""
+    """Serve a container's end of `connection`; return 1, the exit code, when the handler could not be imported."""
     frames = receive(connection, FrameReader())
     order = next(frames, None)
     if order is None:
@@ -146,7 +146,7 @@ def run(connection: socket.socket) -> int:
 
 
 def _arguments(order: dict[str, Any]) -> list[str]:
-    """The real engine's command line, by which a handler can tell its worker's place; no socket lies there here."""
+    """Return the real engine's command line, from which a handler can read --sock-name; no socket lies there."""
     return [
         *("djl_python_engine.py", "--sock-type", "unix", "--sock-name", order["sock_name"]),
         *("--model-dir", order["model_dir"], "--entry-point", order["entry_point"] or ""),
@@ -156,7 +156,7 @@ def _arguments(order: dict[str, Any]) -> list[str]:
 
 
 class _WorkerLines(logging.Formatter):
-    """Formats what a worker logs as the real server's log has it: each line says of which process and model it is.
+    """Log lines of a worker as the real server's log has them: each names process and model.
 
     Source: DJL Serving 0.36.0 (PyProcess), whose names of models are cut to 15 characters.
     """
@@ -171,7 +171,7 @@ class _WorkerLines(logging.Formatter):
 
 
 def _use_threads(count: int) -> None:
-    """OMP_NUM_THREADS is read when torch is imported, which was before this process was forked."""
+    """Set torch's threads: it read OMP_NUM_THREADS when it was imported, which was before this process was forked."""
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(count)
 
@@ -190,7 +190,7 @@ def _serve(connection: socket.socket, frames: Iterator[Frame], handler: Callable
 
 
 def input_of(frame: Frame, model_dir: str) -> Input:
-    """A request frame as a handler sees it, with what the engine adds (recorded: 21_handler_properties)."""
+    """Return a request frame as a handler sees it, with what the engine adds (recorded: 21_handler_properties)."""
     inputs = Input()
     inputs.properties = frame.head["properties"] | {"cluster_size": "1", "device_id": "-1", "model_dir": model_dir}
     inputs.function_name = inputs.properties.get("handler")
@@ -200,21 +200,21 @@ def input_of(frame: Frame, model_dir: str) -> Input:
 
 
 def answer_of(result: Any) -> Output:  # noqa: ANN401 - whatever a handler returned
-    """A handler's result: None is "no content", anything that is no Output an error."""
+    """Return a handler's result as an output: None is "no content", anything that is not an Output an error."""
     if result is None:
         return Output(code=204, message="No content")
     return result if isinstance(result, Output) else Output().error(f"Invalid output type: {type(result)}")
 
 
 def failure_of(error: Exception, message: str = "invoke handler failure") -> Output:
-    """The answer to a call whose handler raised."""
+    """Return the answer to a call whose handler raised."""
     if type(error).__name__ in _OUT_OF_MEMORY_TYPES:
         return Output(code=_OUT_OF_MEMORY, message=str(error))
     return Output().error(str(error), message=message)
 
 
 def answer_frame(request: Frame, output: Output) -> Frame:
-    """An output on its way to the container."""
+    """Return an output as a frame for the container."""
     head = {
         "id": request.head["id"],
         "code": output.code,

@@ -63,12 +63,12 @@ class Job:
 
     @property
     def age_s(self) -> float:
-        """Seconds since it came."""
+        """Return the seconds since the request came."""
         return time.perf_counter() - self.arrived_at
 
 
 def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:
-    """A batch as one request: keys get the prefix `batch_NNN.`; a single request stays as it is."""
+    """Join a batch into one request: keys get the prefix `batch_NNN.`; a single request stays as it is."""
     if len(jobs) == 1:
         return dict(jobs[0].properties), list(jobs[0].contents)
     properties = {"batch_size": str(len(jobs))}
@@ -81,7 +81,7 @@ def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:
 
 
 def split(frame: Frame, size: int) -> list[Answer]:
-    """The answer to a batch of `size` requests, one by one. An error is everybody's.
+    """Split the answer to a batch of `size` requests. An error answers all of them.
 
     Raises:
         TranslateFault: there are more or fewer answers than requests, or one of them says not whose it is.
@@ -107,7 +107,7 @@ class AsyncAnswer:
     body: bytearray = field(default_factory=bytearray)
 
     def add(self, frame: Frame) -> Answer | None:
-        """Takes a part in; the whole answer once it is complete."""
+        """Add a part; return the whole answer once it is complete."""
         self.properties |= frame.head["properties"]
         code, message = frame.head["code"], frame.head["message"]
         if code != _OK or not frame.contents:
@@ -137,7 +137,7 @@ def take_part(job: Job, answer: AsyncAnswer, frame: Frame | None) -> None:
 
 
 def fail(jobs: Sequence[Job], fault: Fault) -> None:
-    """Answers requests with a fault, but for those already answered."""
+    """Answer requests with a fault, but for those already answered."""
     for job in jobs:
         if not job.future.done():
             job.future.set_exception(fault)
@@ -158,7 +158,7 @@ def _answer(frame: Frame, contents: Sequence[Content]) -> Answer:
 
 
 def _read_entries(data: bytes) -> dict[str, str]:
-    """What `Output.binary_encode` wrote."""
+    """Read the texts that `Output.binary_encode` wrote."""
     texts = []
     try:
         (count,) = struct.unpack_from(">h", data)
@@ -180,16 +180,16 @@ class JobQueue:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return the number of requests that wait."""
         return len(self._jobs)
 
     def offer(self, job: Job) -> None:
-        """Adds a request and wakes a worker that waits."""
+        """Add a request and wake a worker that waits."""
         self._jobs.append(job)
         self._wake()
 
     async def batch(self, size: int, delay_s: float, idle_s: float | None) -> list[Job]:
-        """Up to `size` requests: waits for the first, then for `delay_s` at most until the batch is full.
+        """Take up to `size` requests: wait for the first, then for `delay_s` at most until the batch is full.
 
         Empty when none came within `idle_s` seconds (None: waits on).
         """
@@ -216,7 +216,7 @@ class JobQueue:
             jobs.append(job)
 
     def drain(self) -> Sequence[Job]:
-        """Takes everything out."""
+        """Take everything out."""
         jobs, self._jobs = self._jobs, []
         return jobs
 
@@ -250,7 +250,7 @@ class JobQueue:
                 return
 
     def _poll(self) -> Job:
-        """Java's heap with equal priorities: the head goes, the last element takes its place."""
+        """Take one as Java's heap with equal priorities does: the head goes, the last element takes its place."""
         last = self._jobs.pop()
         if not self._jobs:
             return last

@@ -23,7 +23,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Histogram:
-    """How many values lie at or below each bound."""
+    """The number of values at or below each bound."""
 
     def __init__(self, bounds: Sequence[int]) -> None:
         self._bounds = bounds
@@ -31,12 +31,12 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Adds a value."""
+        """Add a value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def samples(self) -> Iterator[tuple[str, str | None, float]]:
-        """(suffix of the name, bound, value) in Prometheus's form: buckets add up, the last bound is +Inf."""
+        """Yield (suffix of the name, bound, value) in Prometheus's form: buckets add up, the last bound is +Inf."""
         below = 0
         for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
             below += count
@@ -46,7 +46,7 @@ class Histogram:
 
 
 class ModelMetrics:
-    """What one model has done since it was loaded."""
+    """Counters of one model since it was loaded."""
 
     def __init__(self) -> None:
         self.responses = {2: 0, 4: 0, 5: 0}
@@ -58,7 +58,7 @@ class ModelMetrics:
         }
 
     def batch(self, waited_s: Iterable[float]) -> None:
-        """Records a batch that goes to a worker by the seconds that each of its requests has waited."""
+        """Record a batch that goes to a worker by the seconds that each of its requests has waited."""
         size = 0
         for seconds in waited_s:
             self.histograms["QueueTime"].observe(seconds * _MICROSECONDS)
@@ -67,9 +67,9 @@ class ModelMetrics:
         self.batches += 1
 
     def answered(self, seconds: float) -> None:
-        """Records a request that a worker has answered so many seconds after it came."""
+        """Record a request that a worker has answered so many seconds after it came."""
         self.histograms["RequestLatency"].observe(seconds * _MICROSECONDS)
 
     def response(self, status: int) -> None:
-        """Records the status that a caller got; one that a handler made up counts where a server would put it."""
+        """Record the status that a caller got; one that a handler made up counts where a server would put it."""
         self.responses[_GROUPS.get(status // 100, 5)] += 1

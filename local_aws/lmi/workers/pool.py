@@ -1,4 +1,4 @@
-"""The workers of one model: how many there are, which request is refused, and when one more is started.
+"""The pool of one model's workers: keep their number, refuse requests that none can take, start one more under load.
 
 Source: DJL Serving 0.36.0 (WorkLoadManager, WorkerPool, WorkerGroup), recorded (tests/data/djl_vectors,
 tests/data/djl_lifecycle). A worker that has ended keeps its place for a minute, and none is started in its stead: not
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerPool:
-    """Keeps workers between `min_workers` and `max_workers`, as far as the real server does."""
+    """The workers of a model, between `min_workers` and `max_workers` as far as the real server keeps to them."""
 
     def __init__(self, name: str, settings: ModelSettings, rules: ServerRules, starter: WorkerStarter) -> None:
         self.min_workers = settings.min_workers
@@ -64,12 +64,12 @@ class WorkerPool:
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """All members, also those that have ended and whose place nobody has cleared yet."""
+        """Return all members, also those that have ended and whose place nobody has cleared yet."""
         return self._members
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a worker."""
+        """Return the number of requests that wait for a worker."""
         return len(self._queue)
 
     @property

@@ -24,7 +24,7 @@ _NOT_STARTED = "Python process startup time out."
 
 
 class WorkerStarter:
-    """Starts workers of the model in `model_dir`."""
+    """The starter of worker processes for the model in `model_dir`."""
 
     def __init__(self, fork_server: ForkServer, *, name: str, model_dir: Path, settings: ModelSettings) -> None:
         self._fork_server = fork_server
@@ -39,7 +39,7 @@ class WorkerStarter:
         }
 
     def sock_name(self) -> str:
-        """Give a place for a worker: what its processes, one after another, find in sys.argv as --sock-name."""
+        """Return a new worker's socket name, which all its processes find in sys.argv as --sock-name."""
         return self._fork_server.sock_name()
 
     async def launch(self, sock_name: str, on_lost: Callable[[], None]) -> tuple[int, WorkerConnection]:

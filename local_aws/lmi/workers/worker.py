@@ -1,7 +1,7 @@
-"""A member of a model's worker pool: takes requests out of the queue and has its process answer them.
+"""One worker of a model: take requests out of the queue and have a process answer them.
 
-What ends a worker is an error of its process in a synchronous call, its idle time where it is a temporary one, and
-whoever scales or unloads the model; a process that dies between two requests ends nothing. Source: DJL Serving 0.36.0
+A worker ends by an error of its process in a synchronous call, by its idle time if it is a temporary one, and when the
+model is scaled down or unloaded; a process that dies between two requests ends nothing. Source: DJL Serving 0.36.0
 (WorkerThread, BatchAggregator), recorded (tests/data/djl_lifecycle).
 """
 
@@ -61,7 +61,7 @@ class Worker:
     """
 
     def __init__(self, context: PoolContext, *, permanent: bool) -> None:
-        """Number the worker; `start` starts it."""
+        """Give the worker its number; `start` starts it."""
         self.permanent = permanent
         self.number = next(_numbers)
         self.started_at = time.time()
@@ -188,8 +188,8 @@ class Worker:
         tracking = {"request_tracking_id": str(uuid.uuid4())}
         answer = AsyncAnswer(dict(tracking))
         loop = asyncio.get_running_loop()
-        patience_s = self._context.rules.on_our_clock(self._context.rules.chunked_read_timeout_s)
-        timer = loop.call_later(patience_s, job.give_up)
+        timeout_s = self._context.rules.on_our_clock(self._context.rules.chunked_read_timeout_s)
+        timer = loop.call_later(timeout_s, job.give_up)
 
         def take(frame: Frame | None) -> bool:
             nonlocal timer
@@ -199,7 +199,7 @@ class Worker:
             except Fault as fault:
                 fail([job], fault)
             if not job.future.done():
-                timer = loop.call_later(patience_s, job.give_up)
+                timer = loop.call_later(timeout_s, job.give_up)
             return job.future.done()
 
         self.process.call(job.properties | tracking, job.contents, take)

@@ -1,4 +1,4 @@
-"""The process behind one worker: how it is started, what its end means, and when another takes its place.
+"""The process of one worker: start it, call it, and start another in its place when it has ended.
 
 A synchronous worker whose process dies idle keeps neither process nor a reason to start one. One whose process dies, or
 is too slow, in the middle of a request counts a failure, and so does an asynchronous one whenever its process ends,
@@ -61,8 +61,8 @@ class Failures:
 class WorkerProcess:
     """One worker's process, which keeps its place (`sock_name`) over restarts.
 
-    `ready` says that a process is there and has loaded the model, `pid` is that of the last one; `locked` that a
-    restart has failed in a way after which it can be neither stopped nor started.
+    `ready`: a process is there and has loaded the model. `pid` is that of the last process. `locked`: a restart has
+    failed in a way after which it can be neither stopped nor started.
     """
 
     def __init__(self, starter: WorkerStarter, failures: Failures, rules: ServerRules, *, asynchronous: bool) -> None:
@@ -76,18 +76,18 @@ class WorkerProcess:
         self._restarts = False
         self._sock_name = starter.sock_name()
         self._connection: WorkerConnection | None = None
-        self._news_due = False
+        self._loss_pending = False
         self.locked = False
         self._unrecoverable = False
         self._ended = False
         # Starts and stops exclude each other; where they would wait for each other for ever, nobody releases it.
-        self._turn = asyncio.Lock()
+        self._transition = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def alive(self) -> bool:
         """Tell whether a process is there, or on its way, or may still be started."""
-        return not self._ended and (self._connection is not None or self._news_due or bool(self._tasks))
+        return not self._ended and (self._connection is not None or self._loss_pending or bool(self._tasks))
 
     async def start(self) -> None:
         """Start the worker's first process and have it load the model.
@@ -98,7 +98,7 @@ class WorkerProcess:
             EngineFailure: the process ended before it listened, or a synchronous handler's first call failed.
             EngineOutOfMemory: a synchronous handler ran out of memory.
         """
-        async with self._turn:
+        async with self._transition:
             await self._launch()
             connection = self._connected()
             try:
@@ -115,14 +115,14 @@ class WorkerProcess:
 
     async def stop(self) -> None:
         """End the process; an asynchronous worker's is started again at once, in no list, as in the real server."""
-        async with self._turn:
+        async with self._transition:
             self._drop()
 
     async def interrupt(self) -> None:
         """End the process in the middle of a synchronous call: a failure, after which another is started and stays."""
         self._failures.count += 1
         await self.stop()
-        self._spawn(self._start_in_vain())
+        self._in_background(self._start_replacement())
 
     def end(self) -> None:
         """End the process for good: the server itself ends."""
@@ -142,7 +142,7 @@ class WorkerProcess:
         await connection.lost.wait()
 
     def inject(self, fault: str) -> None:
-        """Have every later forward pass of the process go wrong; see worker/calls.py.
+        """Have every later forward pass of the process go wrong; see handler_runner.py.
 
         Raises:
             WorkerFailure: there is no process.
@@ -176,7 +176,7 @@ class WorkerProcess:
             failure = died
         self._failures.count += 1
         self._drop()
-        self._spawn(self._start_in_vain())
+        self._in_background(self._start_replacement())
         # The process that is started has to have its turn before whoever stops it.
         await asyncio.sleep(0)
         raise failure
@@ -202,26 +202,26 @@ class WorkerProcess:
         self._restarts = self._asynchronous
 
     def _drop(self) -> None:
-        """Close the socket, which `_lost` hears of, and kill the process."""
+        """Close the socket, which calls `_lost`, and kill the process."""
         self.ready = False
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._news_due = connection.connected
+            self._loss_pending = connection.connected
             connection.close()
             self._starter.kill(self.pid)
 
     def _lost(self) -> None:
-        """The process has ended, whoever ended it."""
-        self.ready = self._news_due = False
+        """Take note that the process has ended, and start it again if it is to be restarted."""
+        self.ready = self._loss_pending = False
         logger.warning("process %d of a worker has ended", self.pid)
         if self._restarts and not self._ended:
-            self._spawn(self._restart())
+            self._in_background(self._restart())
 
     async def _restart(self) -> None:
-        async with self._turn:
+        async with self._transition:
             self._drop()
             self._failures.count += 1
-        async with self._turn:
+        async with self._transition:
             await asyncio.sleep(self._rules.interpreter_s)
             try:
                 await self._launch()
@@ -235,7 +235,7 @@ class WorkerProcess:
                 await self._lock(connection, fault)
 
     async def _lock(self, connection: WorkerConnection, fault: Fault) -> None:
-        """Keep the turn for good: whoever stops the worker waits for it, and it for the socket, which waits for it."""
+        """Hold the transition for good: a stop waits for it, it for the socket, and the socket for the stop."""
         logger.error("an asynchronous handler failed in its first call, which locks its worker for good: %s", fault)
         self.locked = True
         if connection.connected:
@@ -245,7 +245,7 @@ class WorkerProcess:
         self._drop()
         await asyncio.get_running_loop().create_future()
 
-    async def _start_in_vain(self) -> None:
+    async def _start_replacement(self) -> None:
         """Start the process that replaces one whose synchronous call has failed, though its worker ends anyway."""
         try:
             await self.start()
@@ -257,7 +257,7 @@ class WorkerProcess:
             raise WorkerFailure(DISCONNECTED)
         return self._connection
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

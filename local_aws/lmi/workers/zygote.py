@@ -35,7 +35,7 @@ _LINE_LIMIT = 65536
 
 
 def main() -> None:
-    """Imports the heavy modules unless told not to, then forks until the socket closes."""
+    """Import the heavy modules unless told not to, then fork until the socket closes."""
     die_with_parent()
     # Ctrl-C reaches the whole group; the server decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def die_with_parent() -> None:
-    """Asks the kernel to kill this process when its parent dies (Linux; elsewhere nothing happens)."""
+    """Ask the kernel to kill this process when its parent dies (Linux; elsewhere nothing happens)."""
     if sys.platform == "linux":
         parent = os.getppid()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -83,7 +83,7 @@ class _Zygote:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> None:
-        self._say({"ready": True})
+        self._report({"ready": True})
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(self._wakeup, selectors.EVENT_READ)
@@ -92,13 +92,13 @@ class _Zygote:
                 if self._wakeup in ready:
                     self._wakeup.recv(_LINE_LIMIT)
                     self._reap()
-                if self._control in ready and not self._obey():
+                if self._control in ready and not self._execute():
                     break
         for pid in self._children:
             os.kill(pid, signal.SIGKILL)
 
-    def _obey(self) -> bool:
-        """Carries out what one read brings; False when the other end has closed. Commands come one at a time."""
+    def _execute(self) -> bool:
+        """Carry out the commands of one read; return False when the other end has closed. They come one at a time."""
         data, descriptors, _, _ = socket.recv_fds(self._control, _LINE_LIMIT, 1)
         if not data:
             return False
@@ -116,7 +116,7 @@ class _Zygote:
             self._become_worker(descriptor)
         os.close(descriptor)
         self._children.add(pid)
-        self._say({"pid": pid})
+        self._report({"pid": pid})
 
     def _become_worker(self, descriptor: int) -> None:
         code = 1
@@ -147,9 +147,9 @@ class _Zygote:
             if pid == 0:
                 return
             self._children.discard(pid)
-            self._say({"exited": pid, "code": os.waitstatus_to_exitcode(status)})
+            self._report({"exited": pid, "code": os.waitstatus_to_exitcode(status)})
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _report(self, message: dict[str, Any]) -> None:
         self._control.sendall(json.dumps(message).encode() + b"\n")
 
 

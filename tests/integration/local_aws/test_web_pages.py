@@ -23,7 +23,7 @@ import pytest
 from fakes.browser import Browser
 from web_attacks import Open, Redirecting, Running, attack_from
 
-from local_aws.engines.proxy import checked
+from local_aws.engines.proxy import guarded_proxy
 from local_aws.lmi.container import Container
 from local_aws.testing.running import running, wait_for
 
@@ -121,7 +121,7 @@ def stub(_folder: Path) -> Iterator[Target]:
 def proxy(_folder: Path) -> Iterator[Target]:
     """The proxy before a real server, which itself looks at nothing."""
     port = _free_port()
-    with Running(Open) as real, checked(port, "the-token", f"http://127.0.0.1:{real.server_port}"):
+    with Running(Open) as real, guarded_proxy(port, "the-token", f"http://127.0.0.1:{real.server_port}"):
         query = urlencode({"url": "/somewhere"})
         yield Target(port=port, path=f"/models?{query}", body=query, untouched=lambda: real.seen == [])
 

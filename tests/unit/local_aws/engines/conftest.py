@@ -35,7 +35,7 @@ def make_setup(tmp_path: Path) -> Callable[..., Setup]:
             "models": Path("/state/models"),
             "scratch": tmp_path,
             "port": 8084,
-            "behind_port": 8085,
+            "upstream_port": 8085,
             "token": "the-token",
             "environment": {},
             "handlers": {"stock"},

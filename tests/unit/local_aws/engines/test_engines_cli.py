@@ -27,7 +27,7 @@ def test_every_option_of_run_reaches_the_module(executed: list[list[str]]) -> No
     arguments += ["--hub", "h1", "--hub", "h2", "--check", "--json"]
     assert CliRunner().invoke(cli.app, ["local", "run", *arguments], catch_exceptions=False).exit_code == 0
     assert executed == [[sys.executable, "-m", "local_aws.engines", "run", *arguments]]
-    options = engines._parser().parse_args(executed[0][3:])
+    options = engines.command_line().parse_args(executed[0][3:])
     assert (options.engine, options.port, options.djl_home, options.hub) == (
         "djl",
         9,

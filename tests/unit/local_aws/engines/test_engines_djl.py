@@ -31,8 +31,8 @@ def test_the_whole_command_and_its_settings(
     program = programs.install("djl-serving", {})
     engine = DjlEngine(None)
     start = engine.start(make_setup(environment={"LEVEL": "debug"}))
-    assert start.behind is not None
-    folder = Path(start.behind.removeprefix("unix:")).parent
+    assert start.upstream is not None
+    folder = Path(start.upstream.removeprefix("unix:")).parent
     assert start.command == [str(program), "--config-file", str(tmp_path / "config.properties")]
     assert (tmp_path / "config.properties").read_text() == (
         f"inference_address=unix:{folder}/api.sock\nmanagement_address=unix:{folder}/api.sock\n"
@@ -98,7 +98,7 @@ def test_a_catalogs_variables_open_no_port(programs: Programs, make_setup: Calla
     given = {"SERVING_INFERENCE_ADDRESS": "http://0.0.0.0:8080", "SERVING_MANAGEMENT_ADDRESS": "http://0.0.0.0:8081"}
     start = engine.start(make_setup(environment=given))
     engine.stop()
-    assert {start.environment[name] for name in given} == {start.behind}
+    assert {start.environment[name] for name in given} == {start.upstream}
 
 
 @pytest.mark.parametrize("name", ["djl-serving", "serving"])

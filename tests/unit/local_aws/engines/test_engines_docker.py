@@ -35,7 +35,7 @@ def test_the_whole_command_without_a_gpu(programs: Programs, make_setup: Callabl
         *(IMAGE, "serve"),
     ]
     assert start.environment == {}
-    assert start.behind == "http://127.0.0.1:8085"
+    assert start.upstream == "http://127.0.0.1:8085"
     assert start.warning is not None
     assert "also listens on 127.0.0.1:8085" in start.warning
     assert (tmp_path / "home/.cache/huggingface").is_dir()
@@ -48,7 +48,7 @@ def test_the_whole_command_with_everything(
     programs.install("nvidia-smi", {"--query-gpu=index,name,memory.used,memory.total": {"out": "0, A10G, 5, 23028\n"}})
     monkeypatch.setenv("HF_TOKEN", "secret")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    setup = make_setup(behind_port=9000, environment={"LEVEL": "debug"}, weights={"minilm": Path("/hub/org/minilm")})
+    setup = make_setup(upstream_port=9000, environment={"LEVEL": "debug"}, weights={"minilm": Path("/hub/org/minilm")})
     command = DockerEngine().start(setup).command
     assert command == [
         *("docker", "run", "--rm", "--name", "encoder-lmi-local", "--shm-size", "2g", "--gpus", "all"),

@@ -14,7 +14,7 @@ import pytest
 
 from cohost.callers import TOKEN_HEADER
 from local_aws.engines.engine import EngineError
-from local_aws.engines.proxy import checked
+from local_aws.engines.proxy import guarded_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +98,7 @@ def port() -> int:
 def test_a_request_passes_as_it_is(behind: tuple[Behind, str], port: int) -> None:
     """Method, path with its escapes, query, the caller's fields and body; neither the token nor a field of ours."""
     server, address = behind
-    with checked(port, TOKEN, address), httpx.Client(trust_env=False) as client:
+    with guarded_proxy(port, TOKEN, address), httpx.Client(trust_env=False) as client:
         url = f"http://127.0.0.1:{port}/models/a%2Fb/invoke?q=1&q=%20"
         client.headers.clear()
         answer = client.post(url, content=b"\x00body", headers={**HEADERS, "X-Mine": "Yes", "Content-Type": "a/b"})
@@ -128,7 +128,7 @@ def test_nothing_of_a_stranger_or_a_page_reaches_the_server(
 ) -> None:
     """403 in the server's own JSON; the server has not even seen a connection."""
     server, address = behind
-    with checked(port, TOKEN, address):
+    with guarded_proxy(port, TOKEN, address):
         answer = httpx.post(f"http://127.0.0.1:{port}/models?url=/x", headers=headers, trust_env=False)
         assert (answer.status_code, answer.json()["type"]) == (403, "AccessDeniedException")
     assert server.requests == []
@@ -140,7 +140,7 @@ def test_an_answer_passes_while_it_comes(behind: tuple[Behind, str], port: int) 
     server.answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nfirst\r\n"
     server.later = b"4\r\nlast\r\n0\r\n\r\n"
     with (
-        checked(port, TOKEN, address),
+        guarded_proxy(port, TOKEN, address),
         httpx.stream("GET", f"http://127.0.0.1:{port}/x", headers=HEADERS, trust_env=False) as answer,
     ):
         parts = answer.iter_raw()
@@ -154,14 +154,14 @@ def test_faults_pass_with_their_own_words(behind: tuple[Behind, str], port: int)
     server, address = behind
     body = json.dumps({"code": 507, "type": "WlmOutOfMemoryException"}).encode()
     server.answer = b"HTTP/1.1 507 No room at all\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    with checked(port, TOKEN, address):
+    with guarded_proxy(port, TOKEN, address):
         answer = httpx.get(f"http://127.0.0.1:{port}/models", headers=HEADERS, trust_env=False)
     assert (answer.status_code, answer.reason_phrase, answer.content) == (507, "No room at all", body)
 
 
 def test_a_server_that_is_not_there_is_told_as_such(tmp_path: Path, port: int) -> None:
     """502, also for several at once, and the proxy goes on."""
-    with checked(port, TOKEN, f"unix:{tmp_path}/none"):
+    with guarded_proxy(port, TOKEN, f"unix:{tmp_path}/none"):
 
         async def three() -> list[httpx.Response]:
             async with httpx.AsyncClient(headers=HEADERS, trust_env=False) as client:
@@ -176,11 +176,11 @@ def test_the_port_is_free_again_afterwards(behind: tuple[Behind, str], port: int
     _, address = behind
     with httpx.Client(trust_env=False) as client:
         for _ in range(2):
-            with checked(port, TOKEN, address):
+            with guarded_proxy(port, TOKEN, address):
                 assert client.get(f"http://127.0.0.1:{port}/ping", headers=HEADERS).status_code == 200
         with (
             socket.create_server(("127.0.0.1", 0)) as taken,
             pytest.raises(EngineError, match="--port"),
-            checked(taken.getsockname()[1], TOKEN, address),
+            guarded_proxy(taken.getsockname()[1], TOKEN, address),
         ):
             pytest.fail("the port is taken")

@@ -23,7 +23,7 @@ from local_aws.engines.machine import (
     worker_models,
 )
 from local_aws.engines.report import Server, report_on
-from local_aws.engines.serving import Loaded, explained
+from local_aws.engines.serving import LoadResult, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -197,7 +197,7 @@ def test_instances_tell_names_and_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     models = [{"model_id": "0a1b", "target": "minilm.tar.gz"}]
     variant = {"name": "v", "instance_type": "ml.g5.xlarge", "instances": [{**container, "models": models}]}
     monkeypatch.setattr(servers, "address_of", lambda _pid: ("http://127.0.0.1:9", "t"))
-    (server,) = servers._instances({"endpoints": [{"name": "e", "variants": [variant]}]})
+    (server,) = servers.endpoint_servers({"endpoints": [{"name": "e", "variants": [variant]}]})
     assert (server.names, server.log) == ({"0a1b": "minilm"}, "/logs/i.log")
 
 
@@ -210,10 +210,10 @@ def test_a_refused_load_that_says_nothing_is_told_with_the_logs_reason(tmp_path:
     )
     fault = "500 Failed to initialize model: invoke handler failure"
     loads = [
-        Loaded(name="nli", seconds=1, fault=fault),
-        Loaded(name="other", seconds=1, fault=fault),
-        Loaded(name="big", seconds=1, fault="507 No enough memory to load the model."),
-        Loaded(name="good", seconds=1, fault=None),
+        LoadResult(name="nli", seconds=1, fault=fault),
+        LoadResult(name="other", seconds=1, fault=fault),
+        LoadResult(name="big", seconds=1, fault="507 No enough memory to load the model."),
+        LoadResult(name="good", seconds=1, fault=None),
     ]
     assert [load.fault for load in explained(loads, log)] == [
         f"{fault} (OSError: no file named model.safetensors)",

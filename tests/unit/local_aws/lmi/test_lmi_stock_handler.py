@@ -24,9 +24,7 @@ def _echo(texts: list[Any], **parameters: Any) -> list[Any]:
 
 
 def _handler(pipeline: Callable[..., Any] = _echo, formatter: Callable[..., Any] | None = None) -> StockHandler:
-    handler = StockHandler(formatter)
-    handler._pipeline = pipeline
-    return handler
+    return StockHandler(formatter, load=lambda _: pipeline)
 
 
 def _input(*bodies: bytes, content_type: str | None = JSON, accept: str | None = None) -> Input:
@@ -168,8 +166,7 @@ def test_options_reach_the_pipeline() -> None:
 
 def test_an_encoder_that_is_to_stream_answers_a_sentence() -> None:
     """Recorded (22, exchange 41): 200, application/jsonlines; a batch of several fails."""
-    handler = StockHandler()
-    handler._pipeline = Streaming("not in supported list")
+    handler = StockHandler(load=lambda _: Streaming("not in supported list"))
     output = handler.handle(_input(b'{"inputs": "a"}'))
     assert output is not None
     assert (output.properties, _answers(output)) == (
