@@ -1,4 +1,4 @@
-"""The check that nothing is left."""
+"""The demo's checks: what a deploy leaves is found, and sentences are compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from local_aws.demo.script import find_leftovers
+from local_aws.demo.script import cosine, find_leftovers, mean_pooled
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +49,14 @@ def test_bootstrap_is_not_a_leftover() -> None:
     )
 
     assert find_leftovers(boto3.Session()) == {}
+
+
+def test_mean_of_tokens_has_length_one() -> None:
+    """Pooling averages over tokens, not over dimensions, and scales."""
+    assert mean_pooled([[3.0, 0.0], [3.0, 8.0]]) == pytest.approx([0.6, 0.8])
+
+
+def test_cosine_orders_by_direction() -> None:
+    """The same direction gives 1, a right angle 0."""
+    assert cosine([0.6, 0.8], [0.6, 0.8]) == pytest.approx(1)
+    assert cosine([1.0, 0.0], [0.0, 1.0]) == 0

@@ -6,9 +6,7 @@ import os
 
 import pytest
 
-from local_aws.lmi.server.http import NetworkThreads
 from local_aws.lmi.settings import RulesError, ServerRules
-from local_aws.lmi.workers.worker_process import Failures
 
 
 def test_without_a_variable_the_real_servers_defaults_hold() -> None:
@@ -53,18 +51,3 @@ def test_the_clock_makes_every_wait_shorter() -> None:
     """20 times the speed: the minute of an ended worker is three seconds."""
     assert ServerRules(speed=20).stale_s == 3
     assert ServerRules(speed=20).on_our_clock(120) == 6
-
-
-@pytest.mark.parametrize(("count", "exceeded"), [(0, False), (2, False), (3, True)])
-def test_the_failure_after_the_last_that_is_allowed_is_final(count: int, *, exceeded: bool) -> None:
-    """retry_threshold=2 forgives two."""
-    failures = Failures(2, ServerRules(fail_fast=True))
-    failures.count = count
-    assert (failures.exceeded, failures.final, failures.ends_server) == (exceeded, exceeded, exceeded)
-
-
-def test_connections_share_the_network_threads_in_turn() -> None:
-    """Recorded (31): of four threads one that is stuck serves every fourth connection no more."""
-    threads = NetworkThreads(4)
-    threads.stick(threads.take())
-    assert [threads.serves(threads.take()) for _ in range(8)] == [True, True, True, False] * 2

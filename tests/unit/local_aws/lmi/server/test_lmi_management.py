@@ -1,13 +1,17 @@
-"""The route of the counters, as the real server has it and at a path of our own."""
+"""The management routes: load requests are read as the real server reads them, and counters have two routes."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
+from local_aws.lmi.errors import BadRequest, Fault, JsonSyntax, NullPointer, NumberFormat
+from local_aws.lmi.server.management import LoadRequest, read_load_request
 from local_aws.lmi.server.routes import LmiApp
 from local_aws.lmi.workers.metrics import ModelMetrics
 
@@ -49,3 +53,84 @@ def test_the_real_servers_route_tells_counters_when_it_is_asked_to(
     assert _get("/_cohost/metrics")[0] == 200
     assert _get("/_cohost/metrics", "x=1")[0] == 200
     assert _get("/_cohost/other")[0] == 404
+
+
+def _read(body: bytes = b"", query: str = "", content_type: str = "application/json") -> LoadRequest:
+    headers = [(b"content-type", content_type.encode())]
+    scope = {"type": "http", "method": "POST", "path": "/models", "query_string": query.encode(), "headers": headers}
+    return read_load_request(Request(scope), body)
+
+
+def test_sagemakers_request_names_model_and_address() -> None:
+    """{"model_name", "url"} is all that SageMaker sends."""
+    load = _read(json.dumps({"model_name": "m", "url": "/opt/m"}).encode())
+    assert (load.model.name, load.model.url, load.synchronous) == ("m", "/opt/m", True)
+
+
+def test_numbers_override_properties_and_negative_ones_do_not_count() -> None:
+    """A load request may set workers and batching; -1 is the real server's "not given"."""
+    body = {"model_name": "m", "url": "u", "batch_size": 8, "min_worker": 2, "max_worker": -1}
+    assert _read(json.dumps(body).encode()).model.overrides == {"batch_size": 8, "cpu.minWorkers": 2}
+
+
+def test_a_query_takes_the_name_from_the_address() -> None:
+    """Recorded (01): POST /models?url=file://…/xlmr/ registers xlmr, later when told so."""
+    load = _read(query="url=file:///m/xlmr/&synchronous=false", content_type="")
+    assert (load.model.name, load.synchronous) == ("xlmr", False)
+
+
+NO_URL = 'Cannot invoke "String.startsWith(String)" because "<parameter1>" is null'
+
+
+@pytest.mark.parametrize(
+    ("body", "fault", "message"),
+    [
+        (b'{"model_name": "m"}', NullPointer, NO_URL),
+        (b'{"url": "u"}', NullPointer, None),
+        (b"{}", NullPointer, NO_URL),
+        (b"", NullPointer, "LoadModelRequest.getModelUrl"),
+        (b"null", NullPointer, "LoadModelRequest.getModelUrl"),
+        (b'{"model_name":', JsonSyntax, "End of input at line 1 column 15 path $.model_name"),
+        (b'{\n"url": ', JsonSyntax, "End of input at line 2 column 8 path $.url"),
+        (b"{url}", JsonSyntax, "Expecting property name"),
+        (b"\xff", JsonSyntax, "Expecting value"),
+        (b"[]", JsonSyntax, "Expected BEGIN_OBJECT but was BEGIN_ARRAY at line 1 column 2 path $"),
+        (b"5", JsonSyntax, "Expected BEGIN_OBJECT but was NUMBER"),
+        (b'{"url": [], "model_name": "m"}', JsonSyntax, "Expected a string but was BEGIN_ARRAY path $.url"),
+    ],
+)
+def test_a_broken_json_request_meets_the_real_servers_exceptions(
+    body: bytes, fault: type[Fault], message: str | None
+) -> None:
+    """Recorded (01, exchanges 33 to 38): 500 with Java's own texts."""
+    with pytest.raises(fault) as caught:
+        _read(body)
+    assert caught.value.status == 500
+    assert (message is None and caught.value.message is None) or str(message) in str(caught.value.message)
+
+
+def test_the_log_says_what_is_wrong_with_a_load_request(caplog: pytest.LogCaptureFixture) -> None:
+    """The answer does not; whoever reads the container's log learns which field is missing."""
+    with pytest.raises(NullPointer):
+        _read(b'{"url": "u"}')
+    assert "no model_name" in caplog.text
+
+
+def test_numbers_in_json_become_text() -> None:
+    """Gson reads a number where it wants a text."""
+    assert _read(b'{"url": 5, "model_name": true}').model.name == "true"
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", ""])
+def test_a_query_without_an_address_is_refused(content_type: str) -> None:
+    """A body that is not said to be JSON is not read (01, exchange 39)."""
+    with pytest.raises(BadRequest, match=r"Parameter url is required\."):
+        _read(b'{"url": "u", "model_name": "m"}', content_type=content_type)
+
+
+@pytest.mark.parametrize("value", ["x", 1.5, None, [1]])
+def test_a_number_that_is_none_is_refused(value: Any) -> None:
+    """Numbers are whole."""
+    with pytest.raises(Fault) as caught:
+        _read(json.dumps({"model_name": "m", "url": "u", "batch_size": value}).encode())
+    assert isinstance(caught.value, NumberFormat)

@@ -1,8 +1,9 @@
-"""Batches are joined and their answers taken apart as the real server does."""
+"""Batches are joined and split, and the queue gives requests out in the real server's order."""
 
 from __future__ import annotations
 
 import asyncio
+import selectors
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,7 @@ from local_aws.lmi.answers import Answer
 from local_aws.lmi.errors import TranslateFault
 from local_aws.lmi.handler_api import Output
 from local_aws.lmi.workers.connection import Frame
-from local_aws.lmi.workers.jobs import AsyncAnswer, Job, join, split, take_part
+from local_aws.lmi.workers.jobs import AsyncAnswer, Job, JobQueue, join, split, take_part
 
 
 def _job(body: bytes) -> Job:
@@ -104,3 +105,153 @@ def test_a_dead_worker_ends_an_asynchronous_call() -> None:
 
     code, body = asyncio.run(scenario())
     assert (code, len(body)) == (500, 117)
+
+
+class LoopWithoutWaiting(asyncio.SelectorEventLoop):
+    """Its time goes on only while it waits, by as much as it would have waited: no machine is too slow for it."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        super().__init__(_Jumping(self))
+
+    def time(self) -> float:
+        """The time that was waited for so far."""
+        return self._now
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+
+
+class _Jumping(selectors.SelectSelector):
+    """Waits for nothing."""
+
+    def __init__(self, loop: LoopWithoutWaiting) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        """What is ready now."""
+        self._loop.jump(timeout or 0.0)
+        return super().select(0)
+
+
+def _offer(queue: JobQueue, *jobs: int) -> None:
+    for job in jobs:
+        queue.offer(cast("Any", job))
+
+
+def test_requests_behind_a_busy_worker_leave_in_the_order_of_javas_heap() -> None:
+    """Recorded on the real server (20_queue_order): 0, 1, 11, 10, …, 2."""
+
+    async def scenario() -> list[Any]:
+        queue = JobQueue()
+        _offer(queue, 0)
+        order = await queue.batch(1, 0, None)
+        _offer(queue, *range(1, 12))
+        while len(queue):
+            order += await queue.batch(1, 0, None)
+        return order
+
+    assert asyncio.run(scenario()) == [0, 1, *range(11, 1, -1)]
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    """Eight requests at once make one batch of eight at once, whatever the delay."""
+
+    async def scenario() -> int:
+        queue = JobQueue()
+        _offer(queue, *range(8))
+        async with asyncio.timeout(60):
+            return len(await queue.batch(8, 3600, None))
+
+    assert asyncio.run(scenario()) == 8
+
+
+def test_a_batch_waits_for_late_requests_only_so_long() -> None:
+    """What arrives within the delay joins the batch; then it goes, though it is not full."""
+
+    async def scenario() -> tuple[list[Any], float]:
+        queue = JobQueue()
+        loop = asyncio.get_running_loop()
+        _offer(queue, 1)
+        loop.call_later(0.02, _offer, queue, 2)
+        start = loop.time()
+        return await queue.batch(8, 0.1, None), loop.time() - start
+
+    with asyncio.Runner(loop_factory=LoopWithoutWaiting) as runner:
+        jobs, waited = runner.run(scenario())
+    assert jobs == [1, 2]
+    assert waited == pytest.approx(0.1)
+
+
+def test_an_idle_queue_gives_an_empty_batch() -> None:
+    """A temporary worker learns that nothing came for its idle time."""
+    assert asyncio.run(JobQueue().batch(1, 0, 0.01)) == []
+
+
+def test_a_cancelled_worker_gives_its_requests_back() -> None:
+    """A worker that dies while it collects a batch loses none of it."""
+
+    async def scenario() -> list[Any]:
+        queue = JobQueue()
+        _offer(queue, 1, 2)
+        collecting = asyncio.create_task(queue.batch(8, 60, None))
+        await asyncio.sleep(0.01)
+        collecting.cancel()
+        await asyncio.gather(collecting, return_exceptions=True)
+        return await queue.batch(2, 1, None)
+
+    assert asyncio.run(scenario()) == [1, 2]
+
+
+def test_a_cancelled_worker_passes_its_wake_up_on() -> None:
+    """When the woken worker is cancelled at that very moment, another one takes the request."""
+
+    async def scenario() -> list[Any]:
+        queue = JobQueue()
+        first, second = (asyncio.create_task(queue.batch(1, 0, None)) for _ in range(2))
+        await asyncio.sleep(0.01)
+        _offer(queue, 1)
+        first.cancel()
+        async with asyncio.timeout(60):
+            return await second
+
+    assert asyncio.run(scenario()) == [1]
+
+
+def test_a_request_that_comes_as_a_wait_ends_is_kept() -> None:
+    """The wait's end and the arrival meet in one turn of the loop: the wait ends as told, the request stays."""
+
+    async def scenario() -> list[Any]:
+        queue = JobQueue()
+        waiting = asyncio.create_task(queue.batch(1, 0, None))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        _offer(queue, 1)
+        ended = await asyncio.gather(waiting, return_exceptions=True)
+        assert [type(end) for end in ended] == [asyncio.CancelledError]
+        return await queue.batch(1, 0, None)
+
+    assert asyncio.run(scenario()) == [1]
+
+
+def test_arrivals_at_any_moment_of_short_delays_are_all_taken() -> None:
+    """Delays of a fraction of a millisecond under a stream of requests: every one leaves in a batch, once."""
+
+    async def scenario() -> list[Any]:
+        queue = JobQueue()
+        taken: list[Any] = []
+
+        async def serve() -> None:
+            while len(taken) < 2000:
+                taken.extend(await queue.batch(4, 0.0002, None))
+
+        serving = asyncio.create_task(serve())
+        for number in range(2000):
+            _offer(queue, number)
+            await asyncio.sleep(0.0001 if number % 3 else 0)
+        await asyncio.wait_for(serving, 120)
+        return taken
+
+    assert sorted(asyncio.run(scenario())) == list(range(2000))
