@@ -384,6 +384,23 @@ def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
     assert f"--port: {port} cannot be taken" in result.stderr
 
 
+def test_worker_processes_import_no_http_server() -> None:
+    """Each worker is forked from what has been imported, so the server's packages would cost every start and worker."""
+    modules = ("workers.zygote", "workers.handler_runner", "stock.onnx")
+    imports = "; ".join(f"import local_aws.lmi.{module}" for module in modules)
+    result = subprocess.run(
+        [sys.executable, "-c", f"import sys; {imports}; print(*sys.modules)"],
+        cwd=Path(__file__).parents[4],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    imported = set(result.stdout.split())
+    assert "local_aws.lmi.workers.handler_runner" in imported
+    assert imported.isdisjoint({"uvicorn", "starlette", "httpx", "h11", "local_aws.lmi.server"})
+
+
 def test_every_worker_process_that_runs_is_listed(served: Served) -> None:
     """`/_cohost/workers` names each process with the folder of its model, and drops it once it has ended."""
     assert served.load("counted", "cpu.minWorkers=2\ncpu.maxWorkers=2\n", ECHO).status_code == 200

@@ -1,12 +1,12 @@
-"""The docker engine: what it checks, in which order, and every argument that it gives to docker."""
+"""The docker engine: every argument that it gives to docker, and the folders that the container sees."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from engine_answers import DOCKER, IMAGE, LABELS
+from fakes.engine_programs import DOCKER, IMAGE
 
 from local_aws.engines.docker import DockerEngine
 from local_aws.engines.engine import EngineError
@@ -14,13 +14,9 @@ from local_aws.engines.engine import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fake_programs import Programs
+    from fakes.engine_programs import Programs
 
     from local_aws.engines.engine import Setup
-
-pytestmark = pytest.mark.process
-
-INSPECT = ["image", "inspect", "--format", "{{json .Config.Labels}}", IMAGE]
 
 
 def test_the_whole_command_without_a_gpu(programs: Programs, make_setup: Callable[..., Setup], tmp_path: Path) -> None:
@@ -41,28 +37,6 @@ def test_the_whole_command_without_a_gpu(programs: Programs, make_setup: Callabl
     assert (tmp_path / "home/.cache/huggingface").is_dir()
 
 
-def test_the_whole_command_with_everything(
-    programs: Programs, make_setup: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """GPUs where nvidia-smi answers, the catalog's environment, the token by name alone, weights of this machine."""
-    programs.install("nvidia-smi", {"--query-gpu=index,name,memory.used,memory.total": {"out": "0, A10G, 5, 23028\n"}})
-    monkeypatch.setenv("HF_TOKEN", "secret")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    setup = make_setup(upstream_port=9000, environment={"LEVEL": "debug"}, weights={"minilm": Path("/hub/org/minilm")})
-    command = DockerEngine().start(setup).command
-    assert command == [
-        *("docker", "run", "--rm", "--name", "encoder-lmi-local", "--shm-size", "2g", "--gpus", "all"),
-        *("--publish", "127.0.0.1:9000:8080", "--env", "SAGEMAKER_MULTI_MODEL=true", "--env", "LEVEL=debug"),
-        *("--env", "HF_TOKEN", "--volume", "/state/models:/opt/ml/models:ro"),
-        *("--volume", f"{tmp_path}/cache:/tmp/.cache/huggingface"),
-        *("--volume", "/hub/org/minilm:/opt/cohost/weights/minilm:ro", IMAGE, "serve"),
-    ]
-    assert "secret" not in " ".join(command)
-    assert programs.arguments("nvidia-smi") == [
-        ["--query-gpu=index,name,memory.used,memory.total", "--format=csv,noheader,nounits"]
-    ]
-
-
 def test_models_lie_where_sagemaker_puts_them(make_setup: Callable[..., Setup]) -> None:
     """A server in the image is told paths of the container, not of this machine."""
     engine, setup = DockerEngine(), make_setup(weights={"minilm": Path("/hub/org/minilm")})
@@ -71,73 +45,8 @@ def test_models_lie_where_sagemaker_puts_them(make_setup: Callable[..., Setup]) 
     assert engine.weights_url(setup, "other") is None
 
 
-def test_all_is_checked_before_anything_starts(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """Daemon, name, image, labels: four questions, no change."""
-    programs.install("docker", DOCKER)
-    DockerEngine().check(make_setup())
-    assert programs.arguments("docker") == [
-        ["version", "--format", "{{.Server.Version}}"],
-        ["container", "inspect", "--format", "{{.Id}}", "encoder-lmi-local"],
-        INSPECT,
-        INSPECT,
-    ]
-
-
-def test_an_absent_image_is_pulled(programs: Programs, make_setup: Callable[..., Setup]) -> None:
-    """One pull, and the labels are read from what came."""
-    pulled = {"image inspect": {"out": LABELS}}
-    answers = {
-        **DOCKER,
-        "image inspect": {"code": 1, "err": "No such image\n"},
-        "pull": {"sets": ["docker.answers.json", pulled]},
-    }
-    programs.install("docker", answers)
-    DockerEngine().check(make_setup())
-    assert programs.arguments("docker")[2:] == [INSPECT, ["pull", IMAGE], INSPECT]
-
-
-@pytest.mark.parametrize(
-    ("answers", "message"),
-    [
-        (
-            {"version": {"code": 1, "err": "Cannot connect to the Docker daemon\n"}},
-            "daemon does not answer.*Cannot connect",
-        ),
-        ({"container inspect": {"out": "abc\n"}}, "encoder-lmi-local exists.*docker rm --force encoder-lmi-local"),
-        (
-            {"image inspect": {"code": 1}, "pull": {"code": 1, "err": "no basic auth credentials\n"}},
-            "get-login-password --region us-east-1 .*763104351884.dkr.ecr.us-east-1.amazonaws.com.*no basic auth",
-        ),
-        (
-            {"image inspect": {"out": "null\n"}},
-            "lacks the label com.amazonaws.sagemaker.capabilities.multi-models=true",
-        ),
-        (
-            {"image inspect": {"out": LABELS.replace('port":"true"', 'port":"false"')}},
-            "lacks the label com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true",
-        ),
-    ],
-)
-def test_what_is_missing_is_told_in_one_line(
-    programs: Programs, make_setup: Callable[..., Setup], answers: dict[str, Any], message: str
-) -> None:
-    """Each check names what is wrong and the way out, with docker's own words where it gave any."""
-    programs.install("docker", DOCKER | answers)
-    with pytest.raises(EngineError, match=message) as caught:
-        DockerEngine().check(make_setup())
-    assert "\n" not in str(caught.value)
-    assert not any(arguments[0] in {"run", "rm"} for arguments in programs.arguments("docker"))
-
-
 def test_no_docker_at_all(programs: Programs, make_setup: Callable[..., Setup]) -> None:
     """The first check of all."""
     assert programs.calls == []
     with pytest.raises(EngineError, match=r"docker is not on PATH; .*use --engine embedded or djl"):
         DockerEngine().check(make_setup())
-
-
-def test_the_end_removes_the_container(programs: Programs) -> None:
-    """Also one that outlived the command that started it."""
-    programs.install("docker", DOCKER)
-    DockerEngine().stop()
-    assert programs.arguments("docker") == [["rm", "--force", "encoder-lmi-local"]]

@@ -1,14 +1,19 @@
-"""Programs for PATH that write down how they were called and answer as they are told."""
+"""Programs for PATH that write down how they were called and answer as they are told; a setup to start engines for."""
 
 from __future__ import annotations
 
 import json
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from local_aws.engines.engine import Setup
+
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 # Answers a call by the longest known beginning of its arguments; a fake of a server then serves the fake API.
 SCRIPT = """#!{python}
@@ -109,3 +114,48 @@ class Programs:
     def arguments(self, name: str) -> list[list[str]]:
         """The arguments of every call of one program."""
         return [arguments for program, arguments, _ in self.calls if program == name]
+
+
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
+LABELS = (
+    '{"com.amazonaws.sagemaker.capabilities.multi-models":"true",'
+    '"com.amazonaws.sagemaker.capabilities.accept-bind-to-port":"true","maintainer":"x"}\n'
+)
+DOCKER: dict[str, Any] = {
+    "version": {"out": "29.0.1\n"},
+    "container inspect": {"code": 1, "err": "No such container\n"},
+    "image inspect": {"out": LABELS},
+    "rm": {},
+}
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    """No program on PATH but those that a test installs; no Hugging Face, Java or Python settings of the machine's."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for name in ("HF_TOKEN", "HF_HOME", "JAVA_HOME", "PYTHON_EXECUTABLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return Programs(tmp_path / "bin")
+
+
+@pytest.fixture
+def make_setup(tmp_path: Path) -> Callable[..., Setup]:
+    """A setup with what a test gives it."""
+
+    def make(**given: object) -> Setup:
+        values = {
+            "image": IMAGE,
+            "models": Path("/state/models"),
+            "scratch": tmp_path,
+            "port": 8084,
+            "upstream_port": 8085,
+            "token": "the-token",
+            "environment": {},
+            "handlers": {"stock"},
+            "hubs": [],
+            "weights": {},
+        }
+        return Setup(**(values | given))  # type: ignore[arg-type]
+
+    return make

@@ -18,16 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from engine_answers import DOCKER, IMAGE
+from fakes.engine_programs import DOCKER, IMAGE
 
 from cohost.artifacts.properties import loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fake_programs import Programs
-
-pytestmark = pytest.mark.process
+    from fakes.engine_programs import Programs
 
 ROOT = Path(__file__).parents[4]
 OFFLINE = ROOT / "model_configs" / "offline.yaml"

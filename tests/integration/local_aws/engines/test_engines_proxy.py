@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.process
-
 TOKEN = "the-token"
 HEADERS = {TOKEN_HEADER: TOKEN}
 

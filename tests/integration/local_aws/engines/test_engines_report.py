@@ -1,4 +1,4 @@
-"""What is told of processes, GPUs and models, from what programs and servers answer."""
+"""Processes, GPUs and models are reported from the answers of programs and servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local_aws.engines import serving as servers
 from local_aws.engines.engine import EngineError
 from local_aws.engines.machine import (
     Gpu,
@@ -20,16 +19,14 @@ from local_aws.engines.machine import (
     memory_by_process,
     processes_below,
     processes_of_container,
-    worker_models,
 )
 from local_aws.engines.report import Server, report_on
-from local_aws.engines.serving import LoadResult, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from fake_programs import Programs
+    from fakes.engine_programs import Programs
 
 APPS = "--query-compute-apps=pid,used_memory"
 GPUS = "--query-gpu=index,name,memory.used,memory.total"
@@ -40,7 +37,6 @@ TOP = """PID    RSS   COMMAND
 """
 
 
-@pytest.mark.process
 def test_gpus_and_their_processes(programs: Programs) -> None:
     """Two GPUs; a process that holds memory on both counts once, and one that nvidia-smi cannot tell not at all."""
     answers = {
@@ -56,7 +52,6 @@ def test_gpus_and_their_processes(programs: Programs) -> None:
     ]
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("answers", [None, {"--query": {"code": 9, "err": "NVIDIA-SMI has failed\n"}}])
 def test_without_a_gpu_nothing_is_claimed(programs: Programs, answers: dict[str, Any] | None) -> None:
     """No program, or one without a driver: unknown is not zero."""
@@ -66,7 +61,6 @@ def test_without_a_gpu_nothing_is_claimed(programs: Programs, answers: dict[str,
     assert memory_by_process() is None
 
 
-@pytest.mark.process
 def test_processes_of_a_container(programs: Programs) -> None:
     """By `docker top`, with the host's process ids; a worker's model is the folder it was started with."""
     programs.install("docker", {"top encoder-lmi-local": {"out": TOP}})
@@ -78,7 +72,6 @@ def test_processes_of_a_container(programs: Programs) -> None:
     assert programs.arguments("docker") == [["top", "encoder-lmi-local", "-eo", "pid,rss,args"]]
 
 
-@pytest.mark.process
 def test_processes_of_this_machine() -> None:
     """A process with its children; what has ended is no process."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -89,12 +82,6 @@ def test_processes_of_this_machine() -> None:
         assert child.stdin is not None
         child.stdin.close()
     assert processes_below(child.pid, {}, None) == []
-
-
-def test_workers_are_known_by_the_containers_counters() -> None:
-    """The embedded container's workers have no arguments of their own."""
-    text = '# TYPE x gauge\ncohost_worker_resident_bytes{Model="a-b",pid="12"} 5\ncohost_batches_total{Model="a-b"} 1\n'
-    assert worker_models(text) == {12: "a-b"}
 
 
 class FakeServer(HTTPServer):
@@ -149,7 +136,6 @@ def _model(status: str) -> tuple[int, str]:
     return 200, f'[{{"models":[{{"status":"{status}","requestInQueue":3,"workerGroups":[{group}]}}]}}]'
 
 
-@pytest.mark.process
 def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str]) -> None:
     """Workers that run, requests that wait, and what is not ready makes the report one that does not fit."""
     assert programs.calls == []
@@ -169,7 +155,6 @@ def test_models_of_all_pages_are_told(programs: Programs, serve: Callable[[dict[
     assert content["resident_mb"] == sum(process["resident_mb"] for process in content["processes"])
 
 
-@pytest.mark.process
 def test_models_have_the_catalogs_names_and_those_not_loaded_their_reasons(
     programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str], tmp_path: Path
 ) -> None:
@@ -191,42 +176,9 @@ def test_models_have_the_catalogs_names_and_those_not_loaded_their_reasons(
     assert report.faults == ["model nli was not loaded: labels do not fit the head"]
 
 
-def test_instances_tell_names_and_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the introspection of an endpoint: what TargetModel is to the container, without its ending."""
-    container = {"id": "i", "ready": True, "pid": os.getpid(), "log_file": "/logs/i.log"}
-    models = [{"model_id": "0a1b", "target": "minilm.tar.gz"}]
-    variant = {"name": "v", "instance_type": "ml.g5.xlarge", "instances": [{**container, "models": models}]}
-    monkeypatch.setattr(servers, "address_of", lambda _pid: ("http://127.0.0.1:9", "t"))
-    (server,) = servers.endpoint_servers({"endpoints": [{"name": "e", "variants": [variant]}]})
-    assert (server.names, server.log) == ({"0a1b": "minilm"}, "/logs/i.log")
-
-
-def test_a_refused_load_that_says_nothing_is_told_with_the_logs_reason(tmp_path: Path) -> None:
-    """The last error of that model's worker; an answer that says why, and a model that was loaded, stay as they are."""
-    log = tmp_path / "engine.log"
-    log.write_text(
-        "W-1-nli-stdout: Traceback (most recent call last):\nW-1-nli-stdout:   File x\n"
-        "W-1-nli-stdout: OSError: no file named model.safetensors\n"
-    )
-    fault = "500 Failed to initialize model: invoke handler failure"
-    loads = [
-        LoadResult(name="nli", seconds=1, fault=fault),
-        LoadResult(name="other", seconds=1, fault=fault),
-        LoadResult(name="big", seconds=1, fault="507 No enough memory to load the model."),
-        LoadResult(name="good", seconds=1, fault=None),
-    ]
-    assert [load.fault for load in explained(loads, log)] == [
-        f"{fault} (OSError: no file named model.safetensors)",
-        fault,
-        "507 No enough memory to load the model.",
-        None,
-    ]
-
-
 STOPPED = '{"code": 400, "type": "TranslateException", "message": "Backend Python process is stopped."}'
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("answer", "faults"),
     [
@@ -253,7 +205,6 @@ def test_model_whose_process_has_ended_is_named(
     assert all("a b is READY, but its process has ended" in fault for fault in report.faults)
 
 
-@pytest.mark.process
 def test_model_that_is_not_ready_is_not_called(serve: Callable[[dict[str, tuple[int, str]]], str]) -> None:
     """It has a fault of its own already."""
     answers = {
@@ -265,7 +216,6 @@ def test_model_that_is_not_ready_is_not_called(serve: Callable[[dict[str, tuple[
     assert report_on(Server(name="x", url=serve(answers), token="t", pid=os.getpid())).faults == ["a is FAILED"]
 
 
-@pytest.mark.process
 def test_more_than_the_instance_has_is_a_fault(
     programs: Programs, serve: Callable[[dict[str, tuple[int, str]]], str]
 ) -> None:

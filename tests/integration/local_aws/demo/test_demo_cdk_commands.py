@@ -1,0 +1,67 @@
+"""Commands of cdk: the environment and arguments that they get, and the message of one that fails."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cohost.errors import LocalError
+from local_aws.demo import cdk as cdk_module
+from local_aws.demo.cdk import Cdk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def fake_cdk(project: Path, script: str) -> None:
+    """Put a shell script in the place of the pinned cdk."""
+    program = project / "node_modules" / ".bin" / "cdk"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project folder in which a test decides what `cdk` is."""
+    monkeypatch.setattr(cdk_module, "PROJECT", tmp_path)
+    return tmp_path
+
+
+def test_failed_command_shows_the_end_of_its_output(project: Path) -> None:
+    """The reason of a failed deploy is in the message, the whole log in a file."""
+    fake_cdk(project, "echo first; echo the reason >&2; exit 3")
+
+    with pytest.raises(LocalError, match=r"ended with 3(.|\n)*the reason"):
+        Cdk(environment={}, out=project / "out").deploy(project / "c.yaml")
+
+    assert "$ cdk deploy LmiCohostStack" in (project / "out" / "cdk.log").read_text()
+
+
+def test_real_account_is_out_of_reach(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile in the user's shell never leads a demo to a real account."""
+    monkeypatch.setenv("AWS_PROFILE", "production")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "secret")
+    monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "999999999999")
+    monkeypatch.setenv("CDK_VALIDATION", "false")
+    fake_cdk(project, "env")
+
+    text = Cdk(environment={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, out=project / "out").diff(project / "c.yaml")
+
+    assert "AWS_ENDPOINT_URL=http://127.0.0.1:1" in text
+    assert "AWS_PROFILE" not in text
+    assert "AWS_SESSION_TOKEN" not in text
+    assert "999999999999" not in text
+    assert "CDK_VALIDATION=false" in text
+
+
+def test_catalog_and_output_folder_reach_the_app(project: Path) -> None:
+    """The catalog that is asked for is the one that is deployed, and nothing is written into the checkout."""
+    fake_cdk(project, 'echo "$@"')
+
+    text = Cdk(environment={}, out=project / "out").diff(project / "c.yaml")
+
+    assert f"--context catalog={os.fspath(project / 'c.yaml')}" in text
+    assert f"--output {project / 'out' / 'cdk.out'}" in text
