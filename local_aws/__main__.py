@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         settings = _settings(options)
-        LocalAws(settings).serve(_say_ready)
+        LocalAws(settings).serve(_print_ready)
     except CohostError as error:
         print(error, file=sys.stderr)  # noqa: T201 - this is the command's answer
         return 1
@@ -64,7 +64,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     )
 
 
-def _say_ready(server: LocalAws) -> None:
+def _print_ready(server: LocalAws) -> None:
     state = server.settings.state_dir
     print(  # noqa: T201 - as above
         f'{NAME} is ready at {server.url} (state in {state}); its keys: eval "$({subcommand("env", state)})"',

@@ -60,14 +60,14 @@ def _run(state: Path, port: int) -> None:
         with err.status("Starting the AWS on this machine"):
             server = local.start(port=port, state=state, catalog=OFFLINE)
         rows.append(("start", f"an AWS for one machine at {server.url}", time.monotonic() - begun))
-        _say("", *rows[0])
+        _print_step("", *rows[0])
         point_at(server.environment())
         script = Script(cdk=Cdk(environment=server.environment(), out=state), offline=OFFLINE, work=state)
-        rows += _walk(_steps(script))
+        rows += _run_steps(_steps(script))
     finally:
         local.stop(state)
         _end_children()
-    _sum_up(rows, time.monotonic() - begun)
+    _print_summary(rows, time.monotonic() - begun)
 
 
 def _end_children() -> None:
@@ -90,28 +90,28 @@ def _steps(script: Script) -> Sequence[Step]:
     )
 
 
-def _walk(steps: Sequence[Step]) -> list[tuple[str, str, float]]:
+def _run_steps(steps: Sequence[Step]) -> list[tuple[str, str, float]]:
     rows = []
     for number, (name, step) in enumerate(steps, start=1):
         begun = time.monotonic()
         with err.status(f"{name} …"):
-            seen = step()
-        rows.append((name, seen, time.monotonic() - begun))
-        _say(f"[{number}/{len(steps)}] ", *rows[-1])
+            outcome = step()
+        rows.append((name, outcome, time.monotonic() - begun))
+        _print_step(f"[{number}/{len(steps)}] ", *rows[-1])
     return rows
 
 
-def _say(mark: str, name: str, seen: str, seconds: float) -> None:
-    err.print(Text.assemble((mark, "bold"), (f"{name}: ", "bold green"), f"{seen} ({seconds:.1f} s)"))
+def _print_step(mark: str, name: str, outcome: str, seconds: float) -> None:
+    err.print(Text.assemble((mark, "bold"), (f"{name}: ", "bold green"), f"{outcome} ({seconds:.1f} s)"))
 
 
-def _sum_up(rows: Sequence[tuple[str, str, float]], seconds: float) -> None:
+def _print_summary(rows: Sequence[tuple[str, str, float]], seconds: float) -> None:
     table = Table(title=f"The main job, end to end: {seconds:.0f} s", title_justify="left")
     table.add_column("step")
-    table.add_column("seen", overflow="fold")
+    table.add_column("outcome", overflow="fold")
     table.add_column("seconds", justify="right")
-    for name, seen, took in rows:
-        table.add_row(name, Text(seen), f"{took:.1f}")
+    for name, outcome, took in rows:
+        table.add_row(name, Text(outcome), f"{took:.1f}")
     out.print(table)
 
 

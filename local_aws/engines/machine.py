@@ -74,7 +74,7 @@ _COLUMNS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One process: resident memory in MiB, and the MiB of GPU memory (None where nobody tells)."""
+    """One process: resident memory in MiB, and the MiB of GPU memory (None where it is unknown)."""
 
     pid: int
     role: str

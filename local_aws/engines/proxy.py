@@ -1,6 +1,6 @@
 """The port of a real server: a proxy that lets in callers with the token of this start.
 
-DJL Serving looks at neither Host nor Origin, and `POST /models` runs the code of any folder that it is told of. So it
+DJL Serving looks at neither Host nor Origin, and `POST /models` runs the code of any folder that it names. So it
 listens where no web page reaches it if it can (a Unix socket), and its callers come through here, where the same is
 asked of them as by the embedded container (cohost/callers.py). Status, reason, header fields and bytes of an answer
 pass as they come.

@@ -38,7 +38,7 @@ class Server:
     """A server to report on: its address, and the process (or Docker container) that it is.
 
     `token` is what it wants of its callers (cohost/callers.py); no report shows it.
-    `instance_type` is what the models are going to run on, None where nobody has said. `names` are the catalog's names
+    `instance_type` is the one that the models are going to run on, None if unknown. `names` are the catalog's names
     of models that the server knows by others, `log` is the file of its output, None where that is not on this machine.
     """
 
@@ -181,8 +181,8 @@ def _called(client: httpx.Client, model: ModelState) -> ModelState:
 
 
 def _not_ready(models: Sequence[ModelState]) -> list[str]:
-    told = ((model, "" if model.silent is None else f", but {model.silent}") for model in models)
-    return [f"{model.name} is {model.status}{why}" for model, why in told if why or model.status not in _LOADED]
+    reasons = ((model, "" if model.silent is None else f", but {model.silent}") for model in models)
+    return [f"{model.name} is {model.status}{why}" for model, why in reasons if why or model.status not in _LOADED]
 
 
 def _not_loaded(server: Server) -> list[str]:

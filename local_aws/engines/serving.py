@@ -90,11 +90,11 @@ def load_models(server: Server, models: Mapping[str, str]) -> list[LoadResult]:
 
 def explained(loads: Sequence[LoadResult], log: Path) -> list[LoadResult]:
     """Add the last error of a model's worker in a server's log to a fault that only says that there was a failure."""
-    told = [load for load in loads if load.fault is not None and says_nothing(load.fault)]
-    if not told:
+    unexplained = [load for load in loads if load.fault is not None and says_nothing(load.fault)]
+    if not unexplained:
         return list(loads)
     reader = read_log(log)
-    reasons = {load.name: reader.reason(load.name) for load in told}
+    reasons = {load.name: reader.reason(load.name) for load in unexplained}
     return [
         replace(load, fault=f"{load.fault} ({reasons[load.name]})") if reasons.get(load.name) else load
         for load in loads
@@ -174,7 +174,7 @@ def running(
 ) -> Iterator[RunningEngine]:
     """Run an engine with the catalog's models loaded; when the block ends, it has ended with all its processes.
 
-    `warn` is told before the start what the user has to know of it.
+    `warn` gets the engine's warning for the user before the start.
 
     Raises:
         EngineError: something is missing, the port is in use, or the server does not answer within the time limit.
@@ -232,7 +232,7 @@ def _spawn(start: StartCommand, log: Path) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(  # noqa: S603 - a list, no shell
                 start.command,
-                # Nobody writes to it; the embedded container takes its closing, on any death of ours, as its end.
+                # Nothing is written to it: the embedded container ends when it closes, on any death of this process.
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -26,7 +26,7 @@ def main() -> int:
     logging.basicConfig(stream=sys.stderr, format="container %(levelname)s %(message)s", level="INFO")
     settings = ServerSettings(
         port=options.port,
-        token=_token(tell=options.ready_file is None),
+        token=_token(show=options.ready_file is None),
         model_store=options.model_store,
         multi_model=options.multi_model,
         hub_roots=options.hub or hub.default_roots(),
@@ -43,12 +43,12 @@ def main() -> int:
         return 0
 
 
-def _token(*, tell: bool) -> str:
+def _token(*, show: bool) -> str:
     """Return the token that callers have to send, and take it out of the environment, which workers inherit."""
     if (given := os.environ.pop(TOKEN_VARIABLE, "")) != "":
         return given
     token = new_token()
-    if tell:
+    if show:
         sys.stderr.write(f"callers have to send this header: {TOKEN_HEADER}: {token}\n")
     return token
 
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         "--wait-model-loading",
         action=argparse.BooleanOptionalAction,
         default=os.environ.get("SERVING_WAIT_MODEL_LOADING", "true").lower() == "true",
-        help="listen only once the models of the store are loaded (default: as SERVING_WAIT_MODEL_LOADING says, or so)",
+        help="listen only once the models of the store are loaded (default: SERVING_WAIT_MODEL_LOADING, else true)",
     )
     parser.add_argument(
         "--hub", type=Path, action="append", help="folder of org/name model folders; may be repeated (default: ours)"

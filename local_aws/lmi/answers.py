@@ -58,5 +58,5 @@ class Answer:
     body: bytes
 
 
-class Unanswered(Exception):  # noqa: N818 - no error: what ends a wait for an answer that nobody is to get
+class Unanswered(Exception):  # noqa: N818 - not an error: it ends the wait for an answer
     """The caller gets no answer: it has left, or the server closes its connection."""

@@ -127,7 +127,7 @@ class Container:
 def address_of(pid: int) -> tuple[str, str] | None:
     """Return the URL and the token of a running container of this user; None for every other process.
 
-    Both stand in the file that it was told to write when it listens, which its user alone can read.
+    It writes both into a file when it listens (`--ready-file`), which its user alone can read.
     """
     try:
         arguments = psutil.Process(pid).cmdline()

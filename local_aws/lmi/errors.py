@@ -68,7 +68,7 @@ class TranslateFault(Fault):
 
 
 class Forbidden(Fault):
-    """A web page, or a program that does not hold the token of this start. The real server asks nobody for one."""
+    """The caller is a web page, or a program without the token of this start. The real server has no such check."""
 
     status = 403
     kind = "AccessDeniedException"

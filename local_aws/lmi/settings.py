@@ -35,12 +35,14 @@ class RulesError(LocalError):
 class ServerRules:
     """Rules that hold for every model of a container; times are in seconds of the real server.
 
-    A model has failed once its workers failed more often than its `retry_threshold` says, here for models that say
-    nothing. With `health_check_override` it is READY all the same; with `fail_fast` the server ends once somebody looks
-    at it. A connection is closed when an asynchronous handler sends nothing for `chunked_read_timeout_s`. The server
-    reads requests in `network_threads` threads, which its connections share. Two are ours: `speed`, how many times
-    faster than in the real server all of the server's waits pass; and `interpreter_s`, which the start of a process
-    takes where calls are refused meanwhile, since Python does not come up as quickly as a fork (recorded: 24, 27).
+    A model has failed once its workers failed more often than its `retry_threshold` says, or this one if it has none.
+    With `health_check_override` it is READY all the same; with `fail_fast` the server ends when its status is next
+    read. A connection is closed when an asynchronous handler sends nothing for `chunked_read_timeout_s`. The server
+    reads requests in `network_threads` threads, which its connections share.
+
+    Two are this project's own. All of the server's waits pass `speed` times faster than in the real server. And
+    `interpreter_s` is the time that the start of a process takes where calls are refused meanwhile, since Python does
+    not come up as quickly as a fork (recorded: 24, 27).
     """
 
     retry_threshold: int = 0

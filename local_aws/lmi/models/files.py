@@ -118,7 +118,7 @@ def download(url: str, into: Path) -> Path:
         DownloadFailure: nothing lies there, or S3 refuses.
     """
     parts = urlsplit(url)
-    # The server's downloader asks for "<address>/*": what lies below the address, and no neighbour whose name goes on.
+    # The server's downloader asks for "<address>/*": objects below the address, and no neighbour with a longer name.
     prefix = f"{parts.path.strip('/')}/"
     try:
         client = boto3.client("s3")

@@ -140,8 +140,8 @@ class Registry:
     def is_leaving(self, name: str, *, without_workers: bool = False) -> bool:
         """Tell whether a model of that name was refused a moment ago; `without_workers`: before it had any.
 
-        The real server answers the load before it has removed the model, and whoever is as quick as the recorder finds
-        it half there (recorded: 04, 05, 22).
+        The real server answers the load before it has removed the model, so a quick caller finds it half there
+        (recorded: 04, 05, 22).
         """
         failed_at, had_workers = self._failed.get(name, (-_MOMENT_S, False))
         is_recent = time.monotonic() - failed_at < _MOMENT_S

@@ -114,7 +114,7 @@ async def serve(settings: ServerSettings) -> int:
 def _management_socket(folder: Path) -> socket.socket:
     """Open a socket in the container's own folder, and write the file by which a handler finds it, as in the image.
 
-    Whoever may open it is the user who started the container, so nothing is asked of requests on it.
+    Only the user who started the container can open it, so requests on it need no token.
     """
     path = folder / _MANAGEMENT
     (folder / CONFIG_FILE).write_text(f"management_address=unix:{path}\n")
@@ -160,7 +160,7 @@ class _Server(uvicorn.Server):
             await asyncio.gather(*map(self._register, startup_models(self._settings.model_store)))
         except Fault:
             if not self._settings.wait_model_loading:
-                # As the real server: whoever pings it gets a chance to see the model that fails.
+                # As the real server: a caller that pings it gets a chance to see the model that fails.
                 await asyncio.sleep(_FAILURE_VISIBLE_S)
                 self.should_exit = True
             return False

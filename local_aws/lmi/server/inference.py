@@ -175,7 +175,7 @@ class ReplyCache:
         except Fault as fault:
             reply = Reply(_SERVER_ERROR, reason=fault.message)
         except Unanswered:
-            # The caller goes on asking, and goes on being told that there is nothing yet.
+            # The caller's later requests keep getting 202.
             return
         if token in self._replies:
             self._replies[token] = reply

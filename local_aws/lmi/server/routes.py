@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 # Matched against path and query as sent: "/models/m/invoke?x=1" is no inference route, as in the real server.
 _INFERENCE = re.compile(r"/(ping|invocations|predictions|v1/chat/completions)([/?].*)?|/models/.+/invoke", re.DOTALL)
 _MANAGEMENT = re.compile(r"/(models|server)([/?].*)?", re.DOTALL)
-# Ours, at paths that the real server does not have: it tells its counters at /server/metrics when it is asked to.
+# This project's own paths; the real server gives its counters at /server/metrics, and only under a setting.
 COUNTERS_PATH = "/_cohost/metrics"
 WORKERS_PATH = "/_cohost/workers"
 FAULTS_PATH = "/_cohost/worker-faults"

@@ -150,7 +150,7 @@ def task_of(architecture: str) -> str:
     """Return the task of an architecture's class name.
 
     Raises:
-        ValueError: the name tells none.
+        ValueError: the name fits no task.
     """
     tasks = [task for suffix, task in _TASK_OF_ARCHITECTURE.items() if architecture.endswith(suffix)]
     if not tasks:

@@ -31,7 +31,7 @@ _FORCED = {
     "HF_HUB_OFFLINE": "1",
     "PYTHONUNBUFFERED": "1",
 }
-# One thread a worker, as the image's start script sets. Where there are more, those that wait give up their core, for
+# One thread per worker, as the image's start script sets. Where there are more, those that wait give up their core, for
 # models share the machine's and spinning threads slow the others down several times.
 _DEFAULTS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TRANSFORMERS_VERBOSITY": "error"}
 _GONE = "the process that workers are forked from has ended; see the container's log"
@@ -215,7 +215,7 @@ class ForkServer:
         exited = self._exits[pid] = asyncio.get_running_loop().create_future()
         model_dir, answer = self._pending_forks.popleft()
         self._workers[pid] = ForkedProcess(model_dir=model_dir)
-        if answer.done():  # nobody waits for this worker any more
+        if answer.done():  # the caller that asked for this worker is gone
             self.kill(pid)
         else:
             answer.set_result((pid, exited))

@@ -64,7 +64,7 @@ class WorkerPool:
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """Return all members, also those that have ended and whose place nobody has cleared yet."""
+        """Return all members, also those that have ended and still keep their place."""
         return self._members
 
     @property
@@ -98,7 +98,7 @@ class WorkerPool:
         contents: Sequence[Content],
         on_queued: Callable[[Job], None] | None = None,
     ) -> Answer:
-        """Have a request answered; `on_queued` gets its job, so that it can be told that the caller has left.
+        """Have a request answered; `on_queued` gets its job, on which `leave` is called if the caller leaves.
 
         Raises:
             NotReady: the model has failed.

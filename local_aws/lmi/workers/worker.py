@@ -93,7 +93,7 @@ class Worker:
         self._serving = asyncio.create_task(self._serve())
 
     async def shut_down(self) -> None:
-        """End the worker, also once more: what it is at is answered 503, and its process ends.
+        """End the worker, also a second time: its current request is answered 503, and its process ends.
 
         That of a busy synchronous worker is started again then, in no list (tried on a real server). This returns once
         it is done, which it never is after a start that has locked the worker.
@@ -111,7 +111,7 @@ class Worker:
         self.process.end()
 
     def _interrupt(self) -> bool:
-        """Stop serving; tell whether that was in the middle of a synchronous call."""
+        """Stop serving; return True if that was in the middle of a synchronous call."""
         if self._serving is None or self._ending:
             return False
         self._ending = True

@@ -54,7 +54,7 @@ class Failures:
 
     @property
     def ends_server(self) -> bool:
-        """Tell whether the server has to end once somebody looks at the model."""
+        """Tell whether the server has to end when the model's status is next read."""
         return self.exceeded and self._rules.fail_fast
 
 
@@ -80,7 +80,7 @@ class WorkerProcess:
         self.locked = False
         self._unrecoverable = False
         self._ended = False
-        # Starts and stops exclude each other; where they would wait for each other for ever, nobody releases it.
+        # Starts and stops exclude each other; where they would wait for each other for ever, it is never released.
         self._transition = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -132,7 +132,7 @@ class WorkerProcess:
         self._drop()
 
     async def kill(self) -> None:
-        """Kill the process as somebody outside would, and wait until it is gone.
+        """Kill the process as an outside SIGKILL would, and wait until it is gone.
 
         Raises:
             WorkerFailure: there is no process.
@@ -177,7 +177,7 @@ class WorkerProcess:
         self._failures.count += 1
         self._drop()
         self._in_background(self._start_replacement())
-        # The process that is started has to have its turn before whoever stops it.
+        # The new process's start has to begin before a stop does.
         await asyncio.sleep(0)
         raise failure
 

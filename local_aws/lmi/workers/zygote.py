@@ -1,6 +1,6 @@
 """The process that workers are forked from: it has imported torch and transformers once, so a worker starts at once.
 
-`python -m local_aws.lmi.workers.zygote FD` reads commands from the Unix stream socket FD, one JSON object a line:
+`python -m local_aws.lmi.workers.zygote FD` reads commands from the Unix stream socket FD, one JSON object per line:
 
     {"op": "fork"} with one file descriptor   → {"pid": N}; the child serves the descriptor as a worker
     {"op": "kill", "pid": N}                  → nothing; a child that is gone is left alone
