@@ -21,6 +21,24 @@ if TYPE_CHECKING:
 INSPECT = ["image", "inspect", "--format", "{{json .Config.Labels}}", IMAGE]
 
 
+def test_the_whole_command_without_a_gpu(programs: Programs, make_setup: Callable[..., Setup], tmp_path: Path) -> None:
+    """Name, memory, port on the loopback alone, mode, models and cache; nothing of GPUs, tokens or hubs."""
+    programs.install("docker", DOCKER)
+    start = DockerEngine().start(make_setup())
+    assert start.command == [
+        *("docker", "run", "--rm", "--name", "encoder-lmi-local", "--shm-size", "2g"),
+        *("--publish", "127.0.0.1:8085:8080", "--env", "SAGEMAKER_MULTI_MODEL=true"),
+        *("--volume", "/state/models:/opt/ml/models:ro"),
+        *("--volume", f"{tmp_path}/home/.cache/huggingface:/tmp/.cache/huggingface"),
+        *(IMAGE, "serve"),
+    ]
+    assert start.environment == {}
+    assert start.upstream == "http://127.0.0.1:8085"
+    assert start.warning is not None
+    assert "also listens on 127.0.0.1:8085" in start.warning
+    assert (tmp_path / "home/.cache/huggingface").is_dir()
+
+
 def test_the_whole_command_with_everything(
     programs: Programs, make_setup: Callable[..., Setup], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
