@@ -1,4 +1,4 @@
-"""What several test files of this folder share."""
+"""Fixtures that several test files of this folder share."""
 
 from __future__ import annotations
 

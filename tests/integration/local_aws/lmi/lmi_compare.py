@@ -1,4 +1,4 @@
-"""How an answer differs from the recorded one: status, reason, headers, JSON text, numbers to a tolerance."""
+"""The differences of an answer from the recorded one: status, reason, headers, JSON text, numbers to a tolerance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNORDERED = "/ping"
 
 
 def differences(exchange: Exchange, answer: Answer, ignored_keys: frozenset[str] = frozenset()) -> list[str]:
-    """How an answer differs from the recorded one, one text a difference; `ignored_keys` are not compared in bodies."""
+    """Return an answer's differences from the recorded one, one text each; `ignored_keys` of bodies are left out."""
     expected = exchange.response
     if expected["status"] is None:
         return [] if answer.reason == expected["exception"] else [f"{answer.reason}, recorded {expected['exception']}"]

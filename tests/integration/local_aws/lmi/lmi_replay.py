@@ -112,7 +112,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: status line, headers by lower-case name, body; no status and a reason where nothing answered."""
+    """An answer: status line, headers by lower-case name, body; no status and a reason where nothing answered."""
 
     status: int | None
     reason: str
@@ -211,7 +211,7 @@ def groups(exchanges: list[Exchange]) -> list[list[Exchange]]:
 
 
 async def _refused(port: int) -> Answer:
-    """What the recorder noted where no server listened any more; waits for that, as a busy machine takes its time."""
+    """Return the recorder's note of a server that listens no more; wait for that, as a busy machine takes its time."""
     for _ in range(600):
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -48,7 +48,7 @@ class Instead:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a recording needs.
+    """Everything that a recording needs.
 
     Recordings of one `lane` are replayed one after another, the lanes side by side: those of "idle" mostly wait, those
     of "busy" compute, and those of "stores" start containers of their own.

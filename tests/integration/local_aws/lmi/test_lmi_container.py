@@ -71,7 +71,7 @@ asyncio.run(main())
 
 
 def _gone(pid: int) -> bool:
-    """Whether a process has ended; one that waits to be reaped has."""
+    """Return True if a process has ended; one that waits to be reaped has."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

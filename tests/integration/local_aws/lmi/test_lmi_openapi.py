@@ -44,7 +44,7 @@ def operation_of(method: str, path: str) -> dict[str, Any] | None:
 
 
 def problems(method: str, path: str, status: int, body: bytes) -> list[str]:
-    """How an answer does not fit the contract."""
+    """Return the ways in which an answer does not fit the contract."""
     operation = operation_of(method, path)
     if operation is None:
         return [] if status in NO_OPERATION else [f"{method} {path}: no operation, answered {status}"]
@@ -207,7 +207,7 @@ def test_no_body_breaks_the_loading_of_models(fuzzed: Served, body: bytes, kind:
     )
 )
 def test_no_bytes_break_the_connection_handling(fuzzed: Served, data: bytes) -> None:
-    """What is no HTTP gets a 400 or a closed connection, and the next caller is served as ever."""
+    """A request that is not HTTP gets a 400 or a closed connection, and the next caller is served as ever."""
     address = fuzzed.client.base_url
     token = f"Host: 127.0.0.1\r\nx-cohost-token: {fuzzed.container.token}\r\n".encode()
     with socket.create_connection((address.host, address.port or 80), timeout=ANSWERED_LATER) as connection:

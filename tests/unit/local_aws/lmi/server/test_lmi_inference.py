@@ -64,7 +64,7 @@ def test_a_multipart_form_becomes_contents() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"--X", b"no form at all", b"--X\r\n\r\n--X--"])
 def test_a_broken_multipart_form_is_an_empty_one(body: bytes) -> None:
-    """What is no form gives no contents, and no failure of ours."""
+    """A body that is not a form gives no contents, and the server does not fail."""
     assert _invocation({"Content-Type": "multipart/form-data; boundary=X"}, body=body).contents == []
 
 

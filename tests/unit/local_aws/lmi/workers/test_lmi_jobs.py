@@ -131,7 +131,7 @@ class _Jumping(selectors.SelectSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> Any:
-        """What is ready now."""
+        """Take the requests that are ready now."""
         self._loop.jump(timeout or 0.0)
         return super().select(0)
 
@@ -169,7 +169,7 @@ def test_a_full_batch_does_not_wait() -> None:
 
 
 def test_a_batch_waits_for_late_requests_only_so_long() -> None:
-    """What arrives within the delay joins the batch; then it goes, though it is not full."""
+    """Requests that arrive within the delay join the batch; then it goes, though it is not full."""
 
     async def scenario() -> tuple[list[Any], float]:
         queue = JobQueue()

@@ -75,7 +75,7 @@ async def _settled() -> None:
 
 
 async def _until(condition: Callable[[], Any]) -> None:
-    """What the pool does by itself has happened."""
+    """Wait until the pool has done what it does by itself."""
     while not condition():  # noqa: ASYNC110 - the pool tells nobody
         await asyncio.sleep(0.001)
 
