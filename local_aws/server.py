@@ -73,8 +73,8 @@ class LocalAws:
     def __init__(self, settings: Settings, make_sagemaker: Callable[..., Any] | None = None) -> None:
         self.settings = settings
         clock = self._clock = Clock(settings.speed)
-        self._socket = _bind(settings.port)
-        self.port: int = self._socket.getsockname()[1]
+        self.listener = _bind(settings.port)
+        self.port: int = self.listener.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}"
         settings.state_dir.mkdir(parents=True, exist_ok=True)
         keys = self.keys = AccessKeys(user_key(settings.state_dir), issued_key)
@@ -194,11 +194,11 @@ class LocalAws:
         self._on_ready = on_ready or _nobody
         previous = _swallow_signals()
         try:
-            self._server.run([self._socket])
+            self._server.run([self.listener])
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            self._socket.close()
+            self.listener.close()
             _remove_own(self.settings.state_dir / STATE_FILE)
         if not self._server.started:
             raise LocalError("the local AWS did not start: see the lines above")

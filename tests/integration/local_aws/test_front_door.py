@@ -76,7 +76,7 @@ def test_health_says_what_it_is_and_nothing_of_its_user(door: FrontDoor) -> None
 
 def test_answers_are_not_held_back_for_acknowledgements(door: FrontDoor) -> None:
     """Nagle's algorithm is off: asyncio turns it off for sockets whose protocol is named, and for no other."""
-    assert door.server._socket.proto == socket.IPPROTO_TCP
+    assert door.server.listener.proto == socket.IPPROTO_TCP
 
 
 def asked(door: FrontDoor) -> socket.socket:
