@@ -69,6 +69,7 @@ def test_a_call_makes_room_beside_its_model_by_idle_ones_only() -> None:
     assert (instance.unloaded, instance.eviction.evictions) == (["idle"], 1)
 
 
+@pytest.mark.process
 def test_the_least_recently_used_model_makes_room(cloud: Cloud) -> None:
     """When the container has no memory left, the model whose last call is longest ago goes."""
     for name in "abc":
@@ -81,6 +82,7 @@ def test_the_least_recently_used_model_makes_room(cloud: Cloud) -> None:
     assert cloud.cache().evictions == 1
 
 
+@pytest.mark.process
 def test_more_models_than_memory_are_all_answered(cloud: Cloud) -> None:
     """Traffic over three models with memory for two is answered call by call, with evictions."""
     for name in "abc":
@@ -91,6 +93,7 @@ def test_more_models_than_memory_are_all_answered(cloud: Cloud) -> None:
     assert cloud.cache().evictions == 4
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("room", [1, 2])
 def test_busy_models_do_not_keep_others_out(cloud: Cloud, room: int) -> None:
     """With less memory than models under concurrent load, every caller is answered by its own model."""
@@ -107,6 +110,7 @@ def test_busy_models_do_not_keep_others_out(cloud: Cloud, room: int) -> None:
     assert len(cloud.factory.started[0].models) <= room
 
 
+@pytest.mark.process
 def test_an_evicted_model_comes_back_from_the_instances_disk(cloud: Cloud) -> None:
     """An unloaded model stays on the instance's disk: it is loaded again without a look at S3."""
     for name in "ab":
@@ -119,6 +123,7 @@ def test_an_evicted_model_comes_back_from_the_instances_disk(cloud: Cloud) -> No
     assert cloud.invoke("a.tar.gz")["answer"] == "a"
 
 
+@pytest.mark.process
 def test_a_model_too_large_for_an_empty_container_is_a_model_error(cloud: Cloud) -> None:
     """When nothing is left to unload, the container's 507 reaches the caller."""
     cloud.put_model("a.tar.gz", answer="a")
@@ -129,6 +134,7 @@ def test_a_model_too_large_for_an_empty_container_is_a_model_error(cloud: Cloud)
     assert caught.value.response["OriginalStatusCode"] == 507
 
 
+@pytest.mark.process
 def test_with_caching_disabled_a_model_goes_after_its_call(cloud: Cloud, wait: Callable[..., None]) -> None:
     """ModelCacheSetting Disabled unloads the model and deletes its copy after each call."""
     cloud.put_model("a.tar.gz", answer="first")
