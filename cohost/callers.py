@@ -1,9 +1,9 @@
-"""The callers that a server of this project lets in: programs of the user who started it, never a page in a browser.
+"""Access control of this project's local servers: programs of the user who started them, never a page in a browser.
 
-Whoever reaches such a server may run code on this machine: a Lambda function, a model's `model.py`. That it listens on
-127.0.0.1 keeps other machines out, but not the browser on this one, which sends requests for any page that it shows.
-Two things that a page cannot do are asked for: leave away what a browser says of it (`foreign_caller`), and send a
-token that only the user's programs know (`Guard`).
+A caller of such a server can run code on this machine: a Lambda function, a model's `model.py`. Listening on 127.0.0.1
+keeps other machines out, but not the browser on this machine, which sends requests for any page that it shows. Two
+conditions keep pages out: the request must not carry the headers that browsers add (`foreign_caller`), and it must
+carry a token that only the user's programs know (`Guard`).
 
 Source: Fetch Metadata Request Headers (W3C), Fetch (WHATWG): "Origin header", "forbidden request-header".
 """
@@ -27,18 +27,21 @@ if TYPE_CHECKING:
 
 TOKEN_HEADER: Final = "x-cohost-token"  # noqa: S105 - a header's name
 TOKEN_VARIABLE: Final = "COHOST_CONTAINER_TOKEN"  # noqa: S105 - a variable's name
-# Of a page's own requests "same-origin" is let through, for a page that such a server hands out itself, and "none" is
-# an address that the user has typed. A page on another port of this machine is "same-site", which is not the user.
+# Accepted values of Sec-Fetch-Site: "same-origin" is a request of a page that such a server delivered itself, "none"
+# is an address that the user typed. A page on another port of this machine is "same-site" and is rejected: the user
+# did not write it.
 _OWN_SITES: Final = ("none", "same-origin")
 _OWN_HOST: Final = re.compile(r"(127\.0\.0\.1|\[::1\]|([\w.-]+\.)?localhost)(:\d+)?", re.IGNORECASE | re.ASCII)
 
 
 def foreign_caller(headers: Mapping[str, str]) -> str | None:
-    """Tell why a request comes from a web page, by its headers (names in lower case); None when it does not.
+    """Return the reason for which a request counts as sent by a web page; None if it does not.
+
+    Header names are lower case.
 
     No SDK sends Origin or Sec-Fetch-Site. Browsers send Origin with each POST and with each request that a page may
-    read, Sec-Fetch-Site with each request at all; and a name that merely resolves to 127.0.0.1 gives a page an origin
-    of its own there ("DNS rebinding"), but stands in Host.
+    read, and Sec-Fetch-Site with every request. A host name that merely resolves to 127.0.0.1 gives a page an origin of
+    its own there ("DNS rebinding"), but such a name shows in the Host header.
     """
     if "origin" in headers:
         return f"Origin {headers['origin']}: web pages may not call this server; allowed: no Origin."
@@ -57,9 +60,9 @@ def new_token() -> str:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that its owner alone may read; it appears at once and whole, for whoever waits for it.
+    """Write a file that only its owner may read; it appears complete, in one step, to any process that waits for it.
 
-    Nobody else can open it, not even between its making and its first byte.
+    The file is never readable for other users, not even between its creation and its first byte.
     """
     partial = file.with_name(f"{file.name}.partial")
     partial.unlink(missing_ok=True)
@@ -69,20 +72,20 @@ def write_private(file: Path, text: str) -> None:
 
 
 class Guard:
-    """An ASGI application in front of another, which sees the requests that hold `token` and come from no web page.
+    """ASGI middleware that passes on only requests that carry `token` and do not come from a web page.
 
-    Requests over a Unix socket are let through as they are: whoever may open the socket's file is the user. The
+    Requests over a Unix socket are passed on unchecked: file permissions already limit the socket to the user. The
     application behind never sees the token's header.
     """
 
     def __init__(self, app: App, token: str, refuse: Refuse) -> None:
-        """Guard `app`; `refuse(reason, send)` answers the requests that it is not to see, before their body is read."""
+        """Guard `app`; `refuse(reason, send)` answers the rejected requests before their body is read."""
         self._app = app
         self._token = token.encode()
         self._refuse = refuse
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass one request on, or refuse it."""
+        """Pass one request on, or reject it."""
         reason = None if _over_unix_socket(scope) else self._reason(scope["headers"])
         if reason is not None:
             await self._refuse(reason, send)
@@ -105,6 +108,6 @@ class Guard:
 
 
 def _over_unix_socket(scope: Message) -> bool:
-    """Uvicorn names a server by address and port, or by a socket's path and None."""
+    """Return True for a request over a Unix socket: uvicorn then gives the server as the socket's path and None."""
     server = scope.get("server")
     return server is not None and server[1] is None

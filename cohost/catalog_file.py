@@ -1,6 +1,6 @@
 """The loader of a catalog: reads its file, runs the checks between its sections, fills in memory keys from profiles.
 
-The models of the file know nothing of other files or of memory plans. All of that comes together here, and only here.
+The models of the file know nothing of other files or of memory plans; only this module brings them together.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LoadedCatalog:
     Attributes:
         catalog: its settings, with the derived memory keys filled in.
         source: the file.
-        profiles: sizes of its models by model id, from the profiles file beside it; empty where there is none.
+        profiles: sizes of its models by model id, from the profiles file beside it; empty if there is none.
         derived_memory: the models whose memory keys come from their profiles, because the file states none.
     """
 
@@ -47,8 +47,8 @@ def load_catalog(path: Path) -> LoadedCatalog:
     """Read and check a catalog file, and fill in the memory keys of models that state none and have a profile.
 
     Raises:
-        CatalogError: the file or its profiles cannot be read, it is no YAML, or has faults; all faults of the file come
-            together, each as `file:line: field: what is wrong; allowed: …; fix: …`.
+        CatalogError: the file or its profiles cannot be read, it is not YAML, or it has faults. All faults of the file
+            are reported together, each as `file:line: field: what is wrong; allowed: …; fix: …`.
     """
     catalog = _checked(_read(path), path)
     try:

@@ -1,25 +1,30 @@
 """The errors that callers of cohost can expect, in one family.
 
-CohostError
-├── CatalogError      the YAML of the models is wrong
-├── ImageError        an image reference, its backend or its region does not fit
-├── RoutingError      a call names a model or a way of addressing that the endpoint does not have
-├── InvocationError   the endpoint answered with an error
-│   ├── ModelNotReadyError   the model is still being loaded
-│   ├── WorkerStoppedError   the model's process has ended, and the server answers in its place
-│   └── NoCapacityError      no copy of the models runs: scaled to zero, or not up yet
-├── StackError        the stack is not there, or not in a state that the command needs
-├── LocalError        the AWS on this machine cannot start, stop or be reached
-├── PlanError         a model's shape or a plan's numbers do not fit (cohost/errors.py)
-├── PriceError        a price list cannot be read or renewed (cohost/forecast/pricing/price_list.py)
-└── OnnxError         a model cannot be exported, or its archive is not the one asked for (cohost/errors.py)
+CohostError              base of all: the user can correct the cause, and the text says how
+├── CatalogError         the catalog file has faults
+├── ImageError           an image reference is unknown, or does not fit the backend or the region
+├── RoutingError         a call names a model, or a way of addressing one, that the endpoint does not have
+├── InvocationError      the endpoint answered a call with an error
+│   ├── ModelNotReadyError   the model is still loading
+│   ├── WorkerStoppedError   the model's worker process has ended
+│   └── NoCapacityError      no copy of the models is running: scaled to zero, or still starting
+├── StackError           the stack does not exist, or is in a state that the command cannot work with
+│   └── UnderWayError        an earlier change of the component is still in progress (cohost/endpoint/copies.py)
+├── LocalError           the AWS emulator on this machine cannot be started, stopped or reached
+├── PlanError            a model's files cannot be read, or the plan needs a figure that is not known
+├── PriceError           a price list cannot be read, fetched or written (cohost/forecast/pricing/price_list.py)
+├── SimulationError      a trace, a traffic pattern or a setting cannot be replayed
+├── WeightsError         weights cannot be downloaded, fail a check, or cannot be stored
+├── OnnxError            a model cannot be exported, or an archive is not the expected one
+├── CleanupError         a resource could not be removed, or did not reach a final state in time
+├── ReportError          a folder holds no load test results that this version can read
+├── BenchError           a comparison's load test cannot be run, or measured nothing (cohost/commands/report.py)
+└── LoadError            an option of the load test cannot be used (load_tests/__init__.py)
 
-The archives' own fault is `cohost.artifacts.errors.ArtifactError`, since that folder stands by itself.
+The archives have their own base, `cohost.artifacts.errors.ArtifactError`: that folder is also the code of an AWS Lambda
+function, without the rest of cohost.
 
 Each message is one line that names the field, the value, what is allowed and the fix.
-
-CohostError
-└── PlanError      a model's shape or weights cannot be read, or a plan is asked for that nothing is known for
 """
 
 from __future__ import annotations
@@ -31,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class CohostError(Exception):
-    """A fault that the user can mend; its text is the whole explanation."""
+    """An error that the user can correct; its text is the whole explanation."""
 
 
 class CatalogError(CohostError):
-    """A catalog file has faults; `faults` holds one line for each, in the order of the file."""
+    """A catalog file has faults. `faults` holds one line per fault, in the order of the file."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
@@ -43,7 +48,7 @@ class CatalogError(CohostError):
 
 
 class ImageError(CohostError):
-    """An image reference cannot be read, or does not fit the region or the task asked of it."""
+    """An image reference cannot be read, or does not fit the region or the task."""
 
 
 class RoutingError(CohostError):
@@ -51,7 +56,7 @@ class RoutingError(CohostError):
 
 
 class InvocationError(CohostError):
-    """The endpoint answered a call with an error; `status` is the HTTP status where there was one."""
+    """The endpoint answered a call with an error. `status` is the HTTP status, None if there was none."""
 
     def __init__(self, message: str, *, status: int | None = None, code: str | None = None) -> None:
         self.status = status
@@ -60,44 +65,44 @@ class InvocationError(CohostError):
 
 
 class ModelNotReadyError(InvocationError):
-    """The service still loads the model; asking again later helps."""
+    """The model is still loading; a later retry can succeed."""
 
 
 class WorkerStoppedError(InvocationError):
-    """The model's process has ended, and the call did not reach it. Asking again helps where the server restarts it."""
+    """The model's process has ended before the call reached it; a retry succeeds once the server has restarted it."""
 
 
 class NoCapacityError(InvocationError):
-    """No copy of the models runs: scaled to zero, or on its way up. Asking again in some minutes helps."""
+    """No copy of the models is running: scaled to zero, or still starting. A retry in some minutes can succeed."""
 
 
 class StackError(CohostError):
-    """The stack, or an output of it, is not there."""
+    """The stack or one of its outputs does not exist, or its state does not allow the command."""
 
 
 class LocalError(CohostError):
-    """The AWS on this machine cannot start, stop or be reached."""
+    """The AWS emulator on this machine cannot be started, stopped or reached."""
 
 
 class PlanError(CohostError):
-    """A model's shape or weights cannot be read, or nothing is known of what a plan is asked for."""
+    """A model's shape or weights cannot be read, or the plan needs a figure that is not known."""
 
 
 class CleanupError(CohostError):
-    """Something could not be removed, or did not settle in time; the text says what to do."""
+    """A resource could not be removed, or did not reach a final state in time; the text names the next step."""
 
 
 class OnnxError(CohostError):
-    """A model cannot be exported, its export is not good enough, or an archive is not the one asked for."""
+    """A model cannot be exported, its export is too inaccurate, or an archive is not the expected one."""
 
 
 class ReportError(CohostError):
-    """A folder holds no result of a load test, or one that this version cannot read."""
+    """A folder holds no results of a load test, or results that this version cannot read."""
 
 
 class SimulationError(CohostError):
-    """A trace, a pattern or a setting cannot be replayed."""
+    """A trace, a traffic pattern or a setting cannot be replayed."""
 
 
 class WeightsError(CohostError):
-    """Weights cannot be fetched, are not as they must be, or cannot be stored."""
+    """Weights cannot be downloaded, fail a check, or cannot be stored."""

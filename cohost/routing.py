@@ -1,15 +1,15 @@
-"""The one place that knows how a model is addressed on an endpoint.
+"""Routing: the parameters of InvokeEndpoint that address one model, for every topology.
 
-Callers say `mdeberta`; the topology decides what InvokeEndpoint needs for that: a TargetModel on a multi-model
-endpoint, an inference component and the model's name in the custom attributes where one component's container serves
-all models, or the model's own component where each has one. The comparison designs are topologies too; `cpu-onnx` is a
-multi-model endpoint whose archives are named by their content, so their names come from the stack's outputs. A wrong
-name, or the other topology's argument, stops here, before any request is sent, so that a call never reaches another
-model than the one asked for.
+Callers name a model by its name in the catalog, such as `mdeberta`. The topology decides what InvokeEndpoint needs for
+that: a TargetModel on a multi-model endpoint; an inference component and the model's name in CustomAttributes where the
+container of one component serves all models; or the model's own component where each model has one. The comparison
+designs are topologies too: `cpu-onnx` is a multi-model endpoint, but its archives are named by their content, so their
+names come from the stack's outputs. A wrong name, or an argument of another topology, is rejected before any request is
+sent, so that no call reaches another model than the named one.
 
-Source of the second way: DJL Serving 0.36.0 takes the model from `model_name=…` among the `;`-separated custom
-attributes, the last one if there are several, whatever its case and the spaces around it. The name is the server's
-own, which is not the catalog's where that has a hyphen (`server_name`).
+CustomAttributes: DJL Serving 0.36.0 takes the model from `model_name=…` among the `;`-separated custom attributes, the
+last one if there are several, and ignores its case and the spaces around it. The name is the server's own, which
+differs from the catalog's name where that has a hyphen (`server_name`).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ COMPONENT_SUFFIX = "-models"
 MODEL_NAME = "model_name"
 
 MAX_ATTRIBUTES_LENGTH = 1024
-"""Of visible US-ASCII characters (API reference: InvokeEndpoint, CustomAttributes)."""
+"""The limit in visible US-ASCII characters (API reference: InvokeEndpoint, CustomAttributes)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """How to reach one model: the endpoint, the model's name in the catalog, and the component that serves it.
+    """The address of one model: the endpoint, the model's name in the catalog, and the component that serves it.
 
-    `inference_component_name` is None on a multi-model endpoint, which has none; `alone` says that the component serves
-    this model only. `archive` is the TargetModel where it is not the model's name.
+    `inference_component_name` is None on a multi-model endpoint. `alone` is true if the component serves this model
+    only. `archive` is the TargetModel if that is not derived from the model's name.
     """
 
     endpoint_name: str
@@ -57,19 +57,20 @@ class Route:
 
     @property
     def target_model(self) -> str | None:
-        """The TargetModel on a multi-model endpoint; None where an inference component serves the model."""
+        """Return the TargetModel on a multi-model endpoint; None if an inference component serves the model."""
         if self.inference_component_name is not None:
             return None
         return target_model(self.model) if self.archive is None else self.archive
 
     def arguments(self, custom_attributes: str | None = None) -> dict[str, str]:
-        """The keyword arguments that InvokeEndpoint takes for this route (API reference: InvokeEndpoint).
+        """Return the keyword arguments of InvokeEndpoint for this route (API reference: InvokeEndpoint).
 
         Args:
-            custom_attributes: attributes of the caller's own, such as `trace=abc`; they are sent beside the route's.
+            custom_attributes: the caller's own attributes, such as `trace=abc`; they are sent along with the route's.
 
         Raises:
-            RoutingError: the attributes name a model themselves, are too long, or hold what a header field cannot.
+            RoutingError: the attributes name a model themselves, are too long, or hold characters that a header field
+                cannot.
         """
         own = [] if custom_attributes is None else [_checked(custom_attributes)]
         address = {"TargetModel": self.target_model, "InferenceComponentName": self.inference_component_name}
@@ -89,14 +90,14 @@ class Route:
         }
 
     def command_options(self) -> list[str]:
-        """The same as options of `aws sagemaker-runtime invoke-endpoint`."""
+        """Return the same arguments as options of `aws sagemaker-runtime invoke-endpoint`."""
         return [word for name, value in self.arguments().items() for word in (f"--{xform_name(name, '-')}", value)]
 
     def check_given(self, *, target_model: str | None = None, inference_component_name: str | None = None) -> None:
-        """Check what a caller says about the way beside the model's name; nothing said is always right.
+        """Reject an explicit address that contradicts this route; None is always accepted.
 
         Raises:
-            RoutingError: it belongs to the other topology, or leads elsewhere.
+            RoutingError: the argument belongs to another topology, or addresses another model.
         """
         for name, given, right in (
             ("target_model", target_model, self.target_model),
@@ -107,17 +108,17 @@ class Route:
 
 
 def target_model(name: str) -> str:
-    """The TargetModel of a model on a multi-model endpoint: the path of its archive below ModelDataUrl."""
+    """Return the TargetModel of a model on a multi-model endpoint: the path of its archive below ModelDataUrl."""
     return name + ARCHIVE_SUFFIX
 
 
 def component_name(endpoint_name: str) -> str:
-    """The name of the inference component that serves all models of a scale-to-zero endpoint."""
+    """Return the name of the inference component that serves all models of a scale-to-zero endpoint."""
     return endpoint_name + COMPONENT_SUFFIX
 
 
 def own_component_name(endpoint_name: str, model: str) -> str:
-    """The name of the inference component that serves one model alone."""
+    """Return the name of the inference component that serves one model alone."""
     return f"{endpoint_name}-{model}"
 
 
@@ -135,18 +136,18 @@ def find_route(
     known: Iterable[str] | Mapping[str, str],
     inference_component_name: str | None = None,
 ) -> Route:
-    """The route to a model by its name in the catalog.
+    """Return the route to a model by its name in the catalog.
 
     Args:
         endpoint_name: the endpoint.
         topology: the catalog's `endpoint.topology`.
         model: the name in the catalog.
-        known: the names of all models that the endpoint serves; with topology cpu-onnx the TargetModel of each, as the
-            stack's output Models has them.
+        known: the names of all models on the endpoint; with topology cpu-onnx a mapping from each name to its
+            TargetModel, as in the stack's output Models.
         inference_component_name: the component of a scale-to-zero endpoint; None on a multi-model endpoint.
 
     Raises:
-        RoutingError: no model of that name is deployed, or topology and component do not fit each other.
+        RoutingError: no model of that name is deployed, or topology and component contradict each other.
     """
     if topology not in TOPOLOGIES:
         msg = (
@@ -168,7 +169,7 @@ def find_route(
 
 
 def _checked(attributes: str) -> str:
-    """A caller's own attributes, if they can stand in the header field beside ours."""
+    """Return the caller's own attributes, or reject those that cannot be sent along with the route's."""
     if odd := [character for character in attributes if not "!" <= character <= "~"]:
         msg = (
             f"custom_attributes: {odd[0]!r} in {attributes!r}; allowed: visible US-ASCII characters; fix: encode it, "
@@ -186,7 +187,7 @@ def _checked(attributes: str) -> str:
 
 
 def _checked_name(model: str) -> str:
-    """A model's name, if a header field carries it and nothing in it reads as another attribute."""
+    """Return a model's name, or reject one that a header field cannot carry or that would add another attribute."""
     if not model or ";" in model or not all("!" <= character <= "~" for character in model):
         msg = (
             f"model {model!r} cannot be named in the custom attributes; allowed: visible US-ASCII characters except ;; "

@@ -1,6 +1,7 @@
-"""The moment that a build is of, so that the same build can be made again on another day.
+"""The current time of a build, and shared polling.
 
-Waiting for what is not there yet, together: one caller asks again, and the others wait for what it hears.
+SOURCE_DATE_EPOCH fixes the current time, so that the same build can be repeated on another day. Shared polling
+(`Gate`): one caller repeats its request with growing pauses; the other callers wait for the outcome.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def now() -> dt.datetime:
-    """The moment in UTC: that of SOURCE_DATE_EPOCH where it is set, else the machine's."""
+    """Return the current time in UTC: SOURCE_DATE_EPOCH if it is set, else the machine's clock."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     return dt.datetime.fromtimestamp(int(epoch), dt.UTC) if epoch.isdecimal() else dt.datetime.now(dt.UTC)
 
@@ -26,12 +27,12 @@ def now() -> dt.datetime:
 Answer = TypeVar("Answer")
 
 _SLICE_S = 1.0
-"""How long one who waits for another's answer sleeps before looking at the clock again."""
+"""The longest sleep of a caller that waits for another caller's outcome, before it checks the clock again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """Time and chance; tests give their own. `jitter` is a number of at least 0 and below 1."""
+    """Sources of time and randomness, replaceable in tests. `jitter` returns a number of at least 0 and below 1."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -40,7 +41,7 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Backoff:
-    """Pauses in seconds that double from the first to the longest; each is shortened by chance, to a half at most."""
+    """Pauses in seconds that double from `first_s` to `longest_s`; each is shortened at random by up to half."""
 
     first_s: float
     longest_s: float
@@ -48,20 +49,20 @@ class Backoff:
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """How long a caller has waited, and how long it will at most, in seconds."""
+    """The progress of a waiting caller: seconds waited so far, and the limit in seconds."""
 
     waited_s: float
     limit_s: float
 
 
 def minutes_and_seconds(seconds: float) -> str:
-    """A length of time as people read it: 9:24."""
+    """Return a duration in minutes and seconds, such as 9:24."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02}"
 
 
 class LimitPassedError(Exception):
-    """A caller's limit, in seconds, has passed; `last` is the latest refusal, its own or that of the one who asked."""
+    """A caller's time limit has passed. `last` is the latest refusal, its own or that of the polling caller."""
 
     def __init__(self, last: Exception, limit_s: float) -> None:
         self.last = last
@@ -70,7 +71,7 @@ class LimitPassedError(Exception):
 
 
 class _Caller:
-    """One who wants a call made: since when, for how long, and who is told."""
+    """One caller of `Gate.run`: its start time, its time limit and its progress callback."""
 
     def __init__(self, clock: Clock, limit_s: float, notice: Callable[[Waiting], None]) -> None:
         self.limit_s = limit_s
@@ -78,21 +79,22 @@ class _Caller:
         self._started = clock.now()
 
     def left_s(self) -> float:
-        """Seconds until its limit."""
+        """Return the seconds until the caller's limit."""
         return self.limit_s - (self._clock.now() - self._started)
 
     def tell(self) -> None:
-        """Say how long it has been."""
+        """Report to the callback how long the caller has waited."""
         self._notice(Waiting(waited_s=self._clock.now() - self._started, limit_s=self.limit_s))
 
 
 class Gate:
-    """Lets calls through until one is refused; then one caller asks again with pauses, until it is answered.
+    """A gate that lets calls through until one is refused; then one caller polls and the others wait for its outcome.
 
-    Safe for threads. A refusal is an exception of the given type; any other passes through to its caller, unrepeated.
-    Whoever stops asking, for whatever reason, hands the turn to one who waits.
+    Thread-safe. A refusal is an exception of the given type; any other exception is raised to its caller without a
+    retry. When the polling caller stops, for whatever reason, one of the waiting callers takes over.
 
-    `look` is asked before each repeated call whether it makes sense by now; it may raise, which ends the asking.
+    `look` is called before each repeated call and returns True if a retry makes sense now; an exception from it ends
+    the polling.
     """
 
     def __init__(
@@ -113,15 +115,15 @@ class Gate:
         self._pause_s = backoff.first_s
 
     def run(self, send: Callable[[], Answer], *, limit_s: float, notice: Callable[[Waiting], None]) -> Answer:
-        """Make a call, and make it again while it is refused.
+        """Make a call, and repeat it while it is refused.
 
         Args:
             send: makes the call once.
-            limit_s: for how many seconds to wait at most.
-            notice: told now and then, and before each pause, how long it has been.
+            limit_s: the most seconds to wait.
+            notice: called with the progress now and then, and before each pause.
 
         Raises:
-            LimitPassedError: it was refused, or others were, until the limit.
+            LimitPassedError: the call, or that of the polling caller, was refused until the limit had passed.
         """
         caller = _Caller(self._clock, limit_s, notice)
         try:
@@ -138,7 +140,7 @@ class Gate:
             self._leave(caller)
 
     def open(self) -> None:
-        """Let everybody through: a call was answered."""
+        """Let all callers through, because a call succeeded."""
         if self._last is None:
             return
         with self._changed:
@@ -157,7 +159,7 @@ class Gate:
                 self._changed.notify_all()
 
     def _wait(self, caller: _Caller) -> None:
-        """Return when the caller may send: the gate is open, or it is the one who asks and its pause is over."""
+        """Return once the caller may send: the gate is open, or the caller is the polling one and its pause is over."""
         while self._takes_turn(caller):
             caller.tell()
             self._clock.sleep(max(0.0, min(self._next_pause(), caller.left_s())))
@@ -165,7 +167,7 @@ class Gate:
                 return
 
     def _takes_turn(self, caller: _Caller) -> bool:
-        """Wait until nobody else asks; False when the gate is open."""
+        """Wait until the caller becomes the polling one (True) or the gate is open (False)."""
         with self._changed:
             while self._last is not None:
                 if (left_s := caller.left_s()) <= 0:
