@@ -1,4 +1,5 @@
 """The catalog: the YAML file that names the endpoint and the models on it.
 
-`models` and `sections` state what the file may say, `checks` which settings go together; `loader` reads a file.
+`models` and `sections` define the keys and values that the file may have, `checks` the rules between sections;
+`cohost.catalog_file` reads a file.
 """

@@ -1,4 +1,4 @@
-"""The checks of every synth by id: what can be acknowledged (warnings), and what stops a deploy (errors)."""
+"""The ids of the checks that run at every synth: warnings can be acknowledged, errors stop a deploy."""
 
 from __future__ import annotations
 

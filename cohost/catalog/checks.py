@@ -1,6 +1,6 @@
-"""The rules between sections of a catalog: settings that are each allowed and do not go together.
+"""The rules between sections of a catalog: settings that are each allowed but not in combination.
 
-Each check yields the path of the value to change, and what is wrong there as `what; allowed: …; fix: …`.
+Each check yields the path of the value to change, and the fault as `what; allowed: …; fix: …`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cohost.catalog.yaml_source import Location
 
 Placed = tuple["Location", str]
-"""A path in the file, and what is wrong there as `what; allowed: …; fix: …`."""
+"""A path in the file, and the fault there as `what; allowed: …; fix: …`."""
 
 TARGETS: Final[Mapping[Metric, tuple[float, float]]] = {"concurrency": (0.1, 1000), "invocations": (1, 1_000_000)}
 NAME_CHARACTERS: Final = 63
@@ -37,13 +37,13 @@ _ZERO_FIX: Final = "write topology: scale-to-zero under endpoint, or min: 1"
 
 
 def check_catalog(catalog: Catalog) -> Catalog:
-    """Return a catalog whose sections go together, and refuse any other.
+    """Return a catalog that satisfies the rules between its sections, and reject any other.
 
-    `load_catalog` has checked what comes from a file. This is for catalogs made or changed in memory, and for stacks,
-    which deploy none that is unchecked.
+    `load_catalog` has already checked a catalog from a file. This check is for catalogs made or changed in memory, and
+    for stacks, which deploy only checked catalogs.
 
     Raises:
-        CatalogError: settings do not go together; one line for each.
+        CatalogError: settings contradict each other; one line per fault.
     """
     faults = [*name_faults(catalog.models), *catalog_faults(catalog)]
     if faults:
@@ -63,10 +63,10 @@ def catalog_faults(catalog: Catalog) -> Iterator[Placed]:
 
 
 def name_faults(models: object) -> Iterator[Placed]:
-    """Yield the names of models that S3, SageMaker or DJL would refuse, or that would be one to any of them.
+    """Yield a fault for each model name that S3, SageMaker or DJL would reject or could not tell from another name.
 
-    What is left has a name of its own on the server too (`server_name`), because of all characters that the server
-    turns into `_` a hyphen alone is legal.
+    Every remaining name is also unique on the server (`server_name`): of all characters that the server turns into `_`,
+    only the hyphen is allowed.
     """
     seen: dict[str, str] = {}
     for name in models if isinstance(models, Mapping) else ():
@@ -85,7 +85,7 @@ def name_faults(models: object) -> Iterator[Placed]:
 
 
 def scaling_faults(catalog: Catalog) -> Iterator[Placed]:
-    """Yield a fault for each setting of scaling or topology that does not go with the others."""
+    """Yield a fault for each setting of scaling or topology that contradicts the others."""
     yield from _topology_faults(catalog.endpoint)
     if (scaling := catalog.scaling) is None:
         return
@@ -189,7 +189,7 @@ def _fault(place: Location, what: str, allowed: str, fix: str) -> Placed:
 
 
 def deployment_faults(catalog: Catalog) -> Iterator[Placed]:
-    """Yield sizes that do not fit the strategy or the number of instances, and alarms that are switched off."""
+    """Yield sizes that do not fit the strategy or the number of instances, and rollback alarms that are off."""
     guardrails = catalog.deployment
     if guardrails is None:
         return
@@ -241,7 +241,7 @@ def _size_faults(guardrails: Guardrails, instances: int) -> Iterator[Placed]:
 
 
 def _timeout_faults(guardrails: Guardrails) -> Iterator[Placed]:
-    """Yield waits that nothing reads, and a time limit that is over before they are."""
+    """Yield waits that the strategy does not read, and a time limit that is shorter than the waits."""
     waits = ["wait_interval_in_seconds"] if guardrails.strategy in SIZES else []
     waits += ["termination_wait_in_seconds"] if guardrails.strategy != "rolling" else []
     for key in ("wait_interval_in_seconds", "termination_wait_in_seconds"):
@@ -255,7 +255,7 @@ def _timeout_faults(guardrails: Guardrails) -> Iterator[Placed]:
 
 
 def expiry_faults(catalog: Catalog) -> Iterator[Placed]:
-    """Yield the bound that keeps instances, and their bill, after the endpoint has ended."""
+    """Yield a scaling bound that would keep instances running, and billed, after the endpoint has expired."""
     scaling = catalog.scaling
     if catalog.expires is None or catalog.endpoint.topology != SCALE_TO_ZERO or scaling is None:
         return
@@ -269,10 +269,10 @@ def expiry_faults(catalog: Catalog) -> Iterator[Placed]:
 
 
 def worker_faults(models: Mapping[str, ModelEntry]) -> Iterator[Placed]:
-    """Yield the settings by which the server would end workers of a batched model, with the path of each.
+    """Yield the worker bounds that would let the server stop workers of a batched model, with the path of each.
 
-    DJL Serving 0.36.0 starts the process of an asynchronous worker again when it ends one above the minimum: the
-    process stays with its weights and serves nobody, or the model fails (recorded: `djl_lifecycle`, 28).
+    When DJL Serving 0.36.0 stops an asynchronous worker above the minimum, it starts the worker's process again: the
+    process keeps its weights in memory and receives no calls, or the model fails (recorded: `djl_lifecycle`, 28).
     """
     for name, entry in models.items():
         if entry.handler != "batched":
@@ -295,7 +295,7 @@ def worker_faults(models: Mapping[str, ModelEntry]) -> Iterator[Placed]:
 
 
 def design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[Placed]:
-    """Yield overrides that name no model of the catalog, and bounds that cross."""
+    """Yield overrides for models that are not in the catalog, and bounds with min above max."""
     onnx = None if designs is None else designs.cpu_onnx
     for name in () if onnx is None else onnx.overrides:
         if name not in models:
@@ -311,10 +311,10 @@ def design_faults(designs: Designs | None, models: Collection[str]) -> Iterator[
 
 
 def package_faults(models: Mapping[str, Sequence[str]], *, bundled: bool = False) -> Iterator[Placed]:
-    """Yield the packages and wheels that cannot be together on one server.
+    """Yield the packages and wheels that cannot be installed together on one server.
 
-    All models of a server share one Python, so that the last version installed is everybody's. `bundled` says that they
-    share one archive too.
+    All models of a server share one Python, so the version installed last is used by all of them. `bundled` is true if
+    they also share one archive.
     """
     seen: dict[str, tuple[str, str]] = {}
     for model, texts in models.items():

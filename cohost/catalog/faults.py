@@ -1,4 +1,4 @@
-"""Pydantic's findings as lines that a user can act on: where, what is wrong, what is allowed, the fix."""
+"""Pydantic's errors as lines that a user can act on: location, problem, allowed values, fix."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN_CHARACTERS = 80
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One thing wrong with a file: its line, the path of the value, and what to do about it."""
+    """One fault of a file: its line, the path of the value, the problem and the fix."""
 
     line: int
     location: Location
@@ -32,7 +32,7 @@ class Fault:
 
     @classmethod
     def at(cls, location: Location, text: str, source: YamlSource) -> Fault:
-        """Place a fault on the line that its value has in a file."""
+        """Return a fault on the line of its value in a file."""
         return cls(line=source.line_of(location), location=location, text=text)
 
     def render(self, path: Path) -> str:
@@ -42,13 +42,14 @@ class Fault:
 
 
 def faults_of(error: ValidationError, root: type[BaseModel], source: YamlSource) -> Iterator[Fault]:
-    """Yield one fault for each finding, in pydantic's order; `root` is the model that was validated against."""
+    """Yield one fault per error, in pydantic's order; `root` is the model that was validated against."""
     seen: set[Location] = set()
     for detail in error.errors(include_url=False):
         # `[key]` is pydantic's mark for a mapping's key; the file has no such level.
         location = tuple(part for part in detail["loc"] if part != "[key]")
         if detail["type"] != "missing" and location not in source.lines:
-            # Nor has it one for the kinds that a value may be of; each kind's finding is about the same value.
+            # The file has no level for the members of a union either; the errors of all members are about the same
+            # value.
             location = location[:-1]
             if location in seen:
                 continue
@@ -95,12 +96,12 @@ def _allowed(root: type[BaseModel], location: Location) -> str:
     model = _model_at(root, location)
     if model is not None:
         return ", ".join(field.alias or name for name, field in model.model_fields.items())
-    # An item of a mapping or list: what is allowed stands at the mapping itself.
+    # An item of a mapping or list: the allowed values are described at the mapping or list itself.
     return _allowed(root, location[:-1]) if location else "a mapping"
 
 
 def _model_at(root: type[BaseModel], location: Location) -> type[BaseModel] | None:
-    """Return the settings class that a value at this place is read into; None for plain values."""
+    """Return the settings class that the value at this location is read into; None for plain values."""
     current: Any = root
     for part in location:
         if _is_model(current):

@@ -1,7 +1,7 @@
 """The models of a catalog: the endpoint, the models on it and all sections, as frozen objects.
 
-Keys carry the names that AWS (`initial_instance_count`, `inference_ami_version`) and DJL Serving (`required_memory_mb`,
-`gpu.minWorkers`) use. Each field's description is what an error message states as allowed.
+Keys have the names that AWS (`initial_instance_count`, `inference_ami_version`) and DJL Serving (`required_memory_mb`,
+`gpu.minWorkers`) use. Each field's description is the "allowed" part of its error messages.
 """
 
 from __future__ import annotations
@@ -80,10 +80,11 @@ class Endpoint(Settings):
 
 
 class Network(Settings):
-    """The VPC of the containers, and whether they may reach anything at all.
+    """The VPC of the containers, and their network isolation.
 
-    All ids are given, because a synth looks nothing up. So the catalog also has to say what no id tells: whether the
-    subnets lead to the internet, and how the containers reach S3. Limits are SageMaker's (API reference: VpcConfig).
+    All ids must be stated, because a synth looks nothing up. The catalog also has to state two things that no id shows:
+    whether the subnets have a route to the internet, and how the containers reach S3. Limits are SageMaker's (API
+    reference: VpcConfig).
     """
 
     vpc: str | None = Field(default=None, pattern=f"^vpc-{_ID}", description="vpc- and 8 or 17 hexadecimal digits")
@@ -104,7 +105,7 @@ class Network(Settings):
 
     @property
     def in_vpc(self) -> bool:
-        """Return True if the containers run in a VPC of the user's."""
+        """Return True if the containers run in the user's VPC."""
         return self.vpc is not None
 
     @model_validator(mode="after")
@@ -138,7 +139,7 @@ class Network(Settings):
 class DeviceSettings(Settings):
     """Workers on one kind of device: the keys under `gpu.` or `cpu.` of serving.properties.
 
-    Both bounds are always written, because DJL Serving's documents and code disagree on the default.
+    Both bounds are always written, because DJL Serving's documentation and code disagree on the default.
     """
 
     min_workers: Workers = Field(default=1, alias="minWorkers", description="1 to 64 workers")
@@ -156,15 +157,16 @@ class DeviceSettings(Settings):
 
 
 class GpuSettings(DeviceSettings):
-    """Workers on GPUs, and GPU memory where it differs from what the model needs on the host."""
+    """Workers on GPUs, and the required GPU memory if it differs from the required host memory."""
 
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
 class BatchedSettings(Settings):
-    """Settings of `handler: batched`. What is left out is the handler's default.
+    """Settings of `handler: batched`. A key that is left out has the handler's default.
 
-    Lengths and sizes are in tokens with padding; a sequence is a text, a pair, or a text with one label's hypothesis.
+    Lengths and sizes are in tokens including padding; a sequence is a text, a pair, or a text with the hypothesis of
+    one label.
     """
 
     max_length: Annotated[int, Field(ge=8, le=1_000_000)] | Auto | None = Field(
@@ -215,7 +217,7 @@ class BatchedSettings(Settings):
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> BatchedSettings:
-        """Refuse what the handler would refuse when it loads the model."""
+        """Reject combinations that the handler would reject when it loads the model."""
         if self.attention == "disentangled-flash" and (self.packing is False or self.compile):
             raise ValueError(
                 "attention 'disentangled-flash' with packing false or compile true is not allowed; allowed: attention "
@@ -234,7 +236,7 @@ class BatchedSettings(Settings):
 
 
 class ModelEntry(ModelSource):
-    """One model: where its weights come from, what it does, and how DJL Serving runs it."""
+    """One model: the source of its weights, its task, and its settings for DJL Serving."""
 
     task: Task = Field(description="text-classification, zero-shot-classification or feature-extraction")
     handler: Literal["stock", "batched"] = Field(default="stock", description="stock or batched")
@@ -296,12 +298,12 @@ class Catalog(WeightsSettings):
     @model_validator(mode="before")
     @classmethod
     def _zero_is_the_default(cls, data: Any) -> Any:  # noqa: ANN401 - what the file holds, not yet checked
-        """Fill in the bounds that topology scale-to-zero leaves out: 0 and 1."""
+        """Fill in the bounds that a catalog with topology scale-to-zero leaves out: 0 and 1."""
         return with_default_bounds(data)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return one line for each setting that is passed on as it stands, because this version does not know it."""
+        """Return one line for each setting that is passed on unchecked, because this version does not know it."""
         return tuple(
             warning for name, entry in self.models.items() for warning in rules.warnings_of(name, entry.properties)
         )

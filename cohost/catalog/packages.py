@@ -1,9 +1,9 @@
 """Packages that a model's handler needs and the image lacks: pinned requirements, or wheels inside the archive.
 
-DJL Serving runs `pip install -r` on an archive's requirements.txt before it starts a worker, and only warns when pip
-fails (`PyEnv.installDependency` of its Python engine). pip reads a relative `--find-links` from the folder of the
-requirements file if it is there (pip's `req_file.py`), so wheels beside that file are found wherever the server unpacks
-the archive.
+DJL Serving runs `pip install -r` on an archive's requirements.txt before it starts a worker, and only logs a warning if
+pip fails (`PyEnv.installDependency` of its Python engine). pip resolves a relative `--find-links` from the folder of
+the requirements file if the path exists there (pip's `req_file.py`), so wheels beside that file are found wherever the
+server unpacks the archive.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PACKAGES = (
     "folder"
 )
 WHEEL_MIB: Final = 20
-"""A wheel of more is refused: it would be unpacked for each model, and the function that publishes has 512 MB."""
+"""The largest allowed wheel: it is unpacked once per model, and the publishing function has 512 MB."""
 WHEELS_MIB: Final = 60
-"""All wheels of a catalog together; a Lambda function's code may have 250 MB.
+"""The limit for all wheels of a catalog together; the code of a Lambda function may have 250 MB.
 
-In one archive of all models the copies count, one for each model, since the function packs that in its memory.
+In one archive for all models each model's copy counts, because the function packs that archive in memory.
 """
 
 MIB: Final = 1024 * 1024
@@ -41,7 +41,7 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """One package at one version; `wheel` is its file, None for one from an index."""
+    """One package at one version; `wheel` is its file, None for a package from an index."""
 
     name: str
     version: str
@@ -49,15 +49,15 @@ class Package:
 
     @property
     def line(self) -> str:
-        """Return its line in a requirements.txt."""
+        """Return the package's line in a requirements.txt."""
         return f"{self.name}=={self.version}"
 
 
 def package_of(text: str, folder: Path | None = None) -> Package:
-    """Read an entry of `packages`; a wheel's path starts at `folder`.
+    """Read an entry of `packages`; a wheel's path is relative to `folder`.
 
     Raises:
-        ValueError: neither a requirement with one version nor a wheel's path.
+        ValueError: the text is neither a requirement with one version nor a wheel's path.
     """
     if text.endswith(".whl"):
         path = Path(text) if folder is None else folder / text
@@ -70,10 +70,10 @@ def package_of(text: str, folder: Path | None = None) -> Package:
 
 
 def check_packages(texts: Sequence[str], folder: Path | None) -> list[str]:
-    """Return the entries of `packages`, wheels with their whole path.
+    """Return the entries of `packages`, wheels with their full path.
 
     Raises:
-        ValueError: all that is wrong with them.
+        ValueError: entries are not allowed; the text lists all faults.
     """
     faults: list[str] = []
     packages: list[Package] = []
@@ -93,9 +93,9 @@ def check_packages(texts: Sequence[str], folder: Path | None) -> list[str]:
 
 
 def requirement_lines(texts: Iterable[str], others: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the lines of a requirements.txt: those that the image needs anyway, then the entries of `packages`.
+    """Return the lines of a requirements.txt: the requirements of the image, then the entries of `packages`.
 
-    An entry takes the place of an image's line about the same package. Where all are wheels, pip asks no network.
+    An entry replaces the image's line for the same package. If all entries are wheels, pip uses no index.
     """
     packages = [package_of(text) for text in texts]
     names = {package.name for package in packages}
@@ -119,7 +119,7 @@ def _checked(texts: list[str], info: ValidationInfo) -> list[str]:
 
 
 Packages = Annotated[list[str], AfterValidator(_checked)]
-"""The field of a catalog that is validated with the context {"folder": the folder that wheels' paths start at}."""
+"""The type of the field `packages`; its validation context is {"folder": the base of wheel paths}."""
 
 
 def _check_wheel(package: Package) -> None:
@@ -138,7 +138,7 @@ def _check_wheel(package: Package) -> None:
 
 
 def _normal(name: str) -> str:
-    """Return a package's name as indexes and pip compare it (PEP 503)."""
+    """Return a package's name in the form that indexes and pip compare (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -1,4 +1,4 @@
-"""What a catalog's models are served with: serving.properties per model, the image, the bounds of instances."""
+"""Serving settings of a catalog's models: serving.properties per model, the image, the bounds of instances."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ CPU_FULL_REQUIREMENTS = (
     "sentencepiece==0.2.3",
     "protobuf==7.36.2",
 )
-"""What any handler imports and the cpu-full image lacks (DJL Serving 0.36.0), with transformers and torch as the lmi
-image has them and the rest as they resolve together (2026-11)."""
+"""Packages that every handler imports and the cpu-full image lacks (DJL Serving 0.36.0).
+
+transformers and torch have the versions of the lmi image; the others are the versions that resolve with them (2026-11).
+"""
 
 STOCK_REQUIREMENTS = ("peft==0.21.2", "accelerate==1.15.0")
-"""What the server's own handler imports beside."""
+"""Packages that the server's own handler imports in addition."""
 
 
 def properties_of(entry: ModelEntry) -> dict[str, str]:
-    """The keys and values of serving.properties, in the order of the file; the same entry gives the same lines.
+    """Return the keys and values of serving.properties, in the order of the file; the same entry gives the same lines.
 
-    `rolling_batch` is always disabled, because it is a way of generating text, and `tensor_parallel_degree` always
-    written, because a worker takes every GPU of the machine without it.
+    `rolling_batch` is always disabled, because it is for text generation. `tensor_parallel_degree` is always written,
+    because without it one worker takes every GPU of the instance.
     """
     settings: dict[str, str | float | bool | None] = {
         "engine": "Python",
@@ -67,20 +69,22 @@ def properties_of(entry: ModelEntry) -> dict[str, str]:
 
 
 def pushed_revision(entry: ModelEntry) -> Revision | None:
-    """The weights that `cohost weights push` uploads for an entry; None where the container fetches them elsewhere."""
+    """Return the weights that `cohost weights push` uploads for an entry; None for weights from another source."""
     if not entry.pushed or entry.revision is None:
         return None
     return Revision(entry.model_id, entry.revision)
 
 
 def packed_revision(entry: ModelEntry) -> Revision | None:
-    """The weights that go into the entry's archive; None where the archive names them."""
+    """Return the weights that are packed into the entry's archive; None if the archive only refers to them."""
     return pushed_revision(entry) if entry.weights == "archive" else None
 
 
 def requirements_for(entry: ModelEntry, image: Image) -> tuple[str, ...]:
-    """The lines of the archive's requirements.txt: what the entry's handler imports and the image lacks, and
-    its packages; none where there is nothing of either kind.
+    """Return the lines of the archive's requirements.txt.
+
+    They are the packages that the entry's handler imports and the image lacks, and the entry's own packages; empty if
+    there are neither.
     """
     needed: tuple[str, ...] = ()
     if image.flavour == "cpu-full":
@@ -89,12 +93,12 @@ def requirements_for(entry: ModelEntry, image: Image) -> tuple[str, ...]:
 
 
 def code_of(entry: ModelEntry) -> Mapping[str, bytes]:
-    """The files of the entry's handler by name, none where the server's own handler serves it, and its wheels."""
+    """Return the files of the entry's handler by name (none for the server's own handler), and its wheels."""
     return {**(handler_files(entry.handler) if entry.handler == BATCHED else {}), **wheels_of(entry.packages)}
 
 
 def files_of(entry: ModelEntry, image: Image, weights_bucket: str | None = None) -> dict[str, bytes]:
-    """The members of the entry's archive by name: the same bytes for the same entry, on any machine, at any time.
+    """Return the files of the entry's archive by name: the same bytes for the same entry, on any machine, at any time.
 
     Raises:
         ArtifactError: the entry's weights were pushed to S3 and no bucket is given.
@@ -108,9 +112,9 @@ def files_of(entry: ModelEntry, image: Image, weights_bucket: str | None = None)
 def archives_of(
     catalog: Catalog, entries: Mapping[str, ModelEntry], weights_bucket: str | None = None
 ) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield name and members of each archive that a deploy publishes for these entries of a catalog.
+    """Yield name and files of each archive that a deploy publishes for these entries of a catalog.
 
-    That is one a model, or with topology scale-to-zero one of all.
+    There is one archive per model, or with topology scale-to-zero one archive for all of them.
 
     Raises:
         ArtifactError: as `files_of`.
@@ -121,9 +125,10 @@ def archives_of(
 
 
 def _model_id(entry: ModelEntry) -> str | None:
-    """Where the container finds the weights; pushed ones lie in a bucket whose name is put in when the archive is.
+    """Return the location from which the container fetches the weights.
 
-    None for weights that lie beside the properties, where the server looks when nothing is said.
+    The location of pushed weights has no bucket name yet; `files_of` fills it in. None stands for weights packed beside
+    serving.properties, where the server looks by default.
     """
     revision = pushed_revision(entry)
     if revision is None:
@@ -132,15 +137,18 @@ def _model_id(entry: ModelEntry) -> str | None:
 
 
 def _cpu_workers(entry: ModelEntry) -> dict[str, int]:
-    """The workers on a CPU. Where the catalog does not say, the server starts up to one a core, and ends idle ones."""
+    """Return the worker bounds on a CPU.
+
+    Without them, the server starts up to one worker per core and stops idle ones.
+    """
     if entry.cpu is not None:
         return {"cpu.minWorkers": entry.cpu.min_workers, "cpu.maxWorkers": entry.cpu.max_workers}
-    # The server leaks the process of an asynchronous worker that it ends, so it gets none to end.
+    # The server leaks the process of an asynchronous worker that it stops, so both bounds are equal.
     return {"cpu.minWorkers": 1, "cpu.maxWorkers": 1} if entry.handler == BATCHED else {}
 
 
 def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]:
-    """Give what makes the server call our handler, asynchronously, and start it again, and what the handler reads."""
+    """Return the settings of the batched handler: its asynchronous entry point, worker restarts, its own options."""
     if entry.handler != BATCHED:
         return {}
     given = {} if entry.batched is None else entry.batched.model_dump()
@@ -153,12 +161,12 @@ def _handler_settings(entry: ModelEntry) -> dict[str, str | float | bool | None]
 
 
 def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a setting of any type
-    """A value as DJL Serving writes it: true and false in small letters."""
+    """Return a value in DJL Serving's notation: true and false in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def image_of(endpoint: Endpoint, region: str) -> ImageUri:
-    """The server image: the one named in full, else AWS's own for the region.
+    """Return the server image: `image_uri` if the endpoint has one, else AWS's own image for the region.
 
     Raises:
         ImageError: the image cannot be read, or the region has no known registry for it.
@@ -169,7 +177,7 @@ def image_of(endpoint: Endpoint, region: str) -> ImageUri:
 
 
 def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
-    """The host image: the one whose driver fits the server image, the one named, or None to leave it to SageMaker."""
+    """Return the host image: the stated one, or the one whose driver fits the image; None leaves it to SageMaker."""
     match endpoint.inference_ami_version:
         case "default":
             return default_inference_ami_version(image)
@@ -180,18 +188,18 @@ def inference_ami_version(endpoint: Endpoint, image: Image) -> str | None:
 
 
 def instances_for(copies: int, instance_type: str) -> int:
-    """The instances that so many copies of the one component need."""
+    """Return the number of instances that this many copies of the component need."""
     return math.ceil(copies / copies_per_instance(instance_type))
 
 
 def copies_per_instance(instance_type: str) -> int:
-    """The copies of the one component that an instance holds: a copy takes one GPU, or a CPU instance."""
+    """Return the number of component copies on one instance: one per GPU, or one on a CPU instance."""
     instance = INSTANCES.get(instance_type)
     return max(1 if instance is None else instance.gpus, 1)
 
 
 def instance_bounds(catalog: Catalog) -> tuple[int, int]:
-    """The fewest and the most instances at any time, an update's spare one not counted."""
+    """Return the fewest and the most instances at any time, without the extra ones during an update."""
     endpoint, scaling = catalog.endpoint, catalog.scaling
     if scaling is None:
         return endpoint.initial_instance_count, endpoint.initial_instance_count

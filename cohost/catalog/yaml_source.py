@@ -1,7 +1,7 @@
-"""YAML read with the line of every value, duplicate keys refused.
+"""A YAML reader that records the line of every value and rejects duplicate keys.
 
-PyYAML's own loader keeps the last of two equal keys and forgets where values stood; a catalog of co-hosted models must
-do neither: a model defined twice is a mistake, and a fault is found fastest by its line.
+PyYAML's own loader keeps the last of two equal keys and drops line numbers. Neither suits a catalog of co-hosted
+models: a model defined twice is a mistake, and a line number is the fastest way to a fault.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Location = tuple[str | int, ...]
 
 @dataclass(kw_only=True)
 class YamlSource:
-    """The content of one YAML file: plain data, the line of each value, and the faults met while reading.
+    """The content of one YAML file: plain data, the line of each value, and the faults found while reading.
 
-    `lines` maps the path of a value, as a tuple of keys and indices, to its line, counted from 1. `faults` holds
-    (line, path, text) for what YAML itself would have let pass.
+    `lines` maps the path of a value, as a tuple of keys and indices, to its line, counted from 1. `faults` holds (line,
+    path, text) for mistakes that YAML itself accepts.
     """
 
     data: Any = None
@@ -32,7 +32,7 @@ class YamlSource:
     faults: list[tuple[int, Location, str]] = field(default_factory=list)
 
     def line_of(self, location: Location) -> int:
-        """Return the line of a value, or of the nearest value around it; 1 for what is not in the file at all."""
+        """Return the line of a value, or of the nearest value around it; 1 for a value that is not in the file."""
         while location and location not in self.lines:
             location = location[:-1]
         return self.lines.get(location, 1)
@@ -44,7 +44,7 @@ def read_yaml(path: Path) -> YamlSource:
     Raises:
         OSError: the file cannot be read.
         UnicodeDecodeError: the file is not UTF-8.
-        yaml.YAMLError: the text is no YAML, or holds more than one document.
+        yaml.YAMLError: the text is not YAML, or holds more than one document.
     """
     source = YamlSource()
     loader = yaml.CSafeLoader(path.read_text(encoding="utf-8"))
@@ -58,7 +58,7 @@ def read_yaml(path: Path) -> YamlSource:
 
 
 class _Builder:
-    """Turns YAML nodes into plain data and notes where each value stands."""
+    """A converter from YAML nodes to plain data that records the line of each value."""
 
     def __init__(self, loader: yaml.CSafeLoader, source: YamlSource) -> None:
         self._loader = loader
@@ -83,7 +83,7 @@ class _Builder:
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
         repeated = self._refuse_duplicates(node, location)
         if any(key.tag == MERGE_TAG for key, _ in node.value):
-            # Puts what is merged in before the mapping's own keys, so that these win below.
+            # Insert merged keys (`<<`) before the mapping's own keys, so that its own keys win below.
             self._loader.flatten_mapping(node)
         built: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -102,7 +102,7 @@ class _Builder:
         return None
 
     def _refuse_duplicates(self, node: yaml.MappingNode, location: Location) -> list[yaml.Node]:
-        """Note a fault for each key that stands a second time; the first is the one that is looked at further."""
+        """Record a fault for each repeated key, and return the repeated keys; the first occurrence is kept."""
         first: dict[str, int] = {}
         repeated: list[yaml.Node] = []
         for key_node, _ in node.value:

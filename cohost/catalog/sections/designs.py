@@ -1,6 +1,6 @@
-"""The comparison designs: other ways to serve the same models, each a stack of its own.
+"""The comparison designs: other ways to serve the same models, each in a stack of its own.
 
-A design that the catalog does not name is not built.
+A design is built only if the catalog names it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Settings(Settings):
 
 
 class OnnxModel(_Settings):
-    """One model's differences from the design's own settings."""
+    """One model's overrides of the design's settings."""
 
     precision: Precision | None = Field(default=None, description="int8 or fp32")
     serving: Serving | None = Field(default=None, description="translator or handler")
@@ -32,8 +32,8 @@ class OnnxModel(_Settings):
 class CpuOnnx(_Settings):
     """Design 02: the models as ONNX on a CPU instance, in multi-model mode.
 
-    `serving` translator is DJL's OnnxRuntime engine with its Java translators, handler a Python handler that runs
-    onnxruntime; left out, each model gets the translator where that reads the calls of its task.
+    `serving: translator` is DJL's OnnxRuntime engine with its Java translators, `serving: handler` a Python handler
+    that runs onnxruntime. If left out, each model gets the translator if that supports the calls of its task.
     """
 
     name: Annotated[str, AfterValidator(rules.check_endpoint_name)] | None = Field(

@@ -1,9 +1,9 @@
-"""The endpoint's update and its end.
+"""Updates and expiry of the endpoint.
 
-`deployment` says how an update moves calls to new instances, and what takes it back. Limits: SageMaker API reference,
-DeploymentConfig; developer guide, "Deployment guardrails for updating models in production". `expires` says when the
-endpoint ends; a length of time (`8h`) is counted by whoever deploys, a day or a moment stands by itself. All moments
-are kept in UTC.
+`deployment` sets how an update moves traffic to new instances, and which alarms roll it back. Limits: SageMaker API
+reference, DeploymentConfig; developer guide, "Deployment guardrails for updating models in production". `expires` sets
+the end of the endpoint: a duration (`8h`) counts from the deploy, a date or a timestamp is absolute. All times are in
+UTC.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cohost.catalog.sections import rules
 from cohost.catalog.sections.rules import Settings
 
 ROLLBACK_ALARMS: Final = ("server_errors_percent", "model_errors_percent", "model_latency_p99_ms")
-"""What a bad model shows in within minutes. Other alarms are slow, or would be there before the deployment."""
+"""The alarms that show a bad model within minutes. Other alarms are slow, or may be in ALARM before the deployment."""
 
 MOST_PERCENT: Final = 50
 SIZES: Final = {"canary": "canary_size", "linear": "linear_step_size", "rolling": "maximum_batch_size"}
@@ -41,17 +41,17 @@ Wait = Annotated[int, Field(ge=0, le=3600)]
 
 
 class Guardrails(Settings):
-    """One way of updating the endpoint.
+    """The deployment guardrails for updates of the endpoint.
 
     Attributes:
-        strategy: all calls at once, a first part and then the rest, equal parts, or batches of instances.
+        strategy: all traffic at once, a first part and then the rest, equal parts, or batches of instances.
         canary_size: the first part, with strategy canary.
         linear_step_size: each part, with strategy linear.
         maximum_batch_size: each batch, with strategy rolling.
-        wait_interval_in_seconds: between parts or batches, in which the alarms are watched.
-        termination_wait_in_seconds: how long the old instances are kept after all calls have moved; the alarms are
+        wait_interval_in_seconds: the time between parts or batches, during which the alarms are watched.
+        termination_wait_in_seconds: the time that the old instances stay after all traffic has moved; the alarms are
             watched until then. Not with strategy rolling.
-        maximum_execution_timeout_in_seconds: after which the update is taken back. None: SageMaker's own.
+        maximum_execution_timeout_in_seconds: the time after which the update is rolled back. None: SageMaker's own.
         rollback_alarms: true for the stack's own alarms of errors and latency, false for none, or names of alarms.
     """
 
@@ -72,7 +72,7 @@ class Guardrails(Settings):
 
     @property
     def size(self) -> int | str | None:
-        """Return the size that the strategy goes by; None with all-at-once."""
+        """Return the size that the strategy uses; None with all-at-once."""
         found: int | str | None = getattr(self, SIZES[self.strategy]) if self.strategy in SIZES else None
         return found
 
@@ -88,7 +88,7 @@ ALLOWED_EXPIRES: Final = (
     "8h, 90m or 7d; a day such as 2026-12-31; a moment with its zone such as 2026-12-31T18:00+09:00"
 )
 SHORTEST: Final = dt.timedelta(minutes=15)
-"""An endpoint takes ten minutes to come up."""
+"""The shortest allowed duration: an endpoint takes ten minutes to come up."""
 
 LONGEST: Final = dt.timedelta(days=366)
 
@@ -99,13 +99,13 @@ _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclass(frozen=True, kw_only=True)
 class Expiry:
-    """The end of something. Exactly one is set: `after`, counted from a moment given later, or `at`, in UTC."""
+    """The end of an endpoint. Exactly one is set: `after`, counted from a start given later, or `at`, in UTC."""
 
     after: dt.timedelta | None = None
     at: dt.datetime | None = None
 
     def moment(self, start: dt.datetime) -> dt.datetime:
-        """Return the end of what begins, or is prolonged, at `start`."""
+        """Return the end for a deploy or an extension at `start`."""
         if self.after is not None:
             return start + self.after
         if self.at is None:
@@ -114,12 +114,12 @@ class Expiry:
 
 
 def read_expiry(text: str) -> Expiry:
-    """Read the end that a text states.
+    """Read an expiry from its text.
 
-    A day ends when it is over in UTC.
+    A date expires at the end of that day in UTC.
 
     Raises:
-        ValueError: the text cannot be read; the message says what is allowed, and the fix.
+        ValueError: the text cannot be read; the message states the allowed forms and the fix.
     """
     if found := _LENGTH.fullmatch(text):
         length = int(found[1]) * _UNITS[found[2]]
@@ -138,13 +138,13 @@ def read_expiry(text: str) -> Expiry:
 
 
 def is_past(stated: str, now: dt.datetime) -> bool:
-    """Return True for a moment of the catalog that is over; a length of time never is."""
+    """Return True if the catalog's expiry is a date or timestamp in the past; a duration is never past."""
     moment = read_expiry(stated).at
     return moment is not None and moment <= now
 
 
 def _from_yaml(value: object) -> object:
-    """Turn a day or a moment, which YAML reads as a date, back into text."""
+    """Turn a date or timestamp, which YAML reads as a date object, back into text."""
     return value.isoformat() if isinstance(value, dt.date) else value
 
 

@@ -1,8 +1,8 @@
-"""Monitoring of the endpoint: whom to tell, which alarms, the dashboard, captured data, the budget.
+"""Monitoring of the endpoint: recipients, alarms, the dashboard, captured data, the budget.
 
-Without the section there are two alarms: of an endpoint that bills and that nobody calls, and of calls that end
-with 4xx for minutes on end. With it, everything is on at the thresholds below, and each can be changed or switched
-off with `false`.
+Without the section there are two alarms: one for an endpoint that is billed and receives no calls, one for calls that
+end with 4xx for minutes on end. With the section, every alarm is on with the thresholds below; each threshold can be
+changed, or the alarm switched off with `false`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _only_false(value: bool) -> bool:  # noqa: FBT001 - a validator takes the va
     return value
 
 
-# A strict bool and no Literal[False], which 0 would pass for: a threshold of 0 is a mistake and not "off".
+# A strict bool instead of Literal[False], which would accept 0: a threshold of 0 is a mistake and does not mean "off".
 Off = Annotated[bool, AfterValidator(_only_false)]
 Percent = Annotated[float, Field(gt=0, le=100)]
 
@@ -33,20 +33,21 @@ _PERCENT: Final = f"a percentage above 0, up to 100; {OFF}"
 
 
 class Alarms(Settings):
-    """The threshold of each alarm; `False` for one that is not wanted.
+    """The threshold of each alarm; `False` switches the alarm off.
 
     Attributes:
-        idle_hours: hours in which an instance was there and no call came in.
-        client_errors_percent: share of calls that the container answered with 4xx, in three times five minutes on end.
+        idle_hours: hours in which an instance was running and no call came in.
+        client_errors_percent: share of calls that the container answered with 4xx, in three consecutive periods of five
+            minutes.
         server_errors_percent: share of calls that ended with 5xx, in two of three minutes.
         model_errors_percent: share of calls that the container did not answer with success, in two of three minutes.
         model_latency_p99_ms: the container's own time that 1 % of the calls exceed, in three of five minutes.
-        gpu_memory_percent: use of the fullest moment's GPU memory, over ten minutes.
-        disk_percent: use of the disk that archives and weights lie on, over ten minutes.
+        gpu_memory_percent: highest use of GPU memory, over ten minutes.
+        disk_percent: use of the disk that holds archives and weights, over ten minutes.
         model_loading_wait_seconds: the longest that a call waited for its model (multi-model only), in five minutes.
     """
 
-    # CloudWatch evaluates at most seven days where the period is an hour (API reference: PutMetricAlarm).
+    # CloudWatch evaluates at most seven days if the period is an hour (API reference: PutMetricAlarm).
     idle_hours: Annotated[int, Field(ge=1, le=168)] | Off = Field(
         default=IDLE_HOURS, description=f"1 to 168 hours; {OFF}"
     )
@@ -71,17 +72,17 @@ UNASKED: Final = Alarms(
     disk_percent=False,
     model_loading_wait_seconds=False,
 )
-"""The alarms of a catalog without `monitoring`: on costs that nobody sees, and on what no ping notices."""
+"""The alarms of a catalog without `monitoring`: unnoticed costs, and failures that no ping detects."""
 
 
 class Monitoring(Settings):
-    """The receiver of alarms, their thresholds and the dashboard.
+    """The recipients of alarms, their thresholds and the dashboard.
 
     Attributes:
-        email: subscribed to the topic of all alarms; each address has to confirm once. None leaves the topic without
-            a reader, and the stack's output says how to subscribe.
-        dashboard: whether there is a CloudWatch dashboard.
-        kms_key: the customer managed key that the topic is encrypted with. None: not encrypted at rest.
+        email: address subscribed to the topic of all alarms; each address has to confirm once. None leaves the topic
+            without a subscriber; the stack's output then shows how to subscribe.
+        dashboard: true to create a CloudWatch dashboard.
+        kms_key: the customer managed key that encrypts the topic. None: not encrypted at rest.
         alarms: the thresholds.
     """
 
@@ -97,12 +98,12 @@ DEFAULT_MONITORING: Final = Monitoring(dashboard=False, alarms=UNASKED)
 
 
 class DataCapture(Settings):
-    """Calls and answers written to S3 as they come in (SageMaker data capture); off unless the catalog asks.
+    """Calls and answers written to S3 as they come in (SageMaker data capture); off by default.
 
     Attributes:
-        sampling_percentage: how many of a hundred calls are kept.
-        prefix: where in a bucket of their own; the endpoint's role may write there and nowhere else.
-        kms_key: the key that the records are encrypted with. None: the bucket's own encryption.
+        sampling_percentage: percentage of calls that are captured.
+        prefix: prefix in a separate bucket; the endpoint's role may write only there.
+        kms_key: the key that encrypts the records. None: the bucket's own encryption.
         expire_days: days after which S3 deletes a record.
     """
 
@@ -115,9 +116,9 @@ class DataCapture(Settings):
 
 
 class Budget(Settings):
-    """A limit of what the stack's tags may cost a month, and whom to tell when it is near (AWS Budgets).
+    """A monthly cost limit for resources with the stack's tags, and the address to notify near it (AWS Budgets).
 
-    Nothing is stopped by it: a budget tells, a day late at worst.
+    A budget stops nothing: it only sends notifications, up to a day late.
     """
 
     monthly_usd: float = Field(gt=0, le=1_000_000, description="USD a month above 0")

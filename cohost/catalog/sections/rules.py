@@ -1,4 +1,4 @@
-"""The rules that all sections share: unknown keys are refused, and single values have the form that AWS and DJL take.
+"""The rules that all sections share: unknown keys are rejected, single values have the form that AWS and DJL accept.
 
 Each check returns its value unchanged or raises ValueError with `what is wrong; allowed: …; fix: …`.
 """
@@ -43,7 +43,7 @@ TAG_KEY_CHARACTERS = 128
 TAG_VALUE_CHARACTERS = 256
 TAGS = 50
 PREFIX_CHARACTERS = 512
-"""An S3 key holds 1024 bytes; generation, name and `.tar.gz` come behind the prefix."""
+"""The limit of a prefix: an S3 key holds 1024 bytes, and generation, name and `.tar.gz` follow the prefix."""
 
 FIELDS_OF_KEYS: Mapping[str, str] = {
     "engine": "always Python",
@@ -68,17 +68,17 @@ FIELDS_OF_KEYS: Mapping[str, str] = {
     "max_idle_time": "max_idle_time",
     "job_queue_size": "job_queue_size",
 }
-"""DJL Serving keys that the catalog writes itself, and the field that decides each."""
+"""DJL Serving keys that the catalog writes itself, and the catalog field that sets each."""
 
 
 class Settings(BaseModel):
-    """Base of all parts of a catalog: immutable, and a key that nobody reads is refused."""
+    """Base of all parts of a catalog: immutable, with unknown keys rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def check_endpoint_name(name: str) -> str:
-    """Check that SageMaker takes an endpoint's name (API reference: CreateEndpoint)."""
+    """Check that SageMaker accepts an endpoint's name (API reference: CreateEndpoint)."""
     if not SAGEMAKER_NAME_PATTERN.fullmatch(name):
         refuse(repr(name), SAGEMAKER_NAME, "rename the endpoint")
     return name
@@ -93,7 +93,7 @@ def check_model_id(model_id: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Check that SageMaker can put a TargetModel behind a prefix."""
+    """Check that SageMaker can append a TargetModel to a prefix."""
     allowed = (
         f"at most {PREFIX_CHARACTERS} letters, digits and !_.*'()-, parts set apart by single /, with / at the end only"
     )
@@ -106,7 +106,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_environment(environment: dict[str, str]) -> dict[str, str]:
-    """Check that an environment fits SageMaker's limits and holds no secret: describe-model shows it to everybody."""
+    """Check that an environment fits SageMaker's limits and holds no secret: DescribeModel shows it in plain text."""
     for name, value in environment.items():
         if not _ENVIRONMENT_NAME.fullmatch(name):
             refuse(f"the variable {name!r}", "letters, digits and _, not starting with a digit", "rename it")
@@ -145,7 +145,7 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
 
 
 def check_acknowledged(reasons: dict[str, str]) -> dict[str, str]:
-    """Check that each accepted warning exists and has a reason that a reviewer can read."""
+    """Check that each acknowledged warning exists and has a reason that a reviewer can read."""
     for name, reason in reasons.items():
         if name not in check_ids.WARNINGS:
             kind = "an error, which no reason makes work" if name in check_ids.ERRORS else "no check"
@@ -156,7 +156,7 @@ def check_acknowledged(reasons: dict[str, str]) -> dict[str, str]:
 
 
 def check_properties(properties: dict[str, str]) -> dict[str, str]:
-    """Check `properties`: no key that the catalog decides itself, none misspelt, no text that CDK loses."""
+    """Check `properties`: no key that the catalog sets itself, none misspelt, no text that CDK loses."""
     faults = [fault for key, value in properties.items() for fault in _property_faults(key, value)]
     if faults:
         raise ValueError(" | ".join(faults))
@@ -203,10 +203,10 @@ def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, ba
 
 
 def refuse(what: str, allowed: str, fix: str) -> NoReturn:
-    """Refuse a value.
+    """Reject a value.
 
     Raises:
-        ValueError: always; says what is wrong, what is allowed, and the fix.
+        ValueError: always; the text states the problem, the allowed values and the fix.
     """
     msg = f"{what} is not allowed; allowed: {allowed}; fix: {fix}"
     raise ValueError(msg)

@@ -1,8 +1,8 @@
 """Scaling: bounds, target tracking, idle time and schedule, for either topology.
 
-Instances are scaled in topology multi-model, copies of the one inference component in topology scale-to-zero. The
-limits are those of Application Auto Scaling and CloudWatch (API references: RegisterScalableTarget, PutScalingPolicy,
-PutScheduledAction, PutMetricAlarm). Rules that span several values stand in `cohost.catalog.checks`.
+Topology multi-model scales instances, topology scale-to-zero scales copies of the one inference component. The limits
+are those of Application Auto Scaling and CloudWatch (API references: RegisterScalableTarget, PutScalingPolicy,
+PutScheduledAction, PutMetricAlarm). Rules that span several values are in `cohost.catalog.checks`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["MULTI_MODEL", "SCALE_TO_ZERO", "Metric", "Scaling", "ScheduledScalin
 Metric = Literal["invocations", "concurrency"]
 
 TRACKING_TAIL_MINUTES: Final[Mapping[Metric, int]] = {"invocations": 15, "concurrency": 10}
-"""Target tracking gives up capacity after so long below its target.
+"""Minutes below its target after which target tracking scales in.
 
 The first is documented (AWS: Target tracking scaling policies), the second inferred from the 11 minutes after which an
-idle copy was seen to go.
+idle copy was observed to be removed.
 """
 
 _MOST: Final = 1000
@@ -45,7 +45,7 @@ def _check_max(value: int) -> int:
 
 def _check_timezone(name: str) -> str:
     known = zoneinfo.available_timezones()
-    # A machine without a time zone database knows none, and then nothing can be said here.
+    # A machine without a time zone database knows no zones; the name cannot be checked then.
     if known and name not in known:
         msg = (
             f"{name!r} is not allowed; allowed: an IANA time zone such as Europe/Berlin or Asia/Seoul; "
@@ -61,7 +61,7 @@ Cooldown = Annotated[int, Field(ge=0, le=86_400)]
 
 
 class ScheduledScaling(Settings):
-    """Bounds that hold from a time on, until another entry changes them again.
+    """Bounds that apply from a point in time until another entry changes them.
 
     Capacity outside of the new bounds is brought within them at once (AWS: Scheduled scaling).
     """
@@ -85,7 +85,7 @@ class ScheduledScaling(Settings):
 
 
 class Scaling(Settings):
-    """The number of instances (multi-model) or copies (scale-to-zero), and the settings that decide it."""
+    """The bounds of instances (multi-model) or copies (scale-to-zero), and the settings that scale between them."""
 
     min: Minimum = Field(description=_MINIMUM)
     max: Maximum = Field(description=_MAXIMUM)
@@ -102,25 +102,25 @@ class Scaling(Settings):
 
     @property
     def lowest(self) -> int:
-        """Return the fewest instances or copies that any bound asks for, the schedule counted in."""
+        """Return the smallest number of instances or copies that any bound requires, including the schedule's."""
         return min([self.min, *(entry.min for entry in self.schedule if entry.min is not None)])
 
     @property
     def highest(self) -> int:
-        """Return the most instances or copies that any bound allows, the schedule counted in."""
+        """Return the largest number of instances or copies that any bound allows, including the schedule's."""
         return max([self.max, *(entry.max for entry in self.schedule if entry.max is not None)])
 
     @property
     def tracking_scales_in(self) -> bool:
-        """Return True if target tracking also gives up capacity, beside what `idle_minutes` does.
+        """Return True if target tracking also scales in, in addition to `idle_minutes`.
 
-        With one copy at most it does not: its own tail would end the copy before a longer idle time is over.
+        With at most one copy it does not: its own delay would remove the copy before a longer idle time is over.
         """
         return self.idle_minutes is None or self.highest > 1
 
 
 def with_default_bounds(data: Any) -> Any:  # noqa: ANN401 - what a file holds, not yet checked
-    """Return a catalog's data with the bounds that topology scale-to-zero leaves out: 0 and 1 copies."""
+    """Return a catalog's data with the bounds filled in that topology scale-to-zero leaves out: 0 and 1 copies."""
     if not isinstance(data, Mapping):
         return data
     endpoint = data.get("endpoint")

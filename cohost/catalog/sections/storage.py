@@ -1,6 +1,6 @@
 """Sources of weights, and the bucket of archives.
 
-Each model names its own source of weights (`ModelSource`); the catalog names the one of all that name none
+Each model can state its own source of weights (`ModelSource`); the catalog states the source of all models without one
 (`WeightsSettings`) and the bucket that archives are published to (`Storage`).
 """
 
@@ -24,10 +24,10 @@ _TOKEN_SOURCE = re.compile(r"(?:secretsmanager|ssm):[\w/+=.@:-]{1,2048}", re.ASC
 
 
 def check_bucket_name(name: str) -> str:
-    """Return a bucket's name that S3 takes.
+    """Return a bucket's name, or reject one that S3 does not accept.
 
     Raises:
-        ValueError: S3 does not take it.
+        ValueError: S3 does not accept it.
     """
     if not _BUCKET_NAME.fullmatch(name):
         refuse(repr(name), BUCKET_NAME, "name a bucket, without s3:// and without a path")
@@ -35,10 +35,10 @@ def check_bucket_name(name: str) -> str:
 
 
 def check_token_source(source: str) -> str:
-    """Return the place of a token; the text is never shown, since it may be the token itself.
+    """Return the address of a token; an error never shows the text, since it may be the token itself.
 
     Raises:
-        ValueError: it names neither a secret nor a parameter.
+        ValueError: the text names neither a secret nor a parameter.
     """
     if not _TOKEN_SOURCE.fullmatch(source):
         refuse(
@@ -120,7 +120,7 @@ class ModelSource(Settings):
 
 
 class WeightsSettings(Settings):
-    """The source of weights of all models that name none."""
+    """The source of weights of all models that state none."""
 
     weights: Weights = Field(default="hub", description=_WEIGHTS)
     hub_token: TokenSource | None = Field(default=None, description=TOKEN_SOURCE)
@@ -139,14 +139,14 @@ class WeightsSettings(Settings):
 
 
 def _with_default(entry: object, weights: str) -> object:
-    """Give an entry the catalog's weights, unless it names others or has an address of its own."""
+    """Return an entry with the catalog's source of weights, unless it states another or has a URL of its own."""
     if not isinstance(entry, Mapping) or "weights" in entry or str(entry.get("model_id", "")).startswith(_S3):
         return entry
     return {**entry, "weights": weights}
 
 
 class Storage(Settings):
-    """The place of archives in the stack's bucket, how long they stay, and whether they outlive the stack."""
+    """The prefix of archives in the stack's bucket, their retention, and their removal policy."""
 
     prefix: Annotated[str, AfterValidator(check_prefix)] = Field(
         default="encoder-serving/lmi/04-lmi/", description="an S3 prefix that ends with / and does not start with it"
