@@ -1,6 +1,6 @@
-"""The server images that archives can run in: what a reference says about an image, and its URI in a region.
+"""The server images that archives can run in: the properties that a reference shows, and the image's URI in a region.
 
-Plain data with dates; nothing here asks the network. Sources: the Dockerfiles of DJL Serving 0.36.0 (and of the
+Plain data with dates; nothing here uses the network. Sources: the Dockerfiles of DJL Serving 0.36.0 (and of the
 versions that still had the older flavours) for backends and labels; `aws_cdk.region_info` of aws-cdk-lib 2.275.0 and,
 for the regions it lacks, the page "Available Images" of AWS Deep Learning Containers, for accounts and URL suffixes.
 """
@@ -23,7 +23,7 @@ Accelerator = Literal["cpu", "gpu", "neuron"]
 
 TABLES_DATED: Final = "2026-11-30"
 
-# The account that holds the AWS Deep Learning Containers of each region, as region_info has it.
+# The account that holds the AWS Deep Learning Containers of each region, from region_info.
 _REGION_INFO_ACCOUNTS: Final[Mapping[str, str]] = {
     "ap-east-1": "871362719292",
     "ap-east-2": "975050140332",
@@ -90,11 +90,11 @@ _AMI_VERSIONS: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """What is known of a server image.
+    """The known properties of a server image.
 
-    `backends` are the engines that a serving.properties may ask of it, in lower case ("python" is the one that runs
-    Hugging Face models); `cuda` is the tag's "cu130" or None; `multi_model` says whether the image carries the label
-    that SageMaker demands of a multi-model container; `version` is the first part of the tag.
+    `backends` are the engines that a serving.properties may select, in lower case ("python" runs Hugging Face models);
+    `cuda` is the tag's "cu130" or None; `multi_model` is true if the image has the label that SageMaker requires of a
+    multi-model container; `version` is the first part of the tag.
     """
 
     repository: str
@@ -108,7 +108,7 @@ class Image:
 
     @property
     def cuda_major(self) -> int | None:
-        """The major version of CUDA in the image: 13 for cu130; None for an image without CUDA."""
+        """Return the major version of CUDA in the image: 13 for cu130; None for an image without CUDA."""
         return None if self.cuda is None else int(self.cuda[2:4])
 
 
@@ -123,13 +123,13 @@ class ImageUri:
     reference: str
 
     def __str__(self) -> str:
-        """The URI as a container definition takes it."""
+        """Return the URI in the form of a container definition."""
         return f"{self.account}.dkr.ecr.{self.region}.{self.suffix}/{self.repository}{self.reference}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """One flavour of a repository: how its tags look and what its images hold."""
+    """One flavour of a repository: the pattern of its tags and the properties of its images."""
 
     repository: str
     flavour: Flavour
@@ -159,7 +159,7 @@ _KINDS: Final = (
     _djl("tensorrtllm", r"tensorrtllm\d+\.\d+\.\d+-(?P<cuda>cu\d{3})", "gpu", "trtllm"),
     _djl("neuronx", r"neuronx-sdk\d+\.\d+\.\d+", "neuron", "neuronx"),
     _djl("deepspeed", r"deepspeed\d+\.\d+\.\d+-(?P<cuda>cu\d{3})", "gpu", "deepspeed"),
-    # Known so that a wrong choice is explained; neither runs serving.properties archives.
+    # Listed so that a wrong choice gets a clear error; neither runs serving.properties archives.
     _Kind(
         repository="vllm",
         flavour="vllm",
@@ -196,8 +196,7 @@ def parse_image(reference: str) -> Image:
     """Read `repository:tag`, such as "djl-inference:0.36.0-lmi26.0.0-cu130".
 
     Raises:
-        ImageError: the reference has another form, its repository is not known here, or its tag is none of that
-            repository's.
+        ImageError: the reference has another form, its repository is not known, or the repository has no such tag.
     """
     repository, _, tag = reference.partition(":")
     kinds = [kind for kind in _KINDS if kind.repository == repository]
@@ -227,7 +226,7 @@ def _image(kind: _Kind, tag: str, match: re.Match[str]) -> Image:
 
 
 def registry_account(region: str) -> str:
-    """The account that holds the AWS Deep Learning Containers of a region.
+    """Return the account that holds the AWS Deep Learning Containers of a region.
 
     Raises:
         ImageError: the region is in none of the tables.
@@ -241,7 +240,7 @@ def registry_account(region: str) -> str:
 
 
 def locate_image(reference: str, region: str) -> ImageUri:
-    """Where the AWS image of that reference lies for a region.
+    """Return the URI of an AWS image in a region, in its parts.
 
     Raises:
         ImageError: the reference cannot be read, or the region has no known account.
@@ -257,7 +256,7 @@ def locate_image(reference: str, region: str) -> ImageUri:
 
 
 def image_uri(reference: str, region: str) -> str:
-    """The full URI of an image: "<account>.dkr.ecr.<region>.<suffix>/<repository>:<tag>".
+    """Return the full URI of an image: "<account>.dkr.ecr.<region>.<suffix>/<repository>:<tag>".
 
     Raises:
         ImageError: the reference cannot be read, or the region has no known account.
@@ -269,7 +268,8 @@ def parse_image_uri(uri: str) -> ImageUri:
     """Read a full image URI, with a tag or a digest.
 
     Raises:
-        ImageError: the URI is not one of a private Amazon ECR registry, from which alone SageMaker pulls without a VPC.
+        ImageError: the URI is not in a private Amazon ECR registry, the only kind from which SageMaker pulls without a
+            VPC.
     """
     if (match := _ECR_URI.fullmatch(uri)) is None:
         raise ImageError(
@@ -280,7 +280,7 @@ def parse_image_uri(uri: str) -> ImageUri:
 
 
 def url_suffix(region: str) -> str:
-    """The domain under which a region's services are found, such as "amazonaws.com" or "amazonaws.com.cn"."""
+    """Return the domain of a region's services, such as "amazonaws.com" or "amazonaws.com.cn"."""
     for start, suffix in _URL_SUFFIXES.items():
         if region.startswith(f"{start}-"):
             return suffix
@@ -288,7 +288,7 @@ def url_suffix(region: str) -> str:
 
 
 def default_inference_ami_version(image: Image) -> str | None:
-    """The host image whose driver fits: by CUDA's major version; None (SageMaker's own default) where none is known."""
+    """Return the host image whose driver fits the image's CUDA version; None (SageMaker's default) if none is known."""
     return None if image.cuda_major is None else _AMI_VERSIONS.get(image.cuda_major)
 
 

@@ -1,9 +1,9 @@
-"""The instance types that endpoints run on: processors, memory, GPUs, and what AWS documents of them.
+"""The instance types that endpoints run on: processors, memory, GPUs, and what AWS documents about them.
 
 Read 2026-11-30. Figures are EC2's own (DescribeInstanceTypes of the type without "ml."); types are those that SageMaker
-hosting takes (ProductionVariantInstanceType). GPU memory is what EC2 states for one GPU, which for A10G, L4 and L40S
-is what the driver leaves of the nominal 24 or 48 GiB. K80 and V100 are from AWS's pages of the P2 and P3 families.
-Graviton types are left out: the server images are built for x86.
+hosting accepts (ProductionVariantInstanceType). GPU memory is EC2's figure for one GPU; for A10G, L4 and L40S that is
+the part of the nominal 24 or 48 GiB that the driver leaves. K80 and V100 are from AWS's pages of the P2 and P3
+families. Graviton types are left out: the server images are built for x86.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MINIMUM_COMPUTE_CAPABILITY: Final[Mapping[int, tuple[int, int]]] = {12: (5, 0),
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """One instance type: memory in MiB, `gpu_memory_mib` of one GPU (0 where there is none).
+    """One instance type: memory in MiB, `gpu_memory_mib` of one GPU (0 without a GPU).
 
-    `multi_model_gpu_documented` says whether AWS lists the type among those that take multi-model endpoints on a GPU;
-    every CPU type takes them, so it is False there without meaning.
+    `multi_model_gpu_documented` is true if AWS lists the type among those for multi-model endpoints on a GPU. Every CPU
+    type supports them; the field is False there and has no meaning.
     """
 
     vcpus: int
@@ -39,7 +39,7 @@ class Instance:
     multi_model_gpu_documented: bool = False
 
     def runs_cuda(self, cuda_major: int) -> bool:
-        """Whether CUDA of that major version still supports the GPU; True where nothing is known against it."""
+        """Return True if CUDA of that major version supports the GPU, or if nothing is known about the GPU."""
         least = _MINIMUM_COMPUTE_CAPABILITY.get(cuda_major)
         return least is None or self.gpu_compute_capability is None or self.gpu_compute_capability >= least
 
@@ -113,7 +113,7 @@ _MULTI_MODEL_GPU_TYPES: Final = frozenset(
 
 _SIX_AND_LATER: Final = ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge", "24xlarge")
 
-# family → GiB of memory a vCPU, sizes that hosting takes
+# family → GiB of memory per vCPU, sizes that hosting accepts
 _CPU_FAMILIES: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "c5": (2, ("large", "xlarge", "2xlarge", "4xlarge", "9xlarge", "18xlarge")),
     "c6i": (2, (*_SIX_AND_LATER, "32xlarge")),
@@ -127,18 +127,18 @@ _CPU_FAMILIES: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
 }
 
 
-# AWS's naming of types: a "d" after the generation means disks of the instance's own. These have some without it (EC2
-# user guide: instance store volumes, read 2026-11-30).
+# In AWS's naming, a "d" after the generation means local disks. The other types listed have some without it (EC2 user
+# guide: instance store volumes, read 2026-11-30).
 _OWN_DISKS: Final = re.compile(r"ml\.([a-z]+[0-9][a-z-]*d[a-z-]*|g[56]e?|gr6|p5(e|en)?|trn[12]n?|i[0-9][a-z]*)\..*")
 
 
 def has_own_disks(instance_type: str) -> bool:
-    """Whether an instance type has local NVMe disks, which hold the models and are encrypted by its own hardware."""
+    """Return True if an instance type has local NVMe disks, which hold the models and are hardware-encrypted."""
     return bool(_OWN_DISKS.fullmatch(instance_type))
 
 
 def _vcpus(size: str) -> int:
-    """The vCPUs of a size in the regular families: 2 for large, 4 for each xlarge."""
+    """Return the vCPUs of a size in the regular families: 2 for large, 4 per xlarge."""
     if size == "large":
         return 2
     return 4 * int(size.removesuffix("xlarge") or 1)
