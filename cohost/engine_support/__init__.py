@@ -1,1 +1,1 @@
-"""Which backends can serve a model, and why not: from its architecture, its task and the table of images."""
+"""The backends that can serve a model, and the reasons against the others, by architecture, task and image."""

@@ -1,8 +1,7 @@
-"""What is known of the backends, each fact with the place where it was read.
+"""Known facts about the backends, each with its source, and about one model.
 
-Dated plain data: a later version of a server may know more. Nothing here asks the network.
-
-What is known of one model: its architecture, from a local config.json, else from the profile beside the catalog.
+Dated plain data: a later version of a server may support more. Nothing here uses the network. The facts about a model
+are its architecture, from a local config.json or else from the profile beside the catalog.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ ENGINE_NAMES: Final[dict[Backend, str]] = {
     "vllm": "vllm",
     "trtllm": "trtllm",
 }
-"""What the table of images calls the engine that a backend needs."""
+"""The engine's name in the table of images, by backend."""
 
 TRANSFORMERS: Final = "transformers 4.56 and 5.9: AutoModelForSequenceClassification makes up a head that is missing"
 TRANSFORMERS_SDPA: Final = "transformers 4.56 and 5.9: DebertaV2PreTrainedModel has no _supports_sdpa"
@@ -49,10 +48,10 @@ SAGEMAKER_LABEL: Final = "SageMaker developer guide: custom containers of multi-
 IMAGE_TABLE: Final = "cohost/hardware/images.py, from the Dockerfiles of DJL Serving 0.36.0 and AWS's list of images"
 
 DEBERTA: Final = frozenset({"deberta", "deberta-v2"})
-"""Model types with disentangled attention, as config.json writes them."""
+"""Model types with disentangled attention, as written in config.json."""
 
 EXPORTED: Final = frozenset({"bert", "roberta", "xlm-roberta", "deberta-v2"})
-"""Model types whose export our tests hold against torch."""
+"""Model types for which tests compare the export with torch."""
 
 VLLM_EMBEDDINGS: Final = frozenset(
     {
@@ -60,13 +59,13 @@ VLLM_EMBEDDINGS: Final = frozenset(
         *("ModernBertModel", "NomicBertModel", "GteModel", "GteNewModel"),
     }
 )
-"""Encoders that vLLM has an implementation of its own of, for vectors."""
+"""Encoders that vLLM implements itself, for embeddings."""
 
 TRTLLM_ENCODERS: Final = frozenset({"BertForSequenceClassification"})
 """Encoders among the models of TensorRT-LLM's own runtime."""
 
 HEAD_SUFFIX: Final = "ForSequenceClassification"
-"""Ends the name of every architecture with a head for text-classification."""
+"""The suffix of every architecture name that has a head for text-classification."""
 
 
 UNKNOWN_SOURCE: Final = "the catalog's entry alone"
@@ -75,8 +74,10 @@ _ENTAILMENT: Final = "entail"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """One model. None is not known: `architecture` and `model_type` are config.json's, `labels` the size of its head,
-    `entails` says whether one of its labels starts with "entail", `source` where all that was read.
+    """The known facts about one model; None is not known.
+
+    `architecture` and `model_type` are config.json's, `labels` is the size of its head, `entails` is true if one of its
+    labels starts with "entail", `source` names the file that all of it was read from.
     """
 
     name: str
@@ -91,17 +92,17 @@ class ModelFacts:
 
     @property
     def has_head(self) -> bool | None:
-        """Whether it was saved with a head for classification; None where its architecture is not known."""
+        """Return True if the model was saved with a classification head; None if its architecture is not known."""
         return None if self.architecture is None else self.architecture.endswith(HEAD_SUFFIX)
 
     @property
     def deberta(self) -> bool:
-        """Whether it is known to have DeBERTa's disentangled attention."""
+        """Return True if the model is known to have DeBERTa's disentangled attention."""
         return self.model_type in DEBERTA
 
 
 def facts_of(name: str, entry: ModelEntry, profiles: Mapping[str, Profile], hubs: Sequence[Path] = ()) -> ModelFacts:
-    """What is known of a model.
+    """Return the known facts about a model.
 
     Args:
         name: its name in the catalog.
@@ -110,7 +111,7 @@ def facts_of(name: str, entry: ModelEntry, profiles: Mapping[str, Profile], hubs
         hubs: folders of models laid out as org/name; the first that has the model's config.json wins over its profile.
 
     Raises:
-        PlanError: a local config.json is no JSON object.
+        PlanError: a local config.json is not a JSON object.
     """
     config, source = _config_of(entry, profiles, hubs)
     architectures = config.get("architectures") or [None]

@@ -1,6 +1,7 @@
-"""Why a backend cannot serve a model: the rules that `cohost engines` shows and that every synth refuses by.
+"""Each model of a catalog against each backend: the reasons for which a backend cannot serve a model.
 
-Each model of a catalog against each backend: can it serve it, and does the catalog's own image have it.
+`cohost engines` shows the results; every synth rejects a catalog by the same rules. A verdict covers the model itself
+and the catalog's own image and instance type.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LEAST_ENTAILMENT_LABELS: Final = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """A fact that speaks against a backend, or (`certain` false) one that leaves it open; and where it was read."""
+    """A fact against a backend with its source; if `certain` is false, the backend may still work."""
 
     text: str
     source: str
@@ -40,12 +41,12 @@ class Reason:
 
 
 def reasons_against(backend: Backend, model: ModelFacts) -> list[Reason]:
-    """Everything about a model itself that keeps a backend from serving it, whatever the image; none: it can."""
+    """Return every reason in the model itself that keeps a backend from serving it; with none, the backend can."""
     return list(_RULES[backend](model))
 
 
 def head_faults(model: ModelFacts) -> Iterator[Reason]:
-    """What a task lacks in the model's own weights."""
+    """Yield the parts that the task needs and the model's own weights lack."""
     if model.task == _FEATURES:
         return
     if model.has_head is False:
@@ -132,11 +133,10 @@ _CPU_FULL: Final = "cpu-full"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """One backend for one model.
+    """The result for one backend and one model.
 
-    `serves` is about the model alone, with the image that suits the backend best; `here` says whether the catalog's
-    image and instance type have it too. `against` are the reasons of the former, `place` those of the latter, `notes`
-    what else to know.
+    `serves` is about the model alone, in the image that suits the backend best; `here` also counts the catalog's image
+    and instance type. `against` are the reasons for the former, `place` those for the latter, `notes` are remarks.
     """
 
     backend: Backend
@@ -148,19 +148,19 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """The verdict in a word or two."""
+        """Return the verdict in a word or two."""
         return "other image" if self.serves == "yes" and not self.here else self.serves
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelVerdicts:
-    """One model and all backends."""
+    """One model with its verdicts for all backends."""
 
     model: ModelFacts
     verdicts: tuple[Verdict, ...]
 
     def as_data(self) -> dict[str, Any]:
-        """For scripts."""
+        """Return the verdicts as JSON data."""
         return {
             **asdict(self.model),
             "backends": {
@@ -173,7 +173,7 @@ class ModelVerdicts:
 def judge(
     catalog: Catalog, profiles: Mapping[str, Profile], names: Iterable[str], hubs: Sequence[Path] = ()
 ) -> list[ModelVerdicts]:
-    """Hold models of a catalog against every backend.
+    """Evaluate models of a catalog against every backend.
 
     Raises:
         ImageError: the catalog names an image that is not known.
@@ -198,14 +198,14 @@ def _verdict(backend: Backend, model: ModelFacts, place: tuple[Reason, ...], not
 
 
 def _image_of(backend: Backend, catalog: Catalog) -> tuple[str, Image]:
-    """The image that a backend would run in, and the key that names it: ONNX has a stack of its own."""
+    """Return the catalog key of the image that a backend would run in, and the image; ONNX has a stack of its own."""
     if backend == "onnx":
         return "designs.cpu-onnx.image", parse_image(cpu_design(catalog).image)
     return "endpoint.image", parse_image(catalog.endpoint.image)
 
 
 def _place(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
-    """What of image, topology and instance type keeps a backend out."""
+    """Yield the reasons in image, topology and instance type that keep a backend out."""
     key, image = _image_of(backend, catalog)
     reference = f"{image.repository}:{image.tag}"
     engine = ENGINE_NAMES[backend]
