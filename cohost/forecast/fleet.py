@@ -1,9 +1,8 @@
-"""First-fit decreasing for bins with several sizes, with replicas of one item in different bins.
+"""The fleet plan: many models on as few endpoints as possible, by GPU memory, host memory and load.
 
-Places many models on as few endpoints as fit: by memory of GPU and host, by load, with replicas kept apart.
-
-First-fit decreasing on three sizes at once. A tree over the endpoints finds the first one with room, so that n workers
-take on the order of n log n steps instead of n times the endpoints.
+The method is first-fit decreasing on three sizes at once; replicas of one model go to different endpoints. A tree over
+the endpoints finds the first one with room, so n workers take about n log n steps instead of n times the number of
+endpoints.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """Something to place: what it takes of each size, and in how many bins it must be, once in each."""
+    """An item to place: its share of each size, and the number of different bins that it must be in, once in each."""
 
     name: str
     sizes: Sizes
@@ -48,7 +47,7 @@ class Item:
 
 @dataclass(kw_only=True)
 class Bin:
-    """A bin: its capacity, what is used of it, and the names of its items in the order they came."""
+    """A bin: its capacity, the used part of it, and the names of its items in the order of placement."""
 
     capacity: Sizes
     used: list[float]
@@ -56,16 +55,16 @@ class Bin:
 
     @property
     def fullest_share(self) -> float:
-        """The largest used share of any of its sizes."""
+        """Return the largest used share of any size."""
         return max(used / limit for used, limit in zip(self.used, self.capacity, strict=True) if limit > 0)
 
     @property
     def free(self) -> Sizes:
-        """What is left of each size."""
+        """Return the free part of each size."""
         return tuple(limit - used for used, limit in zip(self.used, self.capacity, strict=True))
 
     def add(self, item: Item) -> None:
-        """Take an item."""
+        """Add an item."""
         self.used = [used + size for used, size in zip(self.used, item.sizes, strict=True)]
         self.names.append(item.name)
 
@@ -73,7 +72,7 @@ class Bin:
 def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
     """Place items into equal bins, the largest first, each into the first bin that has room for it.
 
-    An item's size is the largest share that it takes of any of the bin's sizes. Equal input gives equal bins.
+    An item's size is its largest share of any of the bin's sizes. The same input gives the same bins.
 
     Raises:
         PlanError: an item is larger than an empty bin.
@@ -86,7 +85,7 @@ def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
             raise PlanError(f"models.{item.name} alone does not fit; it takes {_share(item, capacity):.0%} of it")
         first = 0
         for _ in range(item.replicas):
-            # All replicas are of one size, so no bin before the last one's had room; only that one must be skipped.
+            # All replicas have the same size, so no bin before the previous replica's had room; skip only that one.
             index = tree.find(item.sizes, first)
             if index == len(bins):
                 bins.append(Bin(capacity=capacity, used=[0.0] * len(capacity)))
@@ -97,7 +96,7 @@ def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
 
 
 def lower_bound(items: Sequence[Item], capacity: Sizes) -> int:
-    """The fewest bins that any placement needs: for the sum of each size, and for the item with most replicas."""
+    """Return a lower bound on the number of bins: by the sum of each size, and by the item with the most replicas."""
     sums = [sum(item.sizes[axis] * item.replicas for item in items) for axis in range(len(capacity))]
     by_size = [math.ceil(total / limit - _ROUNDING) for total, limit in zip(sums, capacity, strict=True) if limit > 0]
     return max([*by_size, max((item.replicas for item in items), default=0)], default=0)
@@ -112,14 +111,14 @@ def _share(item: Item, capacity: Sizes) -> float:
 
 
 class _RoomTree:
-    """A binary tree over bins whose nodes hold the most room of each size below them; bins not yet begun are empty."""
+    """A binary tree over bins whose nodes hold the most free room of each size below them; unused bins are empty."""
 
     def __init__(self, bins: int, capacity: Sizes) -> None:
         self._leaves = 1 << max(bins - 1, 0).bit_length()
         self._room: list[Sizes] = [capacity] * (2 * self._leaves)
 
     def set(self, index: int, room: Sizes) -> None:
-        """Say what room a bin has left."""
+        """Set the free room of a bin."""
         node = index + self._leaves
         self._room[node] = room
         while node > 1:
@@ -131,7 +130,7 @@ class _RoomTree:
             self._room[node] = room
 
     def find(self, sizes: Sizes, first: int) -> int:
-        """The first bin from `first` on that has room for all sizes."""
+        """Return the first bin from `first` on that has room for all sizes."""
         stack = [(1, 0, self._leaves)]
         while stack:
             node, start, width = stack.pop()
@@ -151,14 +150,16 @@ def _fits(sizes: Sizes, room: Sizes) -> bool:
 
 
 USABLE_SHARE: Final = 0.9
-"""How full the plan makes memory and time of an endpoint; the rest is for its own error and for bursts."""
+"""The share of an endpoint's memory and time that the plan fills; the rest is for the plan's own error and for bursts.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What is asked of one model beside memory: items per second in all, and on how many endpoints it must be.
+    """The load of one model: items per second in all, and the number of endpoints that it must be on.
 
-    `items_per_second` is what callers send; `capacity` is what one endpoint does of this model alone, as many a second.
+    `items_per_second` is the rate that callers send; `capacity` is the rate that one endpoint reaches with this model
+    alone.
     """
 
     items_per_second: float = 0.0
@@ -166,7 +167,7 @@ class Load:
     replicas: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be placed.
+        """Reject a load that cannot be placed.
 
         Raises:
             ValueError: a value is out of range.
@@ -178,7 +179,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetOption:
-    """The placement on endpoints of one instance type. `usd_per_hour` None is an unknown price."""
+    """The placement on endpoints of one instance type. `usd_per_hour` is None if the price is unknown."""
 
     instance_type: str
     placements: tuple[Bin, ...]
@@ -187,28 +188,28 @@ class FleetOption:
 
     @property
     def usd_per_month(self) -> float | None:
-        """USD for 730 hours of all endpoints."""
+        """Return the cost in USD of all endpoints for 730 hours."""
         return None if self.usd_per_hour is None else self.usd_per_hour * HOURS_PER_MONTH
 
     @property
     def fullest_share(self) -> float:
-        """The largest share of anything that is used on any endpoint, of what the plan allows."""
+        """Return the largest used share of any size on any endpoint, relative to the part that the plan may fill."""
         return max((placement.fullest_share for placement in self.placements), default=0.0)
 
     @property
     def most_models(self) -> int:
-        """Models on the endpoint that has most of them."""
+        """Return the number of models on the endpoint with the most."""
         return max((len(placement.names) for placement in self.placements), default=0)
 
     @property
     def fewest_models(self) -> int:
-        """Models on the endpoint that has fewest of them."""
+        """Return the number of models on the endpoint with the fewest."""
         return min((len(placement.names) for placement in self.placements), default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """Every instance type that the models can be placed on, cheapest first; `left_out` says why others are not."""
+    """Every instance type that the models can be placed on, cheapest first; `left_out` explains the others."""
 
     models: int
     workers: int
@@ -217,7 +218,7 @@ class Fleet:
 
 
 def read_loads(path: Path) -> dict[str, Load]:
-    """Read a YAML file of loads: model → items_per_second, capacity, replicas, each of which may be left out.
+    """Read a YAML file of loads: model → items_per_second, capacity, replicas, each of them optional.
 
     Raises:
         PlanError: the file cannot be read or a value is out of range.
@@ -245,7 +246,7 @@ def plan_fleet(
     """Place a catalog's models on endpoints of each type: the catalog's own and those with a known price.
 
     Raises:
-        PlanError: a model has no profile, or a load names no model of the catalog.
+        PlanError: a model has no profile, or a load names a model that is not in the catalog.
     """
     if missing := [name for name, entry in catalog.models.items() if entry.model_id not in profiles]:
         shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")  # noqa: PLR2004 - enough to begin with
@@ -295,7 +296,7 @@ def _place(
 
 
 def _item(demand: Demand, load: Load, instance: Instance) -> Item:
-    """A model as three sizes: MiB of one GPU, MiB of the host, share of an endpoint's time."""
+    """Return a model's three sizes: MiB of one GPU, MiB of the host, share of an endpoint's time."""
     on_gpu = instance.gpus > 0
     gpu = gpu_worker(demand).peak * demand.workers if on_gpu else 0.0
     host = SERVER.gpu_worker_mib * instance.gpus if on_gpu else cpu_worker_mib(demand)

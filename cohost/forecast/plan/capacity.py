@@ -1,4 +1,4 @@
-"""How much more an instance takes, and what to change first when it does not take what is asked."""
+"""The spare room of a memory plan, and the smallest change that makes a plan fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_BATCH: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """The largest values that still fit for one model while all others stay as they are; 0 where not even 1 fits."""
+    """The largest values that still fit for one model while all others stay as they are; 0 if not even 1 fits."""
 
     name: str
     workers: int
@@ -30,7 +30,7 @@ class Room:
 
 
 def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
-    """For each model of a plan, how many workers and how large a batch would still fit."""
+    """Return, for each model of a plan, the most workers and the largest batch that would still fit."""
     return tuple(
         Room(
             name=model.name,
@@ -42,10 +42,11 @@ def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
 
 
 def first_change(plan: MemoryPlan) -> str | None:
-    """The smallest change that makes a plan fit, as a sentence; None where it fits as it is.
+    """Return the smallest change that makes a plan fit, as a sentence; None if it already fits.
 
-    Tried in this order, since each costs more than the one before: fewer workers of one model, half precision for one,
-    smaller batches of one; then each kind for every model together; then the next larger instance type.
+    Changes are tried in this order, since each costs more than the one before: fewer workers of one model, half
+    precision for one model, smaller batches of one model; then each kind for all models together; then the next larger
+    instance type.
     """
     if plan.fits:
         return None
@@ -64,7 +65,7 @@ def first_change(plan: MemoryPlan) -> str | None:
 
 
 def _single_changes(plan: MemoryPlan) -> Iterator[tuple[str, ModelPlan, str, int | str]]:
-    """Changes of one model each, with the field of its demand and the value; the largest models first."""
+    """Yield changes of one model each, with the field of its demand and the value; the largest models first."""
     by_size = sorted(plan.models, key=_size, reverse=True)
     for model in by_size:
         now = model.demand.workers
@@ -81,7 +82,7 @@ def _single_changes(plan: MemoryPlan) -> Iterator[tuple[str, ModelPlan, str, int
 
 
 def _joint_changes(plan: MemoryPlan) -> Iterator[tuple[str, list[Demand]]]:
-    """Changes of every model at once."""
+    """Yield changes of all models at once."""
     demands = _demands(plan)
     device = _device(plan.models[0])
     yield f"{device}.maxWorkers: 1 for every model", [replace(demand, workers=1) for demand in demands]
@@ -93,7 +94,7 @@ def _joint_changes(plan: MemoryPlan) -> Iterator[tuple[str, list[Demand]]]:
 
 
 def _larger_types(plan: MemoryPlan) -> list[str]:
-    """Types of the same kind with more memory: one GPU first, documented ones first, then by memory."""
+    """Return types of the same kind with more memory: single-GPU types first, documented ones first, then by memory."""
     now = plan.instance
     types = [
         (name, instance)
@@ -125,8 +126,9 @@ def _plan_like(plan: MemoryPlan, demands: list[Demand], *, instance_type: str | 
 
 
 def _fits_with(plan: MemoryPlan, model: ModelPlan, field: str, value: int | str) -> bool:
-    """Whether a plan fits with one field of one model's demand changed. Only that model is counted anew, so that a
-    catalog of thousands can be asked about each of them.
+    """Return True if a plan fits with one field of one model's demand changed.
+
+    Only that model is recalculated, so that the check stays fast for each model of a catalog of thousands.
     """
     changed = replace(model.demand, **{field: value})  # type: ignore[arg-type]
     alone = _plan_like(plan, [changed]).models[0]
@@ -148,7 +150,7 @@ def _device(model: ModelPlan) -> str:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `limit` that fits, where whatever is smaller than a fitting one fits too."""
+    """Return the largest number up to `limit` that fits, if every number below a fitting one fits too."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

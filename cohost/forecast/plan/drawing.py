@@ -1,4 +1,4 @@
-"""A memory plan as pictures: a bar of what fills the card for terminals, and as SVG within a page for a browser."""
+"""Bars of a memory plan: as text for terminals, and as SVG within an HTML page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BAR_WIDTH: Final = 72
 
-# Okabe and Ito's palette, which the colour-blind can tell apart.
+# Okabe and Ito's palette, which colour-blind readers can tell apart.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 _OVER: Final = "#b00020"
 _SVG_WIDTH: Final = 960
@@ -28,7 +28,7 @@ _SVG_HEIGHT: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A stretch of a bar: what it stands for, how many MiB, and a colour for each thing of the same kind."""
+    """A segment of a bar: its label, its size in MiB, and a colour per kind of content."""
 
     label: str
     mib: float
@@ -36,7 +36,7 @@ class Segment:
 
 
 def gpu_segments(plan: MemoryPlan) -> list[Segment]:
-    """What fills one GPU, by model."""
+    """Return the segments of one GPU's memory, by model."""
     return [
         Segment(
             label=_times(model.name, model.demand.workers),
@@ -48,7 +48,7 @@ def gpu_segments(plan: MemoryPlan) -> list[Segment]:
 
 
 def host_segments(plan: MemoryPlan) -> list[Segment]:
-    """What fills the host's memory: system and router, each model's workers, the page cache of the largest load."""
+    """Return the segments of host memory: system, router, each model's workers, page cache of the largest load."""
     gpus = max(plan.instance.gpus, 1)
     own = [
         Segment(
@@ -63,7 +63,7 @@ def host_segments(plan: MemoryPlan) -> list[Segment]:
 
 
 def terminal_bar(title: str, segments: Sequence[Segment], capacity_mib: float, *, width: int = BAR_WIDTH) -> Text:
-    """A bar of `width` characters for `capacity_mib`, with a legend; what does not fit is drawn behind the end."""
+    """Return a bar of `width` characters for `capacity_mib`, with a legend; the excess is drawn beyond the end."""
     used = sum(segment.mib for segment in segments)
     scale = width / max(capacity_mib, 1.0)
     text = Text.assemble((title, "bold"), f"  {used:,.0f} of {capacity_mib:,.0f} MiB\n")
@@ -83,7 +83,7 @@ def terminal_bar(title: str, segments: Sequence[Segment], capacity_mib: float, *
 
 
 def svg_bar(title: str, segments: Sequence[Segment], capacity_mib: float) -> str:
-    """The same bar as an SVG element, with a tooltip for each stretch and a line at the capacity."""
+    """Return the same bar as an SVG element, with a tooltip per segment and a line at the capacity."""
     used = sum(segment.mib for segment in segments)
     scale = _SVG_WIDTH / max(capacity_mib, used, 1.0)
     parts, start = [], 0.0
@@ -106,7 +106,7 @@ def svg_bar(title: str, segments: Sequence[Segment], capacity_mib: float) -> str
 
 
 def html_page(plan: MemoryPlan, *, title: str) -> str:
-    """A whole page without scripts or outside resources: bars, one row a model, and what to change."""
+    """Return a whole page without scripts or external resources: bars, one row per model, and the suggested change."""
     bars = []
     if plan.instance.gpus:
         bars.append(svg_bar(f"One {plan.instance.gpu_name}", gpu_segments(plan), plan.gpu_usable_mib))

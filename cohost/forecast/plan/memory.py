@@ -1,9 +1,8 @@
-"""The memory plan of a catalog: what its workers take of an instance's GPUs and host, and whether that fits.
+"""The memory plan of a catalog: the memory of its workers on an instance's GPUs and host, and whether that fits.
 
-The memory keys of serving.properties, derived from a model's profile where the catalog states none of them.
-
-DJL Serving 0.36.0 holds `required_memory_mb` against the free memory of the host and, unless `gpu.required_memory_mb`
-says otherwise, of the GPU too, and refuses a load after which less than `reserved_memory_mb` would stay free.
+The plan also derives the memory keys of serving.properties from a model's profile if the catalog states none of them.
+DJL Serving 0.36.0 compares `required_memory_mb` with the free memory of the host and, unless `gpu.required_memory_mb`
+is set, of the GPU too, and rejects a load that would leave less than `reserved_memory_mb` free.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ if TYPE_CHECKING:
     from cohost.hardware.instances import Instance
 
 
-# What nvidia-smi shows in total where it is less than the nominal size in the instance table: T4 and K80 keep their
+# The total that nvidia-smi shows where it is less than the nominal size in the instance table: T4 and K80 keep their
 # error correction in the same memory, V100 loses a little to the driver (NVIDIA's and users' nvidia-smi listings).
 _USABLE_GPU_MIB: Final[Mapping[str, int]] = {"T4": 15360, "V100": 16160, "K80": 11441}
 
 TIGHT_SHARE: Final = 0.9
-"""Above this share of the memory a plan is called tight, since its own error is some percent."""
+"""A plan that uses more than this share of the memory is called tight, since its own error is some percent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,23 +56,23 @@ class ModelPlan:
 
     @property
     def name(self) -> str:
-        """The model's name in the catalog."""
+        """Return the model's name in the catalog."""
         return self.demand.name
 
     @property
     def gpu_total_mib(self) -> float:
-        """All its workers on one GPU, at their peaks."""
+        """Return the memory of all its workers on one GPU, at their peaks."""
         return 0.0 if self.gpu is None else self.gpu.peak * self.demand.workers
 
     @property
     def host_total_mib(self) -> float:
-        """All its workers on the host."""
+        """Return the memory of all its workers on the host."""
         return self.host_mib * self.demand.workers
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """What the models of a catalog take of one instance. Workers count for each GPU, as DJL Serving starts them.
+    """The memory that the models of a catalog take of one instance. Workers count per GPU, as DJL Serving starts them.
 
     `unknown` names the models without a profile, which are left out of all sums.
     """
@@ -86,63 +85,63 @@ class MemoryPlan:
 
     @property
     def gpu_usable_mib(self) -> float:
-        """The memory of one GPU that processes can use."""
+        """Return the memory of one GPU that processes can use."""
         return usable_gpu_mib(self.instance)
 
     @cached_property
     def gpu_used_mib(self) -> float:
-        """The peaks of all workers on one GPU."""
+        """Return the sum of all workers' peaks on one GPU."""
         return sum(model.gpu_total_mib for model in self.models)
 
     @property
     def gpu_idle_mib(self) -> float:
-        """All workers on one GPU before their first calls."""
+        """Return the memory of all workers on one GPU before their first calls."""
         return sum(model.gpu.idle * model.demand.workers for model in self.models if model.gpu is not None)
 
     @property
     def page_cache_mib(self) -> float:
-        """The largest checkpoint, which passes through the host's page cache while it is loaded."""
+        """Return the size of the largest checkpoint, which passes through the host's page cache during its load."""
         return max((model.demand.profile.checkpoint_bytes / MIB for model in self.models), default=0.0)
 
     @cached_property
     def host_used_mib(self) -> float:
-        """System, router, the workers of all GPUs, and the page cache of the largest load."""
+        """Return the sum of system, router, the workers of all GPUs, and the page cache of the largest load."""
         workers = sum(model.host_total_mib for model in self.models) * max(self.instance.gpus, 1)
         return self.figures.system_mib + self.figures.router_mib + workers + self.page_cache_mib
 
     @property
     def gpu_fits(self) -> bool:
-        """Whether all models fit on a GPU together; True where there is none."""
+        """Return True if all models fit on a GPU together, or if there is no GPU."""
         return self.gpu_used_mib <= self.gpu_usable_mib or not self.instance.gpus
 
     @property
     def host_fits(self) -> bool:
-        """Whether all workers fit on the host together."""
+        """Return True if all workers fit on the host together."""
         return self.host_used_mib <= self.instance.memory_mib
 
     @property
     def fits(self) -> bool:
-        """Whether everything can be loaded at the same time."""
+        """Return True if everything can be loaded at the same time."""
         return self.gpu_fits and self.host_fits
 
     @property
     def tight(self) -> bool:
-        """Whether it fits, but by less than the plan's own error."""
+        """Return True if everything fits, but by less than the plan's own error."""
         gpu = self.instance.gpus > 0 and self.gpu_used_mib > TIGHT_SHARE * self.gpu_usable_mib
         return self.fits and (gpu or self.host_used_mib > TIGHT_SHARE * self.instance.memory_mib)
 
 
 def usable_gpu_mib(instance: Instance) -> float:
-    """The memory of one GPU of an instance that processes can use, in MiB; 0 without a GPU."""
+    """Return the memory of one GPU of an instance that processes can use, in MiB; 0 without a GPU."""
     return float(_USABLE_GPU_MIB.get(instance.gpu_name or "", instance.gpu_memory_mib))
 
 
 def demand_of(
     name: str, entry: ModelEntry, profile: Profile, *, on_gpu: bool, batch: int | None = None, tokens: int | None = None
 ) -> Demand:
-    """What a catalog entry asks for: its largest number of workers, and the largest pass of its handler.
+    """Return the demand of a catalog entry: its largest number of workers, and the largest pass of its handler.
 
-    `batch` and `tokens` replace what the entry says.
+    `batch` and `tokens` replace the entry's values.
     """
     device = entry.gpu if on_gpu else entry.cpu
     texts, length = largest_pass(entry, profile.shape, on_gpu=on_gpu, tokens=tokens)
@@ -166,10 +165,10 @@ def plan_demands(
     unknown: Sequence[str] = (),
     figures: HostFigures = SERVER,
 ) -> MemoryPlan:
-    """Plan models as they are asked for.
+    """Plan models by their demands.
 
     Raises:
-        PlanError: nothing is known of the instance type.
+        PlanError: the instance type is not known.
     """
     if (instance := INSTANCES.get(instance_type)) is None:
         raise PlanError(
@@ -198,7 +197,7 @@ def plan_catalog(
     """Plan the models of a catalog that have a profile, on its own instance type or another.
 
     Raises:
-        PlanError: nothing is known of the instance type.
+        PlanError: the instance type is not known.
     """
     chosen = instance_type or catalog.endpoint.instance_type
     on_gpu = _uses_gpu(catalog, chosen)
@@ -232,7 +231,7 @@ def _plan_model(demand: Demand, gpu: bool, figures: HostFigures, entry: ModelEnt
 
 
 STEP_MIB: Final = 128
-"""Derived values are rounded up to this, so that a finer estimate seldom changes an archive."""
+"""Derived values are rounded up to a multiple of this, so that a finer estimate seldom changes an archive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +244,7 @@ class RequiredMemory:
 
 
 def derive(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
-    """What the workers of an entry need: loaded and idle as required, their activations as reserved."""
+    """Return the memory of an entry's workers: loaded and idle as required, their activations as reserved."""
     demand = demand_of(name, entry, profile, on_gpu=True)
     worker = gpu_worker(demand)
     host = SERVER.gpu_worker_mib * demand.workers
@@ -260,13 +259,13 @@ def derive(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
 
 
 def states_memory(entry: ModelEntry) -> bool:
-    """Whether the catalog decides on an entry's memory itself; then nothing is derived for it."""
+    """Return True if the catalog itself states memory keys for an entry; then none are derived."""
     stated = (entry.required_memory_mb, entry.gpu.required_memory_mb, entry.reserved_memory_mb)
     return any(value is not None for value in stated)
 
 
 def with_derived_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> Catalog:
-    """The catalog with the memory keys filled in for the models that state none and have a profile."""
+    """Return the catalog with the memory keys filled in for the models that state none and have a profile."""
     derived = {
         name: _filled(name, entry, profiles[entry.model_id])
         for name, entry in catalog.models.items()

@@ -1,9 +1,8 @@
-"""What a folder of Hugging Face files says of a model without loading it: config.json and the headers of safetensors.
+"""Model sizes from Hugging Face files, without loading the model: config.json and the headers of safetensors files.
 
-A safetensors file starts with the length of its header (8 bytes, little-endian) and the header, a JSON object that
-gives each tensor's dtype, shape and place (safetensors' format description). So a few kilobytes tell all sizes.
-
-Model files on the Hub, read by range requests so that no weights are downloaded. Used only when a user asks.
+A safetensors file starts with the length of its header (8 bytes, little-endian) and the header, a JSON object with each
+tensor's dtype, shape and offsets (safetensors' format description), so a few kilobytes give all sizes. Files on the Hub
+are read by range requests, so that no weights are downloaded, and only when a user asks for it.
 """
 
 from __future__ import annotations
@@ -38,37 +37,37 @@ FLOAT_DTYPES: Final[Mapping[str, int]] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 
 
 
 class ModelFiles(Protocol):
-    """Files of one model, wherever they lie."""
+    """A reader for the files of one model, in any location."""
 
     @property
     def where(self) -> str:
-        """What to call the place in messages."""
+        """Return the location as named in messages."""
 
     def read(self, name: str) -> bytes | None:
-        """A whole file; None where there is none of that name."""
+        """Return a whole file; None if there is no such file."""
 
     def read_range(self, name: str, start: int, size: int) -> bytes | None:
-        """`size` bytes from `start`, or fewer where the file ends before; None where there is no such file."""
+        """Return `size` bytes from `start`, or fewer if the file ends before; None if there is no such file."""
 
 
 class Folder:
-    """Model files in a folder on this machine."""
+    """A reader for model files in a local folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @property
     def where(self) -> str:
-        """The folder."""
+        """Return the folder."""
         return str(self._path)
 
     def read(self, name: str) -> bytes | None:
-        """A whole file; None where there is none of that name."""
+        """Return a whole file; None if there is no such file."""
         path = self._path / name
         return path.read_bytes() if path.is_file() else None
 
     def read_range(self, name: str, start: int, size: int) -> bytes | None:
-        """`size` bytes from `start`, or fewer where the file ends before; None where there is no such file."""
+        """Return `size` bytes from `start`, or fewer if the file ends before; None if there is no such file."""
         path = self._path / name
         if not path.is_file():
             return None
@@ -78,10 +77,10 @@ class Folder:
 
 
 def read_config(files: ModelFiles) -> dict[str, Any]:
-    """The content of config.json.
+    """Return the content of config.json.
 
     Raises:
-        PlanError: there is none, or it is no JSON object.
+        PlanError: there is none, or it is not a JSON object.
     """
     content = files.read(CONFIG)
     if content is None:
@@ -90,7 +89,7 @@ def read_config(files: ModelFiles) -> dict[str, Any]:
 
 
 def count_elements(files: ModelFiles) -> dict[str, int]:
-    """The elements of the floating-point weights by safetensors dtype, such as {"F16": 278811651}.
+    """Return the number of floating-point elements by safetensors dtype, such as {"F16": 278811651}.
 
     Raises:
         PlanError: there are no weights in safetensors, or a header cannot be read.
@@ -158,12 +157,12 @@ _DENIED: Final = frozenset({401, 403})
 
 
 def hub_url() -> str:
-    """The Hub's address: HF_ENDPOINT as in Hugging Face's own tools, else the public one."""
+    """Return the Hub's address: HF_ENDPOINT as in Hugging Face's own tools, else the public one."""
     return os.environ.get("HF_ENDPOINT", DEFAULT_HUB).rstrip("/")
 
 
 class HubFiles:
-    """The files of one model in one revision, as the Hub serves them under `<hub>/<id>/resolve/<revision>/`.
+    """A reader for one revision of a model on the Hub, at `<hub>/<id>/resolve/<revision>/`.
 
     Raises:
         PlanError: the Hub's address is not http or https.
@@ -176,17 +175,17 @@ class HubFiles:
 
     @property
     def where(self) -> str:
-        """The address of the model's files."""
+        """Return the URL of the model's files."""
         return self._base
 
     def read(self, name: str) -> bytes | None:
-        """A whole file; None where there is none of that name."""
+        """Return a whole file; None if there is no such file."""
         return self._get(name, {})
 
     def read_range(self, name: str, start: int, size: int) -> bytes | None:
-        """`size` bytes from `start`; None where there is no such file.
+        """Return `size` bytes from `start`; None if there is no such file.
 
-        A server that does not know ranges would send the whole file, of which the part is taken.
+        A server that does not support ranges would send the whole file, of which only this part is used.
         """
         return self._get(name, {"Range": f"bytes={start}-{start + size - 1}"}, limit=start + size)
 

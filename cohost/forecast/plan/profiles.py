@@ -1,4 +1,4 @@
-"""Profiles: what a plan needs to know of each model, in a small file beside the catalog that is reviewed like code.
+"""Profiles: the sizes of each model for a plan, in a small file beside the catalog that is reviewed like code.
 
 `encoders.yaml` has its profiles in `encoders.profiles.yaml`; `cohost models inspect` writes it, synth only reads it.
 """
@@ -28,7 +28,7 @@ Dtype = Literal["fp32", "fp16", "bf16"]
 ELEMENT_BYTES: Mapping[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2}
 _SAFETENSORS_NAMES: Mapping[str, str] = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
-# What of a config.json decides about memory; the rest is left out of the file so that a review sees what matters.
+# The keys of a config.json that decide about memory; the others are left out of the file to keep reviews short.
 CONFIG_KEYS = (
     *("model_type", "architectures", "num_labels"),
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
@@ -46,7 +46,8 @@ _HEAD = """\
 class Profile(BaseModel):
     """One model: the keys of its config.json that decide about memory, and its weights' elements by dtype.
 
-    `elements` counts floating-point elements by the checkpoint's dtype; `source` says where both were read.
+    `elements` counts floating-point elements by the checkpoint's dtype; `source` is the location that both were read
+    from.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -58,7 +59,7 @@ class Profile(BaseModel):
 
     @cached_property
     def shape(self) -> ModelShape:
-        """The model's dimensions.
+        """Return the model's dimensions.
 
         Raises:
             PlanError: config lacks a dimension.
@@ -67,18 +68,18 @@ class Profile(BaseModel):
 
     @property
     def checkpoint_dtype(self) -> Dtype:
-        """The dtype of most elements, in which the stock handler loads the model unless the catalog says another."""
+        """Return the dtype of most elements, which the stock handler uses unless the catalog states another."""
         return max(self.elements, key=lambda dtype: self.elements[dtype])
 
     def weight_bytes(self, dtype: str | None = None) -> int:
-        """Bytes of the weights as they are, or converted to `dtype`."""
+        """Return the bytes of the weights as they are, or converted to `dtype`."""
         if dtype is None:
             return sum(ELEMENT_BYTES[own] * count for own, count in self.elements.items())
         return ELEMENT_BYTES[dtype] * sum(self.elements.values())
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Bytes of the weights as they lie on disk."""
+        """Return the bytes of the weights on disk."""
         return self.weight_bytes()
 
 
@@ -86,7 +87,7 @@ def inspect(files: ModelFiles, *, source: str, revision: str | None = None) -> P
     """Read a model's profile from its files: config.json and the headers of its safetensors.
 
     Raises:
-        PlanError: a file is missing or damaged, or the model is none that this can plan.
+        PlanError: a file is missing or damaged, or the model's architecture cannot be planned.
     """
     config = _with_label_count(read_config(files))
     ModelShape.from_config(config)
@@ -105,28 +106,28 @@ def inspect(files: ModelFiles, *, source: str, revision: str | None = None) -> P
 
 
 def _with_label_count(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with the number of its labels in place of their names, which take no memory worth counting."""
+    """Return the config with the number of its labels in place of their names, which take no memory worth counting."""
     labels = config.get("id2label")
     return {**config, "num_labels": len(labels)} if labels else dict(config)
 
 
 def profile_from_shape(config: Mapping[str, Any], *, dtype: Dtype, source: str, revision: str | None = None) -> Profile:
-    """A profile of a model of which only config.json and dtype are known: its size follows from its architecture.
+    """Return the profile of a model from its config.json and dtype alone: its size follows from its architecture.
 
     Raises:
-        PlanError: the architecture has no formula for its parameters.
+        PlanError: the number of parameters of the architecture is not known.
     """
     elements = {dtype: parameter_count(ModelShape.from_config(config))}
     return Profile(revision=revision, source=source, elements=elements, config=dict(config))
 
 
 def profiles_path(catalog: Path) -> Path:
-    """The file of a catalog's profiles: encoders.yaml → encoders.profiles.yaml."""
+    """Return the file of a catalog's profiles: encoders.yaml → encoders.profiles.yaml."""
     return catalog.with_name(catalog.stem + SUFFIX)
 
 
 def load_profiles(path: Path) -> dict[str, Profile]:
-    """The profiles of a file by model id; none where there is no such file.
+    """Return the profiles of a file by model id; empty if there is no such file.
 
     Raises:
         PlanError: the file cannot be read or has faults.

@@ -1,12 +1,15 @@
-"""The shape of an encoder as its config.json states it, and how many parameters that makes.
+"""The shape of an encoder by its config.json, its number of parameters, and its activations in a forward pass.
 
-The memory that one forward pass takes beside the weights, from an encoder's shape.
+Activations are the memory of a pass in addition to the weights. The estimate counts the tensors that are alive at the
+same time in the code of transformers (5.9) in inference mode, phase by phase, and takes the largest phase.
+`benchmarks/activations.py` compares it with measured peaks. Notation:
 
-It counts what is alive at the same time in the code of transformers (5.9) in inference mode, phase by phase, and takes
-the largest phase. Notation: T = batch x tokens, h = hidden size, I = intermediate size, L = tokens of the longest
-text, b = bytes of an element, S = batch x heads x L x L x b (one tensor of attention scores).
-
-`benchmarks/activations.py` holds it against measured peaks.
+    T = batch x tokens
+    h = hidden size
+    I = intermediate size
+    L = tokens of the longest text
+    b = bytes per element
+    S = batch x heads x L x L x b (one tensor of attention scores)
 """
 
 from __future__ import annotations
@@ -22,16 +25,16 @@ if TYPE_CHECKING:
 
 Attention = Literal["fused", "scores", "disentangled"]
 
-# Model types whose attention transformers hands to torch's fused kernel, which never writes the scores to memory.
+# Model types for which transformers uses torch's fused attention kernel, which never writes the scores to memory.
 _FUSED: Final = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "distilbert"})
 _DISENTANGLED: Final = frozenset({"deberta", "deberta-v2"})
 _ROBERTA_LIKE: Final = frozenset({"roberta", "xlm-roberta", "camembert", "mpnet"})
 
-# Positions start behind the padding index in RoBERTa-like models, so two of them are never used.
+# Positions start after the padding index in RoBERTa-like models, so two of them are never used.
 _RESERVED_POSITIONS: Final = 2
 _DEFAULT_LABELS: Final = 2
 
-# Other names that config.json has for the same thing (DistilBERT's).
+# DistilBERT's names for the same keys of config.json.
 _OTHER_NAMES: Final[Mapping[str, str]] = {
     "hidden_size": "dim",
     "num_hidden_layers": "n_layers",
@@ -64,7 +67,7 @@ class ModelShape:
         """Read the content of a config.json.
 
         Raises:
-            PlanError: a dimension is missing or no whole number of 1 or more.
+            PlanError: a dimension is missing or not a whole number of 1 or more.
         """
         model_type = str(config.get("model_type", "unknown"))
         return cls(
@@ -83,27 +86,27 @@ class ModelShape:
 
     @property
     def attention(self) -> Attention:
-        """How attention is computed: "scores" stands for whatever is not known to be better."""
+        """Return the kind of attention; "scores", the costliest, for any model type that is not known to be better."""
         if self.model_type in _DISENTANGLED and self.position_span:
             return "disentangled"
         return "fused" if self.model_type in _FUSED else "scores"
 
     @property
     def longest_input(self) -> int:
-        """Tokens of the longest input that the position table holds, special tokens included."""
+        """Return the tokens of the longest input that the position table allows, special tokens included."""
         return self.positions - (_RESERVED_POSITIONS if self.model_type in _ROBERTA_LIKE else 0)
 
     @property
     def takes_any_length(self) -> bool:
-        """Whether nothing in the model stops a longer input, because its positions are relative only."""
+        """Return True if the model has no longest input, because its positions are relative only."""
         return self.attention == "disentangled" and not self.absolute_positions
 
 
 def parameter_count(shape: ModelShape) -> int:
-    """The parameters of a BERT, XLM-RoBERTa or DeBERTa-v2 model with its head, as transformers builds it.
+    """Return the parameters of a BERT, XLM-RoBERTa or DeBERTa-v2 model with its head, as transformers builds it.
 
     Raises:
-        PlanError: the architecture is another one, so only its weights can tell.
+        PlanError: the architecture is another one, so its size can only be read from its weights.
     """
     if shape.model_type not in {"bert", "roberta", "xlm-roberta", "deberta-v2"}:
         raise PlanError(
@@ -123,7 +126,7 @@ def _layer(hidden: int, intermediate: int) -> int:
 
 
 def _head(shape: ModelShape) -> int:
-    """Pooler and classifier; a bare BERT keeps its pooler, a bare DeBERTa or XLM-RoBERTa has none to speak of."""
+    """Return the parameters of pooler and classifier; without a classifier, only BERT and RoBERTa have a pooler."""
     pooler = _linear(shape.hidden, shape.hidden)
     if not shape.labels:
         return pooler if shape.model_type in {"bert", "xlm-roberta", "roberta"} else 0
@@ -162,17 +165,17 @@ def _labels(config: Mapping[str, Any]) -> int:
 
 
 _INDEX_BYTES: Final = 8
-"""Positions and DeBERTa's attention mask are int64."""
+"""Bytes of an int64, the dtype of positions and of DeBERTa's attention mask."""
 
 _ATTENTION_STATES: Final = 8
-"""Tensors of T x h around attention: six by the code, up to two more where a kernel copies heads of few dimensions."""
+"""Tensors of T x h around attention: six by the code, up to two more for kernels that copy heads of few dimensions."""
 
 _TORCH_SCORE_COPIES: Final = 3
-"""Scores, masked scores and probabilities, where attention is written out in plain torch."""
+"""Scores, masked scores and probabilities, for attention written in plain torch."""
 
 
 def peak_activation_bytes(shape: ModelShape, *, batch: int, tokens: int, element_bytes: int) -> int:
-    """Bytes of activations at the worst moment of a forward pass over `batch` texts padded to `tokens` tokens."""
+    """Return the bytes of activations at the peak of a forward pass over `batch` texts padded to `tokens` tokens."""
     feed_forward = _feed_forward(shape, batch, tokens, element_bytes)
     match shape.attention:
         case "fused":
@@ -184,13 +187,19 @@ def peak_activation_bytes(shape: ModelShape, *, batch: int, tokens: int, element
 
 
 def _feed_forward(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
-    """Input, attention's output and the residual, beside the wide layer before and after its activation function."""
+    """Return the bytes of a layer's wide part.
+
+    They are input, attention's output and the residual, plus the wide layer before and after its activation function.
+    """
     per_token = 3 * shape.hidden + 2 * shape.intermediate
     return batch * tokens * per_token * element_bytes + _mask_elements(batch, tokens)
 
 
 def _fused_attention(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
-    """Input, queries, keys, values, output and copies of them; the mask as booleans and as numbers."""
+    """Return the bytes of fused attention.
+
+    They are input, queries, keys, values, output and copies of them, plus the mask as booleans and as numbers.
+    """
     states = _ATTENTION_STATES * batch * tokens * shape.hidden * element_bytes
     return states + _mask_elements(batch, tokens) * (1 + element_bytes)
 
@@ -201,11 +210,12 @@ def _written_out_attention(shape: ModelShape, batch: int, tokens: int, element_b
 
 
 def _disentangled_attention(shape: ModelShape, batch: int, tokens: int, element_bytes: int) -> int:
-    """DeBERTa-v2: scores of content and of both kinds of position are alive together.
+    """Return the bytes of DeBERTa-v2's attention.
 
-    Three moments can be the worst: the second gather (four score tensors and the scores against all positions), the
-    last sum (five score tensors), or, for few and short texts, the copies of the position embeddings. The outputs of
-    all layers are kept, because the model asks its encoder for them.
+    Scores of content and of both kinds of position are alive together. Three moments can be the peak: the second gather
+    (four score tensors and the scores against all positions), the last sum (five score tensors), or, for few and short
+    texts, the copies of the position embeddings. The outputs of all layers are kept, because the model requests them
+    from its encoder.
     """
     scores = _scores(shape, batch, tokens, element_bytes)
     against_positions = batch * shape.heads * tokens * shape.position_span * element_bytes
@@ -217,7 +227,7 @@ def _disentangled_attention(shape: ModelShape, batch: int, tokens: int, element_
 
 
 def _mask_elements(batch: int, tokens: int) -> int:
-    """The attention mask is written out only where texts of different lengths meet, so never for one text."""
+    """Return the elements of the attention mask, which exists only for texts of different lengths."""
     return batch * tokens * tokens if batch > 1 else 0
 
 

@@ -1,9 +1,8 @@
-"""What one worker of one model takes: on a GPU context, weights, activations and allocator slack; on the host its RSS.
+"""The memory of one worker of one model, in MiB.
 
-A worker is a process with everything of its own: DJL Serving shares neither weights nor CUDA contexts between workers.
-All sizes are in MiB.
-
-The largest forward pass that an entry's handler runs, and the dtypes that it holds weights in.
+On a GPU it is context, weights, activations and allocator slack; on the host it is the RSS. A worker is a process of
+its own: DJL Serving shares neither weights nor CUDA contexts between workers. The sizes follow from the largest forward
+pass that an entry's handler runs, and from the dtypes in which it holds the weights.
 """
 
 from __future__ import annotations
@@ -24,12 +23,16 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 
 CUDA_CONTEXT_MIB: Final = 443.0
-"""Measured: idle GPU memory of three workers less their weights was 442 to 444 MiB (A10G, lmi image, torch 2.11).
-Other GPUs have other contexts; no figure of them is at hand, so this one stands for all."""
+"""Measured: idle GPU memory of three workers minus their weights was 442 to 444 MiB (A10G, lmi image, torch 2.11).
+
+Other GPUs have other context sizes; no figures are available for them, so this one is used for all.
+"""
 
 ALLOCATOR_MIB: Final = 30.0
-"""What torch's caching allocator holds beyond what it gave out: at most one part-filled segment of 2 and one of 20 MiB,
-and cuBLAS's workspace of 8 MiB (torch's documented defaults)."""
+"""Memory that torch's caching allocator holds beyond what it has handed out.
+
+At most one part-filled segment of 2 and one of 20 MiB, and cuBLAS's workspace of 8 MiB (torch's documented defaults).
+"""
 
 ALLOCATOR_SHARE: Final = 0.15
 """Assumed: activations of different sizes leave gaps in cached segments. Not measured."""
@@ -37,9 +40,9 @@ ALLOCATOR_SHARE: Final = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class HostFigures:
-    """What processes of the server take of a host's memory before any weights.
+    """Host memory of the server's processes before any weights.
 
-    `gpu_worker_mib` is a whole GPU worker: its weights leave the host once they are on the card.
+    `gpu_worker_mib` is a whole GPU worker: its weights leave the host once they are on the GPU.
     """
 
     cpu_worker_mib: float
@@ -49,19 +52,23 @@ class HostFigures:
 
 
 SERVER: Final = HostFigures(cpu_worker_mib=650.0, gpu_worker_mib=1200.0, router_mib=213.0, system_mib=1024.0)
-"""The real server: GPU workers and router measured on an endpoint (about 1.2 GB and 213 MB), a CPU worker's start is
-that of a process that has imported torch 2.11 and transformers 5.9 (measured); system and agents are assumed."""
+"""Figures of the real server.
+
+GPU workers and router were measured on an endpoint (about 1.2 GB and 213 MB). A CPU worker's start is a process that
+has imported torch 2.11 and transformers 5.9 (measured). System and agents are assumed.
+"""
 
 EMBEDDED: Final = HostFigures(cpu_worker_mib=430.0, gpu_worker_mib=0.0, router_mib=52.0, system_mib=0.0)
-"""The container of the AWS for one machine: its workers are forked, so they touch only part of what they inherit."""
+"""Figures of the emulator's container: its workers are forked, so they touch only part of the memory that they inherit.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """One model as it shall be served: how many workers, how large a batch of how long texts, in which dtype.
+    """The demand of one model: number of workers, largest batch, length of its texts, dtype.
 
-    `batch` and `tokens` describe the largest forward pass; `dtype` None is the checkpoint's own, and so is
-    `loading_dtype`, the one that the weights have before they are turned into it.
+    `batch` and `tokens` describe the largest forward pass. `dtype` None is the checkpoint's own, and so is
+    `loading_dtype`, the dtype of the weights before their conversion.
     """
 
     name: str
@@ -74,31 +81,31 @@ class Demand:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of an element while computing."""
+        """Return the bytes of an element during computation."""
         return ELEMENT_BYTES[self.dtype or self.profile.checkpoint_dtype]
 
     @property
     def activation_mib(self) -> float:
-        """The peak of one forward pass beside the weights."""
+        """Return the peak of one forward pass in addition to the weights."""
         shape = self.profile.shape
         size = peak_activation_bytes(shape, batch=self.batch, tokens=self.tokens, element_bytes=self.element_bytes)
         return size / MIB
 
     @property
     def weight_mib(self) -> float:
-        """The weights as they are served."""
+        """Return the size of the weights as served."""
         return self.profile.weight_bytes(self.dtype) / MIB
 
     @property
     def working_mib(self) -> float:
-        """What comes on top of the weights at the worst moment: the largest pass, or the larger weights of loading."""
+        """Return the peak in addition to the weights: the largest pass, or the larger weights during loading."""
         loading = 0.0 if self.loading_dtype is None else self.profile.weight_bytes(self.loading_dtype) / MIB
         return max(self.activation_mib, loading - self.weight_mib)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerMemory:
-    """The parts of one GPU worker's memory, in MiB; `activations` are whatever comes and goes beside the weights."""
+    """The parts of one GPU worker's memory, in MiB; `activations` are everything temporary besides the weights."""
 
     context: float
     weights: float
@@ -107,17 +114,17 @@ class WorkerMemory:
 
     @property
     def idle(self) -> float:
-        """What a loaded worker holds before its first call."""
+        """Return the memory of a loaded worker before its first call."""
         return self.context + self.weights
 
     @property
     def peak(self) -> float:
-        """What it holds once it has seen its largest batch; torch keeps that much cached."""
+        """Return the memory of a worker after its largest batch; torch keeps that much cached."""
         return self.idle + self.activations + self.slack
 
 
 def gpu_worker(demand: Demand) -> WorkerMemory:
-    """The GPU memory of one worker."""
+    """Return the GPU memory of one worker."""
     activations = demand.working_mib
     return WorkerMemory(
         context=CUDA_CONTEXT_MIB,
@@ -128,23 +135,23 @@ def gpu_worker(demand: Demand) -> WorkerMemory:
 
 
 def cpu_worker_mib(demand: Demand, figures: HostFigures = SERVER) -> float:
-    """The resident memory of one worker that computes on the CPU, in MiB."""
+    """Return the resident memory of one worker that computes on the CPU, in MiB."""
     return figures.cpu_worker_mib + demand.weight_mib + demand.working_mib
 
 
 BATCH_TOKENS_ON_GPU: Final = 16_384
 BATCH_TOKENS_ON_CPU: Final = 5120
 BATCH_SEQUENCES: Final = 64
-"""What the batching handler takes where the catalog says nothing or "auto" (`docs/handlers.md`)."""
+"""The batching handler's limit if the catalog states none or "auto" (`docs/handlers.md`)."""
 
 
 def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: int | None = None) -> tuple[int, int]:
-    """(texts, tokens of each) of the largest pass, with texts of full length, or of `tokens`.
+    """Return the largest pass as (texts, tokens per text), with texts of full length or of `tokens`.
 
-    The stock handler runs texts one by one unless a caller asks for batches by `parameters.batch_size`, so `batch_size`
+    The stock handler runs texts one by one unless a caller requests batches by `parameters.batch_size`, so `batch_size`
     is the most that its callers can be expected to send. The batching handler fills a pass up to `max_batch_tokens`,
-    whatever callers send, and cuts texts at `max_length`. Of all that fill a pass the longest texts need the most, for
-    attention grows with the square of their length.
+    whatever callers send, and truncates texts at `max_length`. Of all passes of that size, those with the longest texts
+    need the most memory, because attention grows with the square of their length.
     """
     if entry.handler != BATCHED:
         return entry.batch_size or 1, tokens or shape.longest_input
@@ -155,15 +162,14 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
     if not isinstance(budget, int):
         budget = BATCH_TOKENS_ON_GPU if on_gpu else BATCH_TOKENS_ON_CPU
     most = settings.max_batch_sequences if settings is not None else None
-    # A sequence cannot be split, so one of full length runs whatever the budget is.
+    # A sequence cannot be split, so one of full length runs even if it exceeds the budget.
     return max(1, min(budget // length, most or BATCH_SEQUENCES)), length
 
 
 def served_dtype(entry: ModelEntry) -> str | None:
-    """The dtype that the weights are served in, at most; None is the checkpoint's own.
+    """Return the largest dtype that the weights may be served in; None is the checkpoint's own.
 
-    The batching handler serves fp32 where nothing is said, and may come back to it from "auto" or with
-    `dtype_fallback`.
+    The batching handler serves fp32 by default, and may return to it from "auto" or with `dtype_fallback`.
     """
     if entry.handler != BATCHED:
         return entry.dtype
@@ -172,5 +178,5 @@ def served_dtype(entry: ModelEntry) -> str | None:
 
 
 def loading_dtype(entry: ModelEntry) -> str | None:
-    """The dtype that the weights come onto the device in: the batching handler's first answers are those of fp32."""
+    """Return the dtype in which the weights reach the device: the batching handler first computes answers in fp32."""
     return "fp32" if entry.handler == BATCHED else served_dtype(entry)

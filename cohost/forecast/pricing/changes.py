@@ -1,4 +1,4 @@
-"""Costs of a deployed stack beside those of a catalog: what `cohost diff` shows and the stack's outputs carry."""
+"""Costs of a deployed stack next to those of a catalog, for `cohost diff` and the stack's outputs."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ FIRST_DEPLOY: Final = "CostFirstDeployUsd"
 NAMES: Final = (PER_HOUR, PER_MONTH, PER_MILLION, FIRST_DEPLOY)
 
 START_HOURS: Final = Service().growth_s / 3600
-"""From the decision for a copy to its first answer."""
+"""Hours from the decision to start a copy to its first answer."""
 
 _NOT_THERE: Final = frozenset({"ValidationError"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostLine:
-    """One output of the stack about money: its value as text, and where the figures in it are from."""
+    """One cost output of the stack: its value as text, and the source of its figures."""
 
     value: str
     description: str
 
 
 def planned_costs(catalog: Catalog, prices: PriceList, region: str) -> dict[str, CostLine]:
-    """The cost outputs of a catalog's stack by name; what is not known says "unknown" and why.
+    """Return the cost outputs of a catalog's stack by name; an unknown cost is "unknown" with the reason.
 
-    An endpoint that goes down to no instance has one more: what making it costs, since that always starts a copy.
+    An endpoint that scales to zero has one more: the cost of creating it, since that always starts a copy.
     """
     endpoint = catalog.endpoint
     least, most = instance_bounds(catalog)
@@ -68,7 +68,7 @@ def planned_costs(catalog: Catalog, prices: PriceList, region: str) -> dict[str,
 
 
 def _first_deploy(catalog: Catalog, price: Price | None, origin: str) -> CostLine:
-    """Starting the first copies and, uncalled, waiting for them to go."""
+    """Return the cost of starting the first copies and of their idle time, if no call comes, until they are removed."""
     endpoint = catalog.endpoint
     instances = instances_for(endpoint.copy_count, endpoint.instance_type)
     hours = START_HOURS + idle_tail_hours(catalog.scaling)
@@ -79,10 +79,10 @@ def _first_deploy(catalog: Catalog, price: Price | None, origin: str) -> CostLin
 
 
 def deployed_costs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:
-    """The cost outputs of a deployed stack; none where there is no such stack yet.
+    """Return the cost outputs of a deployed stack; empty if there is no such stack yet.
 
     Raises:
-        StackError: CloudFormation refuses to say.
+        StackError: CloudFormation rejects the request.
     """
     try:
         stack = cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
@@ -95,7 +95,7 @@ def deployed_costs(cloudformation: CloudFormationClient, stack_name: str) -> dic
 
 
 def cost_changes(before: Mapping[str, str], after: Mapping[str, CostLine]) -> list[tuple[str, str, str, str]]:
-    """A row for each cost: its name, the value now, the value after, and the difference where both are known."""
+    """Return a row per cost: its name, the value now, the value after, and the difference if both are known."""
     rows = []
     for name, line in after.items():
         now = before.get(name, "not deployed")
@@ -104,14 +104,14 @@ def cost_changes(before: Mapping[str, str], after: Mapping[str, CostLine]) -> li
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as GitHub's Markdown has it; a bar within a value is escaped."""
+    """Return a table in GitHub's Markdown; a bar within a value is escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     cells = [["-" if value is None else str(value).replace("|", "\\|") for value in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def _difference(before: str, after: str) -> str:
-    """The change of the larger bound, with its sign."""
+    """Return the change of the upper bound, with its sign."""
     try:
         change = _most(after) - _most(before)
     except ValueError:

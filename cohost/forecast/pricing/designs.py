@@ -1,8 +1,8 @@
-"""Ways to serve the encoders, with the rates measured for each, and what a million items cost with them.
+"""Ways to serve the encoders, with their measured rates, and the cost per million items of each.
 
 Rates are items per second at batch 8 with the three multilingual encoders, texts of 512 tokens, us-east-1, 2026-08. The
-CPU design's instance type was not written down; its price follows from its own figures: 4.20 USD x 27 items/s x 3600 s
-/ 1e6 = 0.408 USD per hour, which third-party copies of the price list give for ml.c5.2xlarge (8 vCPUs).
+CPU design's instance type was not recorded; its price follows from its own figures: 4.20 USD x 27 items/s x 3600 s /
+1e6 = 0.408 USD per hour, which third-party copies of the price list give for ml.c5.2xlarge (8 vCPUs).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ HOURS_PER_DAY: Final = 24.0
 
 INSTANCE_TAIL_HOURS: Final = MEASURED_INSTANCE_TAIL_S / 3600
 SCALE_IN_TAIL_HOURS: Final = MEASURED_IDLE_TAIL_S / 3600 + INSTANCE_TAIL_HOURS
-"""Idling until the last copy is given up, and from then until its instance is gone."""
+"""Hours without calls until the last copy is removed, and from then until its instance is gone."""
 
 CPU_PRICE: Final = Price(usd_per_hour=0.408, date=dt.date(2026, 8, 1), source="solved from the measured cost and rate")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """A way to serve: instances of one type and the items per second that one of them does; None is not measured.
+    """A way to serve: instances of one type, and the items per second of one instance (None if not measured).
 
-    `price` stands in where the instance type is not known. `scales_to_zero` bills busy hours and `idle_tail_hours` of
-    idling after those of each day.
+    `price` is used if the instance type is not known. With `scales_to_zero` only busy hours are billed, and
+    `idle_tail_hours` of idle time after those of each day.
     """
 
     name: str
@@ -57,9 +57,9 @@ class Design:
 
 @dataclass(frozen=True, kw_only=True)
 class DesignCost:
-    """What a design costs, in USD; None is unknown.
+    """The cost of a design in USD; None is unknown.
 
-    `per_million` is at full load; `per_million_busy` when the load comes in `busy_hours` a day only.
+    `per_million` is at full load; `per_million_busy` with the load in `busy_hours` per day only.
     """
 
     design: Design
@@ -108,20 +108,20 @@ MEASURED_MODELS: Final = frozenset(
 
 
 def is_measured(catalog: Catalog) -> bool:
-    """Whether the measured rate is that of these models on this type."""
+    """Return True if the measured rate applies to these models on this type."""
     models = {entry.model_id for entry in catalog.models.values()}
     return catalog.endpoint.instance_type == ONE_ENDPOINT.instance_type and models <= MEASURED_MODELS
 
 
 def design_of(catalog: Catalog) -> Design:
-    """The catalog's own design; its rate is known only for what was measured: models and instance type.
+    """Return the catalog's own design; its rate is known only for the measured models and instance type.
 
-    With scaling it has the fewest instances, of which one at least serves while there is something to do.
+    With scaling it has the fewest instances, but at least one, since one serves while there are calls.
     """
     endpoint = catalog.endpoint
     least, _ = instance_bounds(catalog)
     measured = is_measured(catalog)
-    # The same container on the same GPU, whether SageMaker loads its models or it does so itself.
+    # The same container on the same GPU, whether SageMaker loads its models or the container does.
     like = ONE_ENDPOINT if endpoint.topology == MULTI_MODEL else SCALE_TO_ZERO
     return Design(
         name="this catalog",
@@ -135,7 +135,7 @@ def design_of(catalog: Catalog) -> Design:
 
 
 def idle_tail_hours(scaling: Scaling | None) -> float:
-    """How long the last instance is paid for after the last call: until its copy is given up, and until it is gone."""
+    """Return the billed hours after the last call: until the last copy is removed, and until its instance is gone."""
     if scaling is None:
         return SCALE_IN_TAIL_HOURS
     given_up_s = Service().tail_s(scaling.metric) if scaling.idle_minutes is None else scaling.idle_minutes * 60
@@ -143,13 +143,13 @@ def idle_tail_hours(scaling: Scaling | None) -> float:
 
 
 def read_reports(path: Path) -> list[Design]:
-    """The designs of a report file: the report.json of the load test, or one JSON object of a rate measured otherwise.
+    """Read the designs of a report file: the report.json of the load test, or one JSON object of another measurement.
 
-    The former gives a design for each run, at batch 8 over all its models; the latter has `items_per_second`,
-    `instance_type` and `measured` (when).
+    The former gives one design per run, at batch 8 over all its models; the latter has `items_per_second`,
+    `instance_type` and `measured` (the date).
 
     Raises:
-        PriceError: the file cannot be read, is neither, or holds a rate that its own run calls invalid.
+        PriceError: the file cannot be read, has neither form, or holds a rate that its own run marks as invalid.
     """
     try:
         report: dict[str, Any] = json.loads(path.read_bytes())
@@ -175,7 +175,7 @@ def _of_rate(report: Mapping[str, Any], path: Path) -> Design:
 
 
 def _of_run(run: Mapping[str, Any], path: Path) -> Design:
-    """A run of the load test. Its first headline is over all models; the rate is that of all its instances."""
+    """Return the design of a load test run; its first headline covers all models, its rate all instances."""
     record = run["record"]
     target = record["target"]
     if marks := [mark["message"] for mark in record["marks"] if mark["invalid"]]:
@@ -192,7 +192,7 @@ def _of_run(run: Mapping[str, Any], path: Path) -> Design:
 
 
 def _rate_of_run(run: Mapping[str, Any], path: Path) -> tuple[float | None, str]:
-    """Items a second of all instances, and where that is from; none where a price would mean nothing."""
+    """Return the items per second of all instances, with its source; None if a price would be meaningless."""
     record = run["record"]
     if record["target"]["emulated"]:
         return None, "measured on an emulation, whose rate no instance type has"
@@ -204,7 +204,7 @@ def _rate_of_run(run: Mapping[str, Any], path: Path) -> tuple[float | None, str]
 
 
 def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float = HOURS_PER_DAY) -> DesignCost:
-    """What a design costs in a region when it is busy for `busy_hours` of each day.
+    """Return the cost of a design in a region if it is busy for `busy_hours` of each day.
 
     Raises:
         PriceError: `busy_hours` is not above 0 and up to 24.
@@ -232,7 +232,7 @@ def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float
 def compare(
     catalog: Catalog, prices: PriceList, region: str, *, busy_hours: float, reports: Sequence[Path] = ()
 ) -> list[DesignCost]:
-    """The costs of the catalog, of the measured designs, and of the user's own reports, in this order.
+    """Return the costs of the catalog, of the measured designs, and of the user's own reports, in this order.
 
     Raises:
         PriceError: `busy_hours` is out of range or a report cannot be read.
@@ -242,7 +242,7 @@ def compare(
 
 
 def _billed_hours(design: Design, busy_hours: float) -> float:
-    """The hours of a month that one instance bills. Scaled to zero, each day's work is followed by one idle tail."""
+    """Return the billed hours of one instance per month; scaled to zero, each day's work ends with one idle tail."""
     if not design.scales_to_zero:
         return HOURS_PER_MONTH
     return min(busy_hours + design.idle_tail_hours, HOURS_PER_DAY) * DAYS_PER_MONTH

@@ -1,11 +1,9 @@
-"""What an instance costs: a dated snapshot of prices, and the arithmetic from a price to a bill.
+"""Instance prices: a dated snapshot, its refresh, and the arithmetic from a price to a bill.
 
-An unknown price is None all the way and "unknown" to the user, never 0. Amounts are USD before tax, on demand.
-
-Fetch prices from the AWS Pricing API (GetProducts), which is asked only when a user refreshes.
-
-Query (AWS: Price List Query API): service AmazonSageMaker, product family "ML Instance", the region's code, and
-"Hosting" as the kind of instance. The API is served in few regions, us-east-1 among them, for all regions.
+An unknown price is None in the code and "unknown" to the user, never 0. Amounts are USD before tax, on demand. Prices
+come from the AWS Pricing API (GetProducts), which is called only when a user refreshes them. The query (AWS: Price List
+Query API): service AmazonSageMaker, product family "ML Instance", the region's code, and "Hosting" as the kind of
+instance. A few regions serve the API, us-east-1 among them, for all regions.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 
 HOURS_PER_MONTH: Final = 730.0
-"""A year's hours in twelve parts, as AWS's own calculator has it."""
+"""A twelfth of a year's hours, as in AWS's own calculator."""
 
 DAYS_PER_MONTH: Final = HOURS_PER_MONTH / 24
 STALE_AFTER: Final = dt.timedelta(days=180)
@@ -52,11 +50,11 @@ class Price(BaseModel):
     source: str
 
     def is_stale(self, today: dt.date) -> bool:
-        """Whether the price is older than 180 days."""
+        """Return True if the price is older than 180 days."""
         return today - self.date > STALE_AFTER
 
     def __str__(self) -> str:
-        """Where the price is from."""
+        """Return the source of the price."""
         return f"{self.source}, {self.date}"
 
 
@@ -70,12 +68,12 @@ class PriceList(BaseModel):
     regions: dict[str, dict[str, Price]]
 
     def find(self, region: str, instance_type: str) -> Price | None:
-        """The price of a type in a region; None where it is not known."""
+        """Return the price of a type in a region; None if it is not known."""
         return self.regions.get(region, {}).get(instance_type)
 
 
 def prices_path() -> Path:
-    """The price list in use: COHOST_PRICES, else the snapshot that came with this version."""
+    """Return the path of the price list in use: COHOST_PRICES, else the snapshot that came with this version."""
     return Path(os.environ.get("COHOST_PRICES") or _SNAPSHOT)
 
 
@@ -97,7 +95,7 @@ def load_prices(path: Path | None = None) -> PriceList:
 
 
 def write_prices(path: Path, prices: PriceList) -> None:
-    """Write a price list, sorted, one line a price, so that a change of prices reads as such in a review.
+    """Write a price list, sorted, one line per price, so that a price change shows as one line in a review.
 
     Raises:
         PriceError: the file cannot be written.
@@ -120,7 +118,7 @@ def write_prices(path: Path, prices: PriceList) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """What instances of one type cost. `least` and `most` are the bounds of scaling; `price` None means unknown."""
+    """The cost of instances of one type. `least` and `most` are the bounds of scaling; `price` None means unknown."""
 
     instance_type: str
     region: str
@@ -130,20 +128,20 @@ class Bill:
 
     @property
     def per_hour(self) -> tuple[float, float] | None:
-        """USD per hour with the fewest and with the most instances; None where the price is unknown."""
+        """Return USD per hour with the fewest and with the most instances; None if the price is unknown."""
         if self.price is None:
             return None
         return self.least * self.price.usd_per_hour, self.most * self.price.usd_per_hour
 
     @property
     def per_month(self) -> tuple[float, float] | None:
-        """USD for a month of 730 hours that the endpoint exists, called or not."""
+        """Return USD for a month of 730 hours in which the endpoint exists, with or without calls."""
         hour = self.per_hour
         return None if hour is None else (hour[0] * HOURS_PER_MONTH, hour[1] * HOURS_PER_MONTH)
 
 
 def bill_for(prices: PriceList, region: str, instance_type: str, *, least: int, most: int | None = None) -> Bill:
-    """The bill for `least` to `most` instances of a type in a region."""
+    """Return the bill for `least` to `most` instances of a type in a region."""
     return Bill(
         instance_type=instance_type,
         region=region,
@@ -154,7 +152,7 @@ def bill_for(prices: PriceList, region: str, instance_type: str, *, least: int, 
 
 
 def usd_per_million(usd_per_hour: float, items_per_second: float) -> float:
-    """USD for a million items at a steady rate: the price of an hour over the items of an hour.
+    """Return USD per million items at a steady rate: the price of an hour over the items of an hour.
 
     Raises:
         PriceError: the rate is not above 0.
@@ -165,7 +163,7 @@ def usd_per_million(usd_per_hour: float, items_per_second: float) -> float:
 
 
 def money(amounts: tuple[float, float] | float | None, digits: int = 2) -> str:
-    """An amount, a range from least to most, or "unknown"."""
+    """Return an amount, a range from least to most, or "unknown" as text."""
     if amounts is None:
         return UNKNOWN
     least, most = amounts if isinstance(amounts, tuple) else (amounts, amounts)
@@ -174,12 +172,12 @@ def money(amounts: tuple[float, float] | float | None, digits: int = 2) -> str:
 
 
 def today() -> dt.date:
-    """The day by which prices are called old: that of SOURCE_DATE_EPOCH where it is set, so that a build can repeat."""
+    """Return the day by which the age of prices is judged: SOURCE_DATE_EPOCH's for repeatable builds, else today."""
     return now().date()
 
 
 def price_note(price: Price | None, region: str, instance_type: str, day: dt.date) -> str | None:
-    """What to tell of a price that is missing or old; None where there is nothing to tell."""
+    """Return a warning about a missing or old price; None if there is nothing to report."""
     refresh = f"cohost prices refresh --region {region}"
     if price is None:
         return f"no price of {instance_type} in {region} is known to this version; fix: {refresh}"
@@ -189,7 +187,7 @@ def price_note(price: Price | None, region: str, instance_type: str, day: dt.dat
 
 
 def known_types(prices: PriceList, region: str) -> Mapping[str, Price]:
-    """The types with a known price in a region."""
+    """Return the types with a known price in a region."""
     return prices.regions.get(region, {})
 
 
@@ -201,17 +199,17 @@ _UNITS: Final = frozenset({"Hrs", "hours", "Hours"})
 
 
 class PricingClient(Protocol):
-    """What is asked of boto3's `pricing` client."""
+    """The part of boto3's `pricing` client that is used."""
 
     def get_products(self, **parameters: Any) -> Mapping[str, Any]:  # noqa: ANN401 - boto3's own
-        """One page of products."""
+        """Return one page of products."""
 
 
 def fetch_prices(client: PricingClient, region: str, *, day: date, instance_types: Iterable[str]) -> dict[str, Price]:
-    """The hosting prices of a region, of those instance types that it has.
+    """Return a region's hosting prices for those of the given instance types that it offers.
 
     Raises:
-        PriceError: the API answers in a form that is not known here, or twice with different prices.
+        PriceError: the API answers in an unknown form, or twice with different prices.
     """
     wanted = frozenset(instance_types)
     found: dict[str, float] = {}
@@ -226,10 +224,10 @@ def fetch_prices(client: PricingClient, region: str, *, day: date, instance_type
 
 
 def with_region(prices: PriceList, region: str, fetched: Mapping[str, Price]) -> PriceList:
-    """The list with a region's prices renewed; a type that was not fetched keeps the price it had.
+    """Return the list with a region's prices renewed; a type that was not fetched keeps its price.
 
     Raises:
-        PriceError: nothing was fetched, which is no reason to touch the list.
+        PriceError: nothing was fetched, so the list stays as it is.
     """
     if not fetched:
         raise PriceError(f"region: the Pricing API has no hosting prices for {region!r}; fix: check the region's name")
@@ -266,7 +264,7 @@ def _product(text: str) -> Mapping[str, Any]:
 
 
 def _amount(product: Mapping[str, Any]) -> float | None:
-    """USD per hour of a product's on-demand terms; None for one that is not sold by the hour, or is free."""
+    """Return USD per hour of a product's on-demand terms; None for a product that is free or not sold by the hour."""
     for term in product.get("terms", {}).get("OnDemand", {}).values():
         for dimension in term.get("priceDimensions", {}).values():
             usd = dimension.get("pricePerUnit", {}).get("USD")

@@ -1,1 +1,1 @@
-"""Traffic replayed against both topologies: what scaling settings cost, and which calls they refuse or delay."""
+"""Traffic replayed against both topologies: the cost of scaling settings, and the calls that they refuse or delay."""

@@ -1,4 +1,4 @@
-"""What becomes of calls: answered, delayed by waking, refused, timed out; and how long answers take."""
+"""The outcome of calls: answered, delayed by a cold start, refused, timed out; and their latency."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 SHARES: Final = 1000
-"""Utilisation is kept in thousandths."""
+"""Utilisation is counted in thousandths."""
 
 _POINTS: Final = 5
 _SAME_S: Final = 0.1
@@ -20,7 +20,7 @@ _SAME_S: Final = 0.1
 
 @dataclass
 class Cohort:
-    """Calls that arrived evenly between two seconds; `waking` ones met no copy, or wait behind such."""
+    """Calls that arrived evenly between two seconds; `waking` calls found no copy, or wait behind such calls."""
 
     calls: int
     first: float
@@ -28,7 +28,7 @@ class Cohort:
     waking: bool
 
     def take(self, calls: int) -> tuple[float, float]:
-        """Take the oldest calls out; when the first and the last of them arrived."""
+        """Remove the oldest calls, and return the arrival times of the first and the last of them."""
         share = calls / self.calls
         first, last = self.first, self.first + (self.last - self.first) * share
         self.calls -= calls
@@ -49,29 +49,29 @@ class Tally:
     waits: Counter[float] = field(default_factory=Counter)
     """Calls answered behind a backlog, by seconds of waiting, in tenths of a second."""
     delays: Counter[float] = field(default_factory=Counter)
-    """Of these, the ones that waited for waking."""
+    """The part of these calls that waited for a cold start."""
     lost: Counter[int] = field(default_factory=Counter)
     """Refused and timed-out calls by minute."""
     late: Counter[int] = field(default_factory=Counter)
-    """Calls that waited for waking, by the minute of their answer."""
+    """Calls that waited for a cold start, by the minute of their answer."""
 
     def steadily(self, calls: int, utilisation: float) -> None:
-        """Calls that were answered without a backlog."""
+        """Count calls that were answered without a backlog."""
         self.answered += calls
         self.steady[round(utilisation * SHARES)] += calls
 
     def refuse(self, calls: int, now: float) -> None:
-        """Calls that found no copy and did not wait, or gave up, by now."""
+        """Count calls that found no copy and did not wait, or whose callers gave up, by `now`."""
         self.refused += calls
         self.lost[_minute_before(now)] += calls
 
     def time_out(self, calls: int, now: float) -> None:
-        """Calls that waited in a server for too long, by now."""
+        """Count calls that had waited in a server for too long by `now`."""
         self.timed_out += calls
         self.lost[_minute_before(now)] += calls
 
     def wait(self, calls: int, first: float, last: float, *, waking: bool, now: float) -> None:
-        """Calls answered by now, whose waits lie evenly between two times."""
+        """Count calls answered by `now` whose waits are spread evenly between `first` and `last`."""
         self.answered += calls
         if waking:
             self.delayed += calls
@@ -86,16 +86,16 @@ class Tally:
 
 
 def _minute_before(now: float) -> int:
-    """The minute that ends at a time, or in which it lies."""
+    """Return the minute that ends at a time, or that contains it."""
     return max(0, math.ceil(now / 60) - 1)
 
 
 class CallQueue:
-    """Calls that wait, first in first out.
+    """The queue of waiting calls, first in first out.
 
-    With `patient` callers, a call at zero copies waits for one up to the wake time-out, and so do calls behind it;
-    otherwise it is refused. In an overloaded server a call waits up to the call time-out; what would wait longer is
-    timed out at once, and costs no service.
+    With `patient` callers, a call at zero copies waits for one up to the wake time-out, and so do the calls behind it;
+    otherwise it is refused. In an overloaded server a call waits up to the call time-out; a call that would wait longer
+    is timed out at once and takes no capacity.
     """
 
     def __init__(self, service: Service, tally: Tally, *, patient: bool) -> None:
@@ -107,7 +107,7 @@ class CallQueue:
         self.backlog = 0
 
     def pass_time(self, start: float, end: float, arriving: int, copies: int) -> int:
-        """Let calls arrive evenly and copies serve them; how many calls the copies were given."""
+        """Let calls arrive evenly and copies serve them; return the number of calls given to the copies."""
         if copies == 0:
             self._meet_nobody(start, end, arriving)
             return 0
@@ -129,7 +129,7 @@ class CallQueue:
                 self._join(arriving, start, end, waking=True)
             self._give_up(end)
         else:
-            # What the last copy left behind has nobody to wait for either.
+            # Calls left by the last copy have no copy to wait for either.
             left, self.backlog = self.backlog, 0
             self._cohorts.clear()
             if arriving + left:
@@ -154,12 +154,12 @@ class CallQueue:
                 self._cohorts.popleft()
             left, done = left - part, done + part
         self.backlog -= can
-        # Time without calls cannot be saved for later.
+        # Unused capacity cannot be saved for later.
         self._credit = self._credit - can if self.backlog else 0.0
         return can
 
     def _give_up(self, now: float) -> None:
-        """Refuse the waiting calls whose callers have tried for too long."""
+        """Refuse the waiting calls whose callers have retried for too long."""
         oldest = now - self._service.wake_timeout_s
         while self._cohorts and self._cohorts[0].waking and self._cohorts[0].first < oldest:
             cohort = self._cohorts[0]
@@ -175,7 +175,7 @@ class CallQueue:
             self._cohorts.popleft()
 
     def _time_out(self, copies: int, now: float) -> None:
-        """Turn away the youngest calls of a backlog that would wait for too long."""
+        """Time out the youngest calls of a backlog that would wait for too long."""
         room = int(self._service.call_timeout_s * copies * self._service.requests_per_second)
         excess = self.backlog - room
         while excess > 0 and self._cohorts and not self._cohorts[-1].waking:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Callers(StrEnum):
-    """What a caller does that meets no copy: it fails at once, it waits for one, or both are compared."""
+    """The behaviour of a caller that finds no copy: it fails at once, it waits for one, or both are compared."""
 
     FAIL = "fail"
     WAIT = "wait"
@@ -31,9 +31,10 @@ class Callers(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One line of a comparison. `settings` are the values that a sweep varies, by key; None of a price is unknown.
+    """One line of a comparison. `settings` are the values that a sweep varies, by key.
 
-    `efficient`: no other line with such callers costs less, or as little, and serves more calls at once.
+    `efficient` (Pareto-optimal): no other line with the same kind of callers is cheaper, or as cheap, and serves more
+    calls at once.
     """
 
     settings: Mapping[str, Any]
@@ -42,7 +43,7 @@ class Result:
 
     @property
     def design(self) -> str:
-        """The topology, and what callers do at zero copies."""
+        """Return the topology and the callers' behaviour at zero copies, as text."""
         if self.outcome.rules.topology == MULTI_MODEL:
             return MULTI_MODEL
         return f"{self.outcome.rules.topology}, {'wait' if self.outcome.patient else 'fail'}"
@@ -50,7 +51,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All results for one trace, and what an instance costs there."""
+    """All results for one trace, with the price of an instance."""
 
     trace: Trace
     service: Service
@@ -62,11 +63,11 @@ class Comparison:
 
     @property
     def usd_per_hour(self) -> float | None:
-        """The price of an instance; None where it is unknown."""
+        """Return the price of an instance; None if it is unknown."""
         return None if self.price is None else self.price.usd_per_hour
 
     def of_first_settings(self) -> list[Result]:
-        """The results of the first combination of settings: one for each topology and kind of caller."""
+        """Return the results of the first combination of settings: one per topology and kind of caller."""
         first: dict[str, Result] = {}
         for result in self.results:
             first.setdefault(result.design, result)
@@ -81,16 +82,17 @@ def replay_all(
     callers: Callers,
     due: Callable[[ScheduledScaling], Iterator[float]],
 ) -> Iterator[tuple[Mapping[str, Any], Outcome]]:
-    """Yield what each combination of settings comes to, one topology and kind of caller after another.
+    """Yield the outcome of each combination of settings, one topology and kind of caller after another.
 
-    Combinations that differ only in what a topology does not read are one to it, and yielded once, without that.
+    Combinations that differ only in settings that a topology does not read are equal for it; they are yielded once,
+    without those settings.
 
     Args:
         trace: the calls.
-        combinations: settings that a sweep varies, and with them the rules of each topology.
-        service: the figures of a copy.
-        callers: what callers do at zero copies; it makes no difference to a multi-model endpoint.
-        due: the seconds of the trace at which an entry of a schedule is due, in order.
+        combinations: settings that a sweep varies, with the rules of each topology.
+        service: the timing of a copy.
+        callers: the callers' behaviour at zero copies; it makes no difference to a multi-model endpoint.
+        due: returns the seconds of the trace at which an entry of a schedule fires, in order.
     """
     seen: set[Rules] = set()
     for settings, both in combinations:
@@ -109,7 +111,7 @@ def _unread(rules: Rules) -> Sequence[str]:
 
 
 def marked(outcomes: Sequence[tuple[Mapping[str, Any], Outcome]]) -> list[Result]:
-    """The outcomes as results, those marked that no other beats."""
+    """Return the outcomes as results, with the Pareto-optimal ones marked."""
     return [
         Result(settings=settings, outcome=one, efficient=not any(_beats(other, one) for _, other in outcomes))
         for settings, one in outcomes
@@ -117,7 +119,7 @@ def marked(outcomes: Sequence[tuple[Mapping[str, Any], Outcome]]) -> list[Result
 
 
 def _beats(other: Outcome, one: Outcome) -> bool:
-    """Whether another, of callers that behave the same, is no worse in cost and in serving, and better in one."""
+    """Return True if `other`, with the same kind of callers, costs and loses no more, and one of them less."""
     if MULTI_MODEL not in {other.rules.topology, one.rules.topology} and other.patient != one.patient:
         return False
     theirs, own = ((x.instance_hours, x.unserved_share) for x in (other, one))
@@ -133,6 +135,6 @@ def _patience(rules: Rules, callers: Callers) -> Sequence[bool]:
 def _by_time(
     schedule: Sequence[ScheduledScaling], due: Callable[[ScheduledScaling], Iterator[float]]
 ) -> Iterator[tuple[float, ScheduledScaling]]:
-    """The entries of a schedule whenever they are due, in order of time."""
+    """Return the entries of a schedule at each time that they fire, in order of time."""
     times = [(at, index) for index, entry in enumerate(schedule) for at in due(entry)]
     return ((at, schedule[index]) for at, index in sorted(times))

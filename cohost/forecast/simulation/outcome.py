@@ -1,7 +1,4 @@
-"""Copies over time: serving, starting, given up; and the instances that bill for them.
-
-What a replay found, in numbers that a reader compares.
-"""
+"""The results of a replay: copies over time, the instances billed for them, and the figures that a reader compares."""
 
 from __future__ import annotations
 
@@ -26,15 +23,15 @@ if TYPE_CHECKING:
 
 
 Steps = list[tuple[float, int]]
-"""A number over time: each entry holds from its second on."""
+"""A number over time: each entry applies from its second on."""
 
 
 @dataclass
 class Fleet:
     """Copies of a component, or instances of a multi-model endpoint.
 
-    `serving` answer calls; `starting` holds the seconds at which the others will. Both count as capacity that is asked
-    for, and bill.
+    `serving` answer calls; `starting` holds the seconds at which the others become ready. Both count as desired
+    capacity and are billed.
     """
 
     serving: int
@@ -43,22 +40,22 @@ class Fleet:
     wanted_steps: Steps = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Note the beginning."""
+        """Record the initial state."""
         self._note(0.0)
 
     @property
     def wanted(self) -> int:
-        """The capacity that scaling asked for."""
+        """Return the capacity that scaling requested."""
         return self.serving + len(self.starting)
 
     def grow(self, count: int, now: float, ready: float) -> None:
-        """Ask for more, which serve from `ready` on."""
+        """Start more copies, which serve from `ready` on."""
         for _ in range(count):
             insort(self.starting, ready)
         self._note(now)
 
     def settle(self, now: float) -> int:
-        """Let serve what is ready by now; how many that were."""
+        """Let the copies that are ready by now serve, and return their number."""
         ready = 0
         while self.starting and self.starting[0] <= now:
             self.starting.pop(0)
@@ -69,7 +66,7 @@ class Fleet:
         return ready
 
     def shrink(self, count: int, now: float) -> None:
-        """Give up so many: what still starts first, the last asked for before the others."""
+        """Remove copies: starting ones before serving ones, the last requested first."""
         unborn = min(count, len(self.starting))
         del self.starting[len(self.starting) - unborn :]
         self.serving -= count - unborn
@@ -81,9 +78,10 @@ class Fleet:
 
 
 def billed_steps(wanted: Sequence[tuple[float, int]], per_instance: int, tail_s: float) -> Steps:
-    """Instances over time that bill for the wanted copies.
+    """Return the instances billed over time for the desired copies.
 
-    An instance that is no longer needed bills for `tail_s` more; where copies are wanted again by then, they take it.
+    An instance that is no longer needed is billed for `tail_s` more; copies that are requested again in that time reuse
+    it.
     """
     leaving: list[float] = []
     steps: Steps = []
@@ -102,7 +100,7 @@ def billed_steps(wanted: Sequence[tuple[float, int]], per_instance: int, tail_s:
 
 
 def _leave(steps: Steps, leaving: list[float], needed: int, *, until: float) -> None:
-    """Let go what leaves by then."""
+    """Remove the instances whose tail has ended by `until`."""
     while leaving and leaving[0] <= until:
         gone = leaving.pop(0)
         _step(steps, gone, needed + len(leaving))
@@ -116,7 +114,7 @@ def _step(steps: Steps, at: float, value: int) -> None:
 
 
 def area(steps: Sequence[tuple[float, int]], end: float) -> float:
-    """The number over time, summed up to `end`: instances as instance-seconds."""
+    """Return the integral of the number over time up to `end`: instances as instance-seconds."""
     ends = [at for at, _ in steps[1:]] + [end]
     return sum(value * max(0.0, min(until, end) - at) for (at, value), until in zip(steps, ends, strict=True))
 
@@ -128,7 +126,7 @@ _HIGHEST: Final = 0.99
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One replay's result. `patient`: callers waited for waking. `serving`, `wanted`: copies by second."""
+    """The result of one replay. `patient`: callers waited for a cold start. `serving`, `wanted`: copies by second."""
 
     trace: Trace
     rules: Rules
@@ -144,38 +142,38 @@ class Outcome:
 
     @cached_property
     def instances(self) -> Steps:
-        """Instances that bill, by second."""
+        """Return the billed instances, by second."""
         tail = self.service.instance_tail_s if self.rules.topology == SCALE_TO_ZERO else 0.0
         return billed_steps(self.wanted, self.rules.per_instance, tail)
 
     @property
     def instance_hours(self) -> float:
-        """Hours of instances that bill within the trace."""
+        """Return the billed instance hours within the trace."""
         return area(self.instances, self.trace.seconds) / 3600
 
     @property
     def hours_per_day(self) -> float:
-        """Instance hours of a mean day."""
+        """Return the instance hours of an average day."""
         return self.instance_hours / self.trace.days
 
     def per_day(self, usd_per_hour: float | None) -> float | None:
-        """USD of a mean day; None where the price is unknown."""
+        """Return USD per average day; None if the price is unknown."""
         return None if usd_per_hour is None else self.hours_per_day * usd_per_hour
 
     def per_month(self, usd_per_hour: float | None) -> float | None:
-        """USD of a month of 730 hours; None where the price is unknown."""
+        """Return USD for a month of 730 hours; None if the price is unknown."""
         day = self.per_day(usd_per_hour)
         return None if day is None else day * DAYS_PER_MONTH
 
     @property
     def unserved_share(self) -> float:
-        """The share of calls that were refused, timed out, or delayed by waking; 0 without calls."""
+        """Return the share of calls that were refused, timed out, or delayed by a cold start; 0 without calls."""
         tally = self.tally
         return (tally.refused + tally.timed_out + tally.delayed + self.unanswered) / max(1, self.trace.calls)
 
     @cached_property
     def latency_s(self) -> Mapping[int, float] | None:
-        """Percentiles of the time to an answer, waiting for waking included; None where nothing was answered."""
+        """Return percentiles of the time to an answer, cold starts included; None if nothing was answered."""
         times: Counter[float] = Counter()
         for utilisation, calls in self.tally.steady.items():
             _add_steady(times, min(utilisation / SHARES, _HIGHEST), calls, self.service)
@@ -185,12 +183,12 @@ class Outcome:
 
     @cached_property
     def delay_s(self) -> Mapping[int, float] | None:
-        """Percentiles of the wait of calls that waited for waking; None where there were none."""
+        """Return percentiles of the wait of calls that waited for a cold start; None if there were none."""
         return _quantiles(self.tally.delays)
 
 
 def _add_steady(times: Counter[float], utilisation: float, calls: int, service: Service) -> None:
-    """Spread calls over the waits of a queue with chance arrivals (M/M/1): none, or exponential ones."""
+    """Spread calls over the waits of a queue with random arrivals (M/M/1): none, or exponential ones."""
     times[service.service_s] += calls * (1 - utilisation)  # type: ignore[assignment]
     mean = 1 / (service.requests_per_second * (1 - utilisation))
     for index in range(_TAIL_POINTS):
@@ -199,7 +197,7 @@ def _add_steady(times: Counter[float], utilisation: float, calls: int, service: 
 
 
 def _quantiles(times: Mapping[float, float]) -> dict[int, float] | None:
-    """Percentiles of values with weights: the smallest value that so many do not exceed."""
+    """Return percentiles of weighted values: the smallest value that at least that share does not exceed."""
     total = sum(times.values())
     if not total:
         return None

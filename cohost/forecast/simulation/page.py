@@ -1,8 +1,7 @@
-"""A comparison as rows of a table and as JSON.
+"""The output of a comparison: rows of a table, JSON, plots, and one HTML page.
 
-The plots of a comparison: traffic, copies and lost calls over time; cost against calls not served at once.
-
-A comparison as one HTML page that needs nothing else: no script, no font, no request.
+The plots show traffic, copies and lost calls over time, and cost against calls not served at once. The page is
+self-contained: no script, no font, no request.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _HUNDREDTH, _MINUTE = 0.0001, 60.0
 
 
 def tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Title, columns and rows of what it costs, of the calls that were not served at once, and of latencies."""
+    """Return title, columns and rows of three tables: costs, calls not served at once, latencies."""
     names = ("design", *([", ".join(comparison.swept).replace("_", " ")] if comparison.swept else []))
     kinds: tuple[tuple[str, tuple[str, ...], Callable[[Result], tuple[str, ...]]], ...] = (
         ("What it costs", COST_COLUMNS, lambda result: _costs(result.outcome, comparison.usd_per_hour)),
@@ -48,14 +47,14 @@ def tables(comparison: Comparison) -> list[tuple[str, tuple[str, ...], list[tupl
 
 
 def _names(comparison: Comparison, result: Result) -> tuple[str, ...]:
-    """Design, and the swept settings in one cell. A star marks what nothing beats, where there is a choice."""
+    """Return the design, and the swept settings in one cell; a star marks Pareto-optimal lines of a sweep."""
     star = " *" if result.efficient and comparison.swept else ""
     swept = ", ".join(setting(result.settings.get(name)) for name in comparison.swept)
     return (result.design + star, swept) if comparison.swept else (result.design,)
 
 
 def setting(value: object) -> str:
-    """The value of a setting; a dash for none."""
+    """Return the value of a setting as text; a dash for None."""
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -77,7 +76,7 @@ def _latencies(outcome: Outcome) -> tuple[str, ...]:
 
 
 def share(part: int, whole: int) -> str:
-    """A part of all calls in percent."""
+    """Return a part of all calls in percent."""
     if not part:
         return "0"
     percent = part / whole
@@ -85,7 +84,7 @@ def share(part: int, whole: int) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A time, in the unit that reads best; a dash for none."""
+    """Return a time in a readable unit; a dash for None."""
     if value is None:
         return "-"
     if value < 1:
@@ -96,7 +95,7 @@ def seconds(value: float | None) -> str:
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
-    """The whole comparison for a script; times in seconds, money in USD, None for what is unknown."""
+    """Return the whole comparison as JSON data: times in seconds, money in USD, None for unknown values."""
     trace, price = comparison.trace, comparison.price
     return {
         "trace": {
@@ -148,7 +147,7 @@ def _percentiles(found: Mapping[int, float] | None) -> dict[str, float] | None:
 
 
 def notes(comparison: Comparison) -> Sequence[str]:
-    """What the figures rest on, one sentence each."""
+    """Return the assumptions behind the figures, one sentence each."""
     service, price = comparison.service, comparison.price
     cost = UNKNOWN if price is None else f"{price.usd_per_hour:g} USD an hour ({price})"
     length = f"{comparison.trace.days:g} days from {comparison.trace.start:%Y-%m-%d %H:%M} UTC"
@@ -172,11 +171,11 @@ _DAY: Final = 24 * 60
 _NICE_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, _DAY, 2 * _DAY, 7 * _DAY)
 
 Plot = tuple[str, str, str]
-"""Title, what it shows in one sentence, and the SVG."""
+"""Title, a one-sentence description, and the SVG."""
 
 
 def plots_of(comparison: Comparison) -> list[Plot]:
-    """All plots, in the order to be read. Those over time are of the first combination of a sweep's settings."""
+    """Return all plots in reading order; those over time show the first combination of a sweep's settings."""
     bins = _Bins(comparison.trace)
     results = comparison.of_first_settings()
     copies = [_copies(result, colour, bins) for colour, result in enumerate(results)]
@@ -185,7 +184,7 @@ def plots_of(comparison: Comparison) -> list[Plot]:
 
 
 class _Bins:
-    """Equal stretches of a trace, few enough to be drawn."""
+    """Equal stretches of a trace, few enough to draw."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -195,11 +194,11 @@ class _Bins:
         self.middles = [(index + 0.5) * self.minutes for index in range(self.count)]
 
     def axis(self) -> Axis:
-        """The time, in minutes from the start."""
+        """Return the time axis, in minutes from the start."""
         return Axis(0, max(1, len(self._trace.counts)), f"time, UTC, from {self._trace.start:%Y-%m-%d %H:%M}")
 
     def names(self) -> list[tuple[float, str]]:
-        """Days or hours along the axis, as many as fit."""
+        """Return labels of days or hours along the axis, as many as fit."""
         hours = len(self._trace.counts) / 60
         step = next((nice for nice in _NICE_HOURS if hours / nice <= _MOST_NAMES), _NICE_HOURS[-1])
         start = self._trace.start
@@ -210,27 +209,27 @@ class _Bins:
         return [(at, name) for at, name in places if 0 <= at < len(self._trace.counts)]
 
     def sums(self, by_minute: Mapping[int, int]) -> list[float]:
-        """Calls a minute in each stretch, on average."""
+        """Return the average calls per minute in each stretch."""
         sums = [0.0] * self.count
         for minute, calls in by_minute.items():
             sums[min(minute // self.minutes, self.count - 1)] += calls / self.minutes
         return sums
 
     def extremes(self) -> tuple[list[float], list[float], list[float]]:
-        """The quietest minute, the mean, and the busiest minute of each stretch."""
+        """Return the quietest minute, the mean, and the busiest minute of each stretch."""
         counts, width = self._trace.counts, self.minutes
         parts = [counts[index * width : (index + 1) * width] for index in range(self.count)]
         return [float(min(p)) for p in parts], [sum(p) / len(p) for p in parts], [float(max(p)) for p in parts]
 
     def means(self, steps: Steps) -> list[float]:
-        """The mean of a number over time in each stretch."""
+        """Return the mean of a number over time in each stretch."""
         width = self.minutes * 60.0
         sums = _running(steps, width, self.count)
         return [(after - before) / width for before, after in pairwise(sums)]
 
 
 def _running(steps: Steps, width: float, count: int) -> list[float]:
-    """The number over time summed up to the end of each stretch, in one pass."""
+    """Return the integral of a number over time up to the end of each stretch, in one pass."""
     sums, total, index = [0.0], 0.0, 0
     for stretch in range(count):
         at, end = stretch * width, (stretch + 1) * width
@@ -265,7 +264,7 @@ def _copies(result: Result, colour: int, bins: _Bins) -> Plot:
 
 
 def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
-    """Calls that no copy answered, and late ones; a design that has none is left out."""
+    """Plot unanswered and late calls; a design without any is left out."""
     found: list[tuple[str, int, list[float], bool]] = []
     for colour, result in enumerate(results):
         tally = result.outcome.tally
@@ -283,7 +282,7 @@ def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
 
 
 def _trade(comparison: Comparison) -> Plot:
-    """Cost against the share of calls that were refused or delayed, one point for each line of the sweep."""
+    """Plot cost against the share of calls that were refused or delayed, one point per line of the sweep."""
     price = comparison.usd_per_hour
     unit, factor = ("instance hours a day", 1.0) if price is None else ("USD a day", price)
     points = [(100 * r.outcome.unserved_share, r.outcome.hours_per_day * factor, r) for r in comparison.results]
@@ -315,7 +314,7 @@ def _length(minutes: int) -> str:
 
 
 def page(comparison: Comparison) -> str:
-    """The whole page, in the report's manner.
+    """Return the whole page, in the style of the report.
 
     Raises:
         SimulationError: jinja2 is not installed.

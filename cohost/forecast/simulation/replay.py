@@ -1,7 +1,7 @@
 """The replay: a trace's calls against a fleet that scales, minute by minute.
 
-Calls of a minute arrive evenly. What CloudWatch sees, it sees at the end of a period: a minute, or ten seconds where
-concurrency is tracked. Minutes in which nothing changes and nothing waits are taken whole.
+The calls of a minute arrive evenly. CloudWatch receives a metric at the end of a period: one minute, or ten seconds if
+concurrency is tracked. Minutes without changes and without waiting calls are processed as a whole.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 _MINUTE: Final = 60
 
 _HIGHEST_STEADY: Final = 0.99
-"""Above this utilisation a queue does not settle within minutes, so waiting is bounded by what it is there."""
+"""Above this utilisation a queue does not settle within minutes, so the wait is capped at its value here."""
 
 Bounds = tuple[float, int, int]
-"""From a second on: the fewest and the most."""
+"""From a second on: the least and the most capacity."""
 
 
 def replay(
     trace: Trace, rules: Rules, service: Service, *, patient: bool = False, bounds: Iterable[Bounds] = ()
 ) -> Outcome:
-    """What becomes of a trace's calls, and what the fleet costs to serve them.
+    """Return the outcome of a trace's calls, and the fleet that served them.
 
     Args:
         trace: the calls, after a deploy.
         rules: topology and scaling.
-        service: how fast a copy is, how long starting and going take.
-        patient: whether callers that meet no copy wait for one; otherwise they are refused.
-        bounds: bounds by time, in order, as a schedule sets them.
+        service: speed of a copy, times to start and to stop.
+        patient: true if callers that find no copy wait for one; otherwise their calls are refused.
+        bounds: bounds by time, in order, as set by a schedule.
     """
     return _Replay(trace, rules, service, patient=patient, bounds=bounds).run()
 
@@ -70,7 +70,7 @@ class _Replay:
             if self._next_bounds is not None:
                 self._take_bounds(minute * 60.0)
             if not calls and not fleet.wanted and not queue.backlog:
-                # Asleep, and nobody calls.
+                # Scaled to zero, and no calls.
                 minute += 1
                 continue
             if not self._take_whole(minute, calls):
@@ -98,7 +98,7 @@ class _Replay:
             self._next_bounds = next(self._bounds, None)
 
     def _take_whole(self, minute: int, calls: int) -> bool:
-        """Serve a minute in which nothing changes and nothing waits; False where it is not such a minute."""
+        """Serve a minute without changes and without waiting calls; return False if the minute is not like that."""
         fleet = self._fleet
         if fleet.starting or not fleet.serving or self._queue.backlog:
             return False
@@ -116,13 +116,13 @@ class _Replay:
         return True
 
     def _concurrent(self, calls_per_second: float, utilisation: float) -> float:
-        """Calls at a time without a backlog: Little's law with the mean wait of a queue of chance arrivals."""
+        """Return the concurrent calls without a backlog: Little's law with the mean wait of random arrivals."""
         utilisation = min(utilisation, _HIGHEST_STEADY)
         wait = utilisation / (self._service.requests_per_second * (1 - utilisation))
         return calls_per_second * (self._service.service_s + wait)
 
     def _take_by_periods(self, minute: int, calls: int) -> None:
-        # Shorter periods than a minute matter only where an alarm above the target could act within it.
+        # Periods shorter than a minute matter only if an alarm above the target could act within it.
         length = self._period if self._scaler.can_grow and self._fleet.serving else _MINUTE
         arrived = 0
         for second in range(0, _MINUTE, length):
@@ -132,7 +132,7 @@ class _Replay:
             arrived = upto
 
     def _take_period(self, start: float, end: float, calls: int) -> None:
-        """Serve one period of the metric, in parts where copies come up within it."""
+        """Serve one period of the metric, split at the times when copies become ready."""
         fleet, queue = self._fleet, self._queue
         served_throughout = bool(fleet.serving)
         before, given, arrived, at = queue.backlog, 0, 0, start
@@ -149,7 +149,7 @@ class _Replay:
             self._measure(given, (before + queue.backlog) / 2, end - start, end)
 
     def _measure(self, given: int, backlog: float, seconds: float, now: float) -> None:
-        """Hand the period's value of the metric to the scaler."""
+        """Pass the period's value of the metric to the scaler."""
         serving = self._fleet.serving
         total = given * 60 / seconds
         if self._period < _MINUTE:
@@ -159,12 +159,12 @@ class _Replay:
             self._scaler.track(total, now)
 
     def _note_refused(self, start: float, end: float, calls: int) -> None:
-        """Keep when the first call of a minute met no copy."""
+        """Record the time of the first call in a minute that found no copy."""
         if self._first_refused is None and calls:
             self._first_refused = start + (end - start) / (2 * calls)
 
     def _end_minute(self, calls: int, now: float) -> None:
-        """What is decided once a minute: waking, and giving up after idleness."""
+        """Make the decisions of each minute's end: cold start, and scale-in after idle time."""
         fleet, scaler = self._fleet, self._scaler
         if calls:
             scaler.idle_since = now
@@ -179,5 +179,5 @@ class _Replay:
 
 
 def _arrived(calls: int, second: int) -> int:
-    """How many of a minute's calls have arrived by a second of it."""
+    """Return the number of a minute's calls that have arrived by a second of it."""
     return math.floor(calls * second / 60 + 0.5)

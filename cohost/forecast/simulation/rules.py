@@ -1,7 +1,4 @@
-"""The scaling settings that are replayed: the catalog's, and what options put in their place.
-
-When the entries of a catalog's schedule are due within a trace.
-"""
+"""The scaling settings of a replay: the catalog's, with overrides, and the times at which scheduled entries fire."""
 
 from __future__ import annotations
 
@@ -35,10 +32,10 @@ TOPOLOGIES: Final = (MULTI_MODEL, SCALE_TO_ZERO)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """How one topology scales, by the catalog's names; `start` is its capacity after the deploy, which is never 0.
+    """The scaling of one topology, in the catalog's names; `start` is its capacity after the deploy, which is never 0.
 
-    `tracking_scales_in`: whether target tracking gives up capacity too. `per_instance`: copies that share an instance,
-    since each takes one GPU.
+    `tracking_scales_in`: true if target tracking also scales in. `per_instance`: copies that share an instance, since
+    each takes one GPU.
     """
 
     topology: str
@@ -56,17 +53,18 @@ class Rules:
 
 
 def rules_of(catalog: Catalog, overrides: Mapping[str, Sequence[Any]]) -> list[tuple[Mapping[str, Any], list[Rules]]]:
-    """Each combination of the overriding values, and with it the rules of both topologies.
+    """Return each combination of the overriding values, with the rules of both topologies.
 
-    What is not overridden is the catalog's. A catalog that does not scale keeps its instances. The minimum of a
-    multi-model endpoint is 1 or more; that of scale-to-zero is 0 where the catalog's belongs to the other topology.
+    All other values are the catalog's. A catalog without scaling keeps its number of instances. The minimum of a
+    multi-model endpoint is 1 or more; that of scale-to-zero is 0 if the catalog's minimum belongs to the other
+    topology.
 
     Args:
-        catalog: what is deployed.
+        catalog: the deployed catalog.
         overrides: values by the name of a scaling key; several values are a sweep.
 
     Raises:
-        SimulationError: a value is not allowed, or does not go with another; or there are over 500 combinations.
+        SimulationError: a value is not allowed, or contradicts another; or there are over 500 combinations.
     """
     combinations = [dict(zip(overrides, values, strict=True)) for values in product(*overrides.values())]
     if len(combinations) > MOST_SETTINGS:
@@ -95,7 +93,7 @@ def _rules(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Rules:
 
 
 def _scaling(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Scaling:
-    """The settings of a topology with what is chosen in the place of the catalog's."""
+    """Return the settings of a topology: the catalog's, with the chosen values in their place."""
     stated = _catalog_settings(catalog)
     if "metric" in chosen and "target" not in chosen and chosen["metric"] != stated["metric"]:
         raise SimulationError(
@@ -128,7 +126,7 @@ def _catalog_settings(catalog: Catalog) -> dict[str, Any]:
 
 
 def _checked_start(catalog: Catalog, topology: str, scaling: Scaling) -> int:
-    """The capacity after the deploy, once settings and topology are known to go together."""
+    """Return the capacity after the deploy, once settings and topology are checked against each other."""
     given = catalog.endpoint
     asked = given.initial_instance_count if given.topology == MULTI_MODEL else given.copy_count
     start = min(max(asked, scaling.min, 1), max(scaling.max, 1))
@@ -149,7 +147,7 @@ def _checked_start(catalog: Catalog, topology: str, scaling: Scaling) -> int:
 
 
 def bound_changes(rules: Rules, due: Iterator[tuple[float, ScheduledScaling]]) -> Iterator[tuple[float, int, int]]:
-    """Yield the bounds that a schedule's entries bring, by second; what an entry leaves out stays as it was."""
+    """Yield the bounds set by a schedule's entries, by second; a bound that an entry leaves out stays as it was."""
     least, most = rules.min, rules.max
     for at, entry in due:
         least = least if entry.min is None else entry.min
@@ -158,9 +156,9 @@ def bound_changes(rules: Rules, due: Iterator[tuple[float, ScheduledScaling]]) -
 
 
 def due_in(trace: Trace) -> Callable[[ScheduledScaling], Iterator[float]]:
-    """A function that yields the seconds of a trace at which an entry is due, in order.
+    """Return a function that yields the seconds of a trace at which an entry fires, in order.
 
-    A rate is counted from the trace's start, as from a deploy.
+    A rate counts from the trace's start, as from a deploy.
     """
     start = trace.start.timestamp()
     end = start + trace.seconds

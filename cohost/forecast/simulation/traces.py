@@ -1,8 +1,7 @@
-"""Traffic as calls a minute, however it was recorded.
+"""Traffic as calls per minute, from a file or generated.
 
-Traffic from a file: CSV or JSON lines, with counts by time or with one time a request.
-
-Made-up traffic: patterns that are known from services, with chance in each minute.
+A file is CSV or JSON lines, with counts by time or one time per request. Generated traffic follows typical patterns of
+services, with randomness in each minute.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MOST_MINUTES: Final = 5 * 366 * MINUTES_PER_DAY
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """Calls in each minute from `start` on, which is a whole minute in UTC; `name` says where they are from."""
+    """Calls in each minute from `start` on, which is a whole minute in UTC; `name` states their source."""
 
     name: str
     start: dt.datetime
@@ -39,27 +38,27 @@ class Trace:
 
     @property
     def calls(self) -> int:
-        """All calls."""
+        """Return the number of calls."""
         return sum(self.counts)
 
     @property
     def days(self) -> float:
-        """The length in days."""
+        """Return the length in days."""
         return len(self.counts) / MINUTES_PER_DAY
 
     @property
     def seconds(self) -> float:
-        """The length in seconds."""
+        """Return the length in seconds."""
         return float(len(self.counts) * MINUTE)
 
 
 def trace_of_bins(name: str, bins: Iterable[tuple[float, int]], width_s: float) -> Trace:
-    """A trace of counts by time (seconds since 1970), each over `width_s` seconds.
+    """Return a trace of counts by time (seconds since 1970), each over `width_s` seconds.
 
-    A bin wider than a minute is spread evenly over its minutes, in whole calls; narrower ones are added up.
+    A bin wider than a minute is spread evenly over its minutes, in whole calls; narrower bins are added up.
 
     Raises:
-        SimulationError: there is no bin, or they lie more than five years apart.
+        SimulationError: there is no bin, or they are more than five years apart.
     """
     ordered = sorted(bins)
     if not ordered:
@@ -78,7 +77,7 @@ def trace_of_bins(name: str, bins: Iterable[tuple[float, int]], width_s: float) 
 
 
 def _spread(counts: list[int], offset_s: float, width_s: float, calls: int) -> None:
-    """Add calls that lie evenly in `width_s` seconds to the minutes of that time, so that none is lost to rounding."""
+    """Add calls spread evenly over `width_s` seconds to the minutes of that time, so that none is lost to rounding."""
     index, given, end = int(offset_s // MINUTE), 0, offset_s + width_s
     while given < calls:
         share = min(1.0, ((index + 1) * MINUTE - offset_s) / width_s) if (index + 1) * MINUTE < end else 1.0
@@ -97,7 +96,7 @@ _EARLIEST, _LATEST = 0.0, 4102444800.0  # 2100-01-01
 
 @dataclass
 class _Found:
-    """What the lines held: times with a count, or without where each line is one request."""
+    """The content of the lines: times with a count, or without if each line is one request."""
 
     bins: list[tuple[float, int]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
@@ -109,10 +108,11 @@ def read_trace(path: Path) -> Trace:
     """Read a trace. The suffix `.jsonl` or `.ndjson` means JSON lines, any other CSV.
 
     CSV has the columns `time,requests`, or `time` alone; JSON lines hold objects with the same keys. The width of a bin
-    is the smallest distance between two times. What lies between bins had no requests.
+    is the smallest distance between two times. Times between bins had no requests.
 
     Raises:
-        SimulationError: the file cannot be read, or has faults; the first ten come together, each with its line.
+        SimulationError: the file cannot be read, or has faults; the first ten are reported together, each with its
+            line.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -147,7 +147,7 @@ def _take(found: _Found, line: int, fault: str | None, row: Sequence[Any]) -> No
 
 
 def _width(found: _Found) -> float:
-    """Seconds of a bin; a time that stands twice is a fault."""
+    """Return the seconds of a bin; a repeated time is a fault."""
     order = sorted(range(len(found.bins)), key=lambda index: found.bins[index][0])
     gaps = []
     for before, after in pairwise(order):
@@ -160,7 +160,7 @@ def _width(found: _Found) -> float:
 
 
 Row = tuple[int, str | None, "Sequence[Any]"]
-"""The line's number, what is wrong with it, and time with or without a count."""
+"""The line's number, the fault in it, and time with or without a count."""
 
 
 def _csv_rows(lines: Iterable[str]) -> Iterator[Row]:
@@ -183,7 +183,7 @@ def _csv_rows(lines: Iterable[str]) -> Iterator[Row]:
 
 
 def _columns(names: Sequence[str]) -> tuple[int, int | None] | None:
-    """Where time and count stand, by a first line of names; None where the first line is no such."""
+    """Return the columns of time and count by a header line; None if the line is not a header."""
     at = next((names.index(name) for name in TIME_NAMES if name in names), None)
     if at is None:
         return None
@@ -215,7 +215,7 @@ def _json_object(number: int, value: dict[str, Any]) -> Row:
 
 
 def _row_fault(row: Sequence[Any]) -> str | None:
-    """What is wrong with a line's values."""
+    """Return the fault in a line's values, if any."""
     if math.isnan(_time(row[0])):
         return f"time: {row[0]!r} is no time; allowed: {_ALLOWED_TIME}; fix: write it so"
     if len(row) > 1 and not _is_count(row[1]):
@@ -230,7 +230,7 @@ def _is_count(value: object) -> bool:
 
 
 def _time(value: object) -> float:
-    """Seconds since 1970; not-a-number for what is no time between 1970 and 2100."""
+    """Return seconds since 1970; not-a-number for any value that is not a time between 1970 and 2100."""
     try:
         seconds = float(value) if not isinstance(value, bool) else math.nan  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -262,7 +262,7 @@ _LARGE: Final = 30.0
 
 
 class Pattern(StrEnum):
-    """A kind of traffic, each at the given rate while it is busy."""
+    """A kind of traffic, each at the given rate during its busy hours."""
 
     OFFICE_HOURS = "office-hours"
     CONSTANT = "constant"
@@ -275,9 +275,9 @@ class Pattern(StrEnum):
 def make_trace(
     pattern: Pattern, *, rate: float = DEFAULT_RATE, days: int = DEFAULT_DAYS, seed: int = DEFAULT_SEED
 ) -> Trace:
-    """A pattern's traffic from a Monday on: `rate` calls a second on average while it is busy, for so many days.
+    """Return a pattern's traffic from a Monday on: `rate` calls per second on average in busy hours, for `days` days.
 
-    office-hours: Monday to Friday 8 to 18; constant: always; bursts: six a day of five minutes each, at random;
+    office-hours: Monday to Friday 8 to 18; constant: always; bursts: six per day of five minutes each, at random;
     nightly: 2 to 3; weekend: Saturday and Sunday 9 to 22; idle: never. The number of calls of a minute is Poisson
     distributed. The same arguments give the same trace.
 
@@ -294,7 +294,7 @@ def make_trace(
 
 
 def _busy(pattern: Pattern, days: int, chance: random.Random) -> Sequence[bool]:
-    """For each minute whether the pattern is busy."""
+    """Return for each minute True if the pattern is busy."""
     if pattern is Pattern.BURSTS:
         return _bursts(days, chance)
     hours: dict[Pattern, Callable[[int, int], bool]] = {
@@ -318,7 +318,7 @@ def _bursts(days: int, chance: random.Random) -> list[bool]:
 
 
 def _poisson(chance: random.Random, mean: float) -> int:
-    """A Poisson number; for large means the normal distribution that it tends to, which takes one draw."""
+    """Return a Poisson-distributed number; for large means the normal approximation, which takes one draw."""
     if mean > _LARGE:
         return max(0, round(chance.gauss(mean, math.sqrt(mean))))
     limit, product, count = math.exp(-mean), chance.random(), 0

@@ -1,8 +1,8 @@
-"""Target tracking as Application Auto Scaling does it, and the idle time after which everything is given up.
+"""Target tracking as in Application Auto Scaling, and the idle time after which the fleet scales in to its minimum.
 
-The alarm above the target needs three values of the metric, one a minute for `invocations` and one each ten seconds for
-`concurrency`; the alarm below nine tenths of it needs 15 or 10 minutes. While an alarm lasts, it is acted on at each
-value.
+The alarm above the target needs three values of the metric, one per minute for `invocations` and one per ten seconds
+for `concurrency`; the alarm below nine tenths of it needs 15 or 10 minutes. While an alarm is active, each value
+triggers the policy again.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ PERIODS: Final[Mapping[Metric, int]] = {"invocations": 60, "concurrency": 10}
 
 VALUES_ABOVE: Final = 3
 _LOW_SHARE: Final = 0.9
-# Three tenths times ten is a little more than three to a computer; that must not become four.
+# In floating point, 0.3 times 10 can be slightly above 3, which must not round up to 4.
 _NOISE: Final = 1e-9
 
 
 @dataclass
 class Scaler:
-    """Decides on the fleet's capacity; counts its decisions."""
+    """The scaler: decides on the fleet's capacity, and counts its decisions."""
 
     rules: Rules
     service: Service
@@ -52,21 +52,21 @@ class Scaler:
     _in_rests_until: float = 0.0
 
     def __post_init__(self) -> None:
-        """Set out with the bounds that hold without a schedule."""
+        """Start with the bounds that apply without a schedule."""
         self.least, self.most = self.rules.min, self.rules.max
         minutes = TRACKING_TAIL_MINUTES[self.rules.metric]
         self._below_window_s = minutes * 60
         self._above_window_s = VALUES_ABOVE * PERIODS[self.rules.metric]
-        # The minute that is under way comes on top.
+        # The current minute counts in addition.
         self._peaks = deque(maxlen=minutes - 1)
 
     @property
     def can_grow(self) -> bool:
-        """Whether an alarm above the target could do anything."""
+        """Return True if an alarm above the target could still scale out."""
         return self.fleet.wanted < self.most
 
     def value(self, total: float, copies: int, seconds: float) -> bool:
-        """Take the metric of some seconds: `total` over all copies that serve; whether an alarm stands."""
+        """Record the metric over some seconds, `total` over all serving copies; return True if an alarm is active."""
         per_copy, target = total / copies, self.rules.target
         self._minute_peak = max(self._minute_peak, total)
         if per_copy > target:
@@ -78,19 +78,19 @@ class Scaler:
         return self._above_s >= self._above_window_s or self._below_s >= self._below_window_s
 
     def end_minute(self) -> None:
-        """Keep the highest value of the minute."""
+        """Record the highest value of the minute."""
         self._peaks.append(self._minute_peak)
         self._minute_peak = 0.0
 
     def track(self, total: float, now: float) -> None:
-        """Act on the alarms; `total` is the latest value over all copies."""
+        """React to the alarms; `total` is the latest value over all copies."""
         if self._above_s >= self._above_window_s:
             self._track_out(total, now)
         elif self._below_s >= self._below_window_s:
             self._track_in(now)
 
     def _track_out(self, total: float, now: float) -> None:
-        """Grow. Until a growth is over and the cooldown after it, only what goes beyond it is added."""
+        """Scale out. Until the previous scale-out and its cooldown are over, only the excess over it is added."""
         fleet = self.fleet
         if now >= self._out_rests_until:
             self._base = fleet.wanted
@@ -98,7 +98,7 @@ class Scaler:
         self.grow_to(min(self._base + more, self.most), now)
 
     def _track_in(self, now: float) -> None:
-        """Shrink to what the highest value of the alarm's minutes needs. To zero goes `rest`, which knows the tail."""
+        """Scale in to the need of the highest value in the alarm's minutes. Scaling in to zero is left to `rest`."""
         if now < self._in_rests_until or self.fleet.starting:
             return
         highest = max([self._minute_peak, *self._peaks])
@@ -107,7 +107,7 @@ class Scaler:
             self.shrink_to(max(needed, self.least), now)
 
     def grow_to(self, wanted: int, now: float) -> None:
-        """Ask for so many, if that is more."""
+        """Scale out to a capacity, if that is more than now."""
         if wanted > self.fleet.wanted:
             ready = now + self.service.growth_s
             self.fleet.grow(wanted - self.fleet.wanted, now, ready)
@@ -116,33 +116,33 @@ class Scaler:
             self._in_rests_until = 0.0
 
     def wake(self, now: float, ready: float) -> None:
-        """Ask for one copy from zero, by the policy of the alarm on refused calls."""
+        """Start one copy from zero, by the policy of the alarm on refused calls."""
         self.fleet.grow(1, now, ready)
         self.woken += 1
         self._in_rests_until = 0.0
 
     def shrink_to(self, wanted: int, now: float) -> None:
-        """Give up all above so many, if there are such."""
+        """Scale in to a capacity, if that is less than now."""
         if wanted < self.fleet.wanted:
             self.fleet.shrink(self.fleet.wanted - wanted, now)
             self.shrunk += 1
             self._in_rests_until = now + self.rules.scale_in_cooldown
 
     def rest(self, now: float) -> None:
-        """Go down to the minimum after the idle time."""
+        """Scale in to the minimum after the idle time."""
         limit = self._idle_limit()
         if limit is None or now - self.idle_since < limit or now < self._in_rests_until or self.fleet.starting:
             return
         self.shrink_to(self.least, now)
 
     def bound(self, least: int, most: int, now: float) -> None:
-        """Take new bounds from a schedule, and come within them at once."""
+        """Apply new bounds from a schedule, and bring the capacity within them at once."""
         self.least, self.most = least, most
         self.grow_to(least, now)
         self.shrink_to(most, now)
 
     def _idle_limit(self) -> float | None:
-        """Seconds without a call after which the fleet goes down to its minimum."""
+        """Return the seconds without a call after which the fleet scales in to its minimum."""
         limits = []
         if self.rules.idle_minutes is not None:
             limits.append(self.rules.idle_minutes * 60.0)
