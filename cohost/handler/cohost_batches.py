@@ -1,9 +1,8 @@
-"""Which sequences share a forward pass: those whose padding costs less than a pass of their own would.
+"""Batching: sequences share a forward pass if their padding costs less than a pass of their own.
 
-A pass is taken to cost a fixed part (launches, Python) and a part in line with its padded tokens. The fixed part, put
-in tokens, is `pass_cost`; it is measured on load.
-
-What happened: sums over a worker's life, and a log line about the batches since the last one.
+The cost of a pass is modelled as a fixed part (launches, Python) plus a part proportional to its padded tokens. The
+fixed part, in tokens, is `pass_cost`; it is measured on load. This module also counts what was run over a worker's
+life, and logs the batches since the last log line.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# Lengths are compared in steps of this many tokens: fewer to weigh, and finer ones make no difference.
+# Lengths are compared in steps of this many tokens: fewer lengths are faster to compare, and finer steps gain nothing.
 _STEP = 8
 
 
@@ -32,15 +31,15 @@ class BatchLimits:
     pass_cost: int
 
     def sequences_of(self, length: int) -> int:
-        """How many sequences of a length fit; one always does, since it cannot be split."""
+        """Return the number of sequences of a length that fit; at least one, since a sequence cannot be split."""
         return max(1, min(self.sequences, self.tokens // length))
 
 
 def together(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
-    """The batch of the first sequence, as indices into `lengths` (tokens, in the order of claim).
+    """Return the batch of the first sequence, as indices into `lengths` (tokens, in the order of the queue).
 
-    All lengths are split into ranges so that the cost of all passes together is least; the batch is from the range that
-    holds the first sequence, which is always in it, and prefers those with an earlier claim.
+    All lengths are split into ranges that minimise the cost of all passes together. The batch is from the range of the
+    first sequence, always contains that sequence, and prefers those earlier in the queue.
     """
     low, high = _range_of(lengths[0], _cheapest_ranges([_stepped(length) for length in lengths], limits))
     batch: list[int] = []
@@ -56,7 +55,7 @@ def together(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
 
 
 def in_order(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
-    """The batch of the first sequence where nothing is padded: all that fit, in the order of claim."""
+    """Return the batch of the first sequence for passes without padding: all that fit, in the order of the queue."""
     batch: list[int] = []
     tokens = 0
     for index, length in enumerate(lengths[: limits.sequences]):
@@ -75,10 +74,10 @@ def _range_of(length: int, bounds: Sequence[int]) -> tuple[int, int]:
 
 
 def _cheapest_ranges(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
-    """The upper bounds of the ranges, shortest first.
+    """Return the upper bounds of the ranges, shortest first.
 
-    Works through the different lengths from the shortest: the best split up to one of them is the best split up to a
-    shorter one, and one range for what lies between.
+    Dynamic programming over the distinct lengths from the shortest: the best split up to one length is the best split
+    up to a shorter length, plus one range for the lengths between.
     """
     counts = sorted(Counter(lengths).items())
     upper = [length for length, _ in counts]
@@ -105,9 +104,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Counters:
-    """Sums; times are in seconds. `padded_tokens` are what the device worked on, `tokens` what callers sent of it.
+    """Running totals; times are in seconds.
 
-    `queue_s` is summed over sequences, `forward_s` over passes.
+    `padded_tokens` counts tokens including padding, `tokens` those of the callers' texts. `queue_s` is summed over
+    sequences, `forward_s` over passes.
     """
 
     requests: int = 0
@@ -123,15 +123,15 @@ class Counters:
     forward_s: float = 0.0
 
     def since(self, earlier: Counters) -> Counters:
-        """The difference to an earlier state."""
+        """Return the difference to an earlier state."""
         return Counters(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
 
     def copy(self) -> Counters:
-        """The state as it is now."""
+        """Return a copy of the current state."""
         return Counters(**asdict(self))
 
     def summary(self) -> dict[str, Any]:
-        """The sums, and what they come to per pass and per sequence."""
+        """Return the totals, with averages per pass and per sequence."""
         passes, sequences = max(1, self.passes), max(1, self.sequences)
         return asdict(self) | {
             "sequences_per_pass": round(self.sequences / passes, 3),
@@ -142,7 +142,7 @@ class Counters:
 
 
 class BatchLog:
-    """Writes a line at most every `interval_s` seconds, and none when nothing ran."""
+    """A log of batches: one line at most every `interval_s` seconds, and none if nothing ran."""
 
     def __init__(self, counters: Counters, interval_s: float, now: float) -> None:
         self._counters = counters
@@ -151,7 +151,7 @@ class BatchLog:
         self._last_at = now
 
     def tick(self, now: float) -> bool:
-        """To be called after each batch, with a clock in seconds; whether it wrote a line."""
+        """Write a log line if one is due, and return True if so; called after each batch, with the time in seconds."""
         if now - self._last_at < self._interval_s:
             return False
         span = self._counters.since(self._last).summary()

@@ -1,4 +1,4 @@
-"""Text classification: the scores of `transformers.TextClassificationPipeline` in the stock handler's shapes."""
+"""Text classification: the scores of `transformers.TextClassificationPipeline`, in the stock handler's JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _MULTI_LABEL = "multi_label_classification"
 
 
 class TextClassification:
-    """`labels` by output index; `problem_type` as in the model's configuration, which decides the default function."""
+    """The task text-classification.
+
+    `labels` is by output index; `problem_type` is the model configuration's, and decides the default function.
+    """
 
     def __init__(self, *, labels: Sequence[str], problem_type: str | None, options: Options, rule: LengthRule) -> None:
         self._labels = labels
@@ -32,7 +35,7 @@ class TextClassification:
         self._rule = rule
 
     def plan(self, call: Call) -> Plan:
-        """Reads a call; without `top_k` each text answers its best label, with it a list of labels.
+        """Read a call; without `top_k` each text is answered with its best label, with it by a list of labels.
 
         Raises:
             BadInputError: a text or parameter is wrong.
@@ -72,14 +75,14 @@ class TextClassification:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Shares that add up to one."""
+    """Return shares that add up to one."""
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
     return shares
 
 
 def _sigmoid(logits: Floats) -> Floats:
-    # Two forms, since e to the power of a large number overflows.
+    # Two forms, because e to the power of a large number overflows.
     power = np.exp(-np.abs(logits))
     scores: Floats = np.where(logits >= 0, 1 / (1 + power), power / (1 + power))
     return scores
@@ -93,7 +96,7 @@ _FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {"softmax": softmax, "sigmoi
 
 
 def _default_function(problem_type: str | None, labels: int) -> Callable[[Floats], Floats]:
-    """The function that transformers applies when the caller names none."""
+    """Return the function that transformers applies by default."""
     if problem_type == "regression":
         return _unchanged
     return _sigmoid if problem_type == _MULTI_LABEL or labels == 1 else softmax

@@ -1,6 +1,6 @@
-"""Is a number format good enough for a model? Fixed texts are compared with what fp32 gives on the same device.
+"""The device of a model, its number of threads, and its number format.
 
-Where the model runs, on how many threads, and which number formats the processor has natively.
+A half-precision format is accepted if its outputs for fixed texts agree with those of fp32 on the same device.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ _LEAST_COSINE = 0.99
 
 
 def check_sequences(tokenizer: Tokenizer, limit: int) -> list[Encoded]:
-    """The fixed texts, and all of them over and over up to the model's limit."""
+    """Return the fixed texts, and one that repeats them up to the model's limit."""
     whole = " ".join(text.first for text in _TEXTS)
-    # A word is a token at least, as the limit counts them.
+    # A word is at least one token for the limit.
     full = Text(" ".join([whole] * (limit // len(whole.split()) + 1)))
     return tokenizer.encode([*_TEXTS, full], Cut(LONGEST_FIRST, limit))
 
 
 def disagreement(reference: Sequence[Floats], candidate: Sequence[Floats], *, labels: bool) -> str | None:
-    """What is wrong with a format's outputs, or None: a number that is not finite, another label, another direction.
+    """Return the fault in a format's outputs, or None.
 
-    With `labels`, an output is the logits of a text, else its vector.
+    A fault is a number that is not finite, another label, or another direction. With `labels`, an output is the logits
+    of a text, else its vector.
     """
     for number, (expected, got) in enumerate(zip(reference, candidate, strict=True)):
         if not np.isfinite(got).all():
@@ -59,7 +60,7 @@ def disagreement(reference: Sequence[Floats], candidate: Sequence[Floats], *, la
 
 
 def largest_difference(reference: Sequence[Floats], candidate: Sequence[Floats]) -> float:
-    """The largest difference of two numbers in the same place."""
+    """Return the largest difference of two numbers at the same index."""
     return max(float(np.abs(expected - got).max()) for expected, got in zip(reference, candidate, strict=True))
 
 
@@ -72,27 +73,26 @@ _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # x86 with AVX-512 or AMX, Ar
 
 
 def device_of(options: Options) -> torch.device:
-    """The device that the options name; "auto" is the GPU that the server gave this worker, else the CPU.
+    """Return the device that the options name; "auto" is the GPU that the server gave this worker, else the CPU.
 
     Raises:
-        NoDeviceError: a GPU is asked for and there is none.
+        NoDeviceError: the options name a GPU and there is none.
     """
     if options.device == "cpu" or (options.device == "auto" and options.device_id is None):
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise NoDeviceError(f"device: {options.device} needs a GPU, and torch finds none here; write cpu, or auto")
-    # The server may show each worker its own GPU only, which is number 0 then.
+    # If the server shows each worker only its own GPU, that GPU is number 0.
     number = options.device_id or 0
     return torch.device("cuda", number if number < torch.cuda.device_count() else 0)
 
 
 def set_threads(options: Options, device: torch.device) -> int:
-    """Sets torch's threads and says how many: on a CPU all cores, shared among the model's workers.
+    """Set torch's number of threads and return it: on a CPU all cores, divided among the model's workers.
 
-    None is kept free for the server and for tokenising: both take little, and take it from threads that give way.
-
-    The lmi image starts Python with OMP_NUM_THREADS=1, which is right for many workers, and wastes cores on one that
-    forms batches. On a GPU one thread suffices, and where waiting threads would spin, more than one does harm.
+    No core is reserved for the server and for tokenising: both need little, and preempt threads that yield. The lmi
+    image starts Python with OMP_NUM_THREADS=1, which suits many workers but wastes cores for a worker that forms
+    batches. On a GPU one thread suffices, and more do harm if waiting threads spin.
     """
     if options.threads is not None:
         threads = options.threads
@@ -105,14 +105,14 @@ def set_threads(options: Options, device: torch.device) -> int:
 
 
 def half_types(device: torch.device) -> list[str]:
-    """The half-precision formats worth trying on a device, best first: those with arithmetic of their own there."""
+    """Return the half-precision formats worth trying on a device, best first: those with native arithmetic there."""
     if device.type == "cuda":
         return ["fp16", "bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else ["fp16"]
     return ["bf16"] if has_native_bf16(_cpu_info()) else []
 
 
 def has_native_bf16(cpu_info: str) -> bool:
-    """Whether /proc/cpuinfo lists arithmetic in bf16; where torch emulates it, it is slower than fp32."""
+    """Return True if /proc/cpuinfo lists native bf16 arithmetic; emulated by torch, bf16 is slower than fp32."""
     return any(
         _BF16_FLAGS & set(line.partition(":")[2].split())
         for line in cpu_info.splitlines()
@@ -121,7 +121,7 @@ def has_native_bf16(cpu_info: str) -> bool:
 
 
 def to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy that the CPU need not wait for: it starts from page-locked memory."""
+    """Return a copy on the device that the CPU does not wait for: it starts from page-locked memory."""
     return tensor.pin_memory().to(device, non_blocking=True)
 
 

@@ -1,6 +1,6 @@
-"""The worker's one thread that runs the model: takes a batch as soon as the last one is done, and answers it.
+"""The engine: one thread that runs the model, takes the next batch as soon as the last one is done, and answers it.
 
-Requests come from the event loop, and results go back to it batch by batch.
+Requests come from the event loop, and results return to it batch by batch.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CANDIDATES = 4
-# A compiler takes seconds to minutes for a shape; an hour would be a hang.
+# A compiler needs seconds to minutes per shape; an hour would be a hang.
 _FIRST_OF_A_SHAPE_S = 900.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineSettings:
-    """`max_batch_tokens` counts padding; `floor_tokens` is the model's limit; `pass_cost` is in tokens.
+    """The limits of an engine.
 
-    With `compiles`, the first pass of each shape may take minutes, unless its shape is in `compiled`, which holds (more
-    than one sequence, tokens of each).
+    `max_batch_tokens` includes padding, `floor_tokens` is the model's limit, `pass_cost` in tokens.
+
+    With `compiles`, the first pass of each shape may take minutes, unless its shape (more than one sequence, tokens per
+    sequence) is in `compiled`.
     """
 
     max_batch_tokens: int
@@ -57,9 +59,9 @@ class EngineSettings:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a request's sequences: outputs in their order, and the batches (sequences, tokens with padding).
+    """The results of a request's sequences: outputs in their order, and the batches (sequences, tokens with padding).
 
-    `queue_s` is the wait until the last of them was taken, `forward_s` the time of all those batches.
+    `queue_s` is the wait until the last sequence was taken, `forward_s` the time of all those batches.
     """
 
     outputs: list[Floats]
@@ -70,7 +72,7 @@ class Outcome:
 
 @dataclass(eq=False, slots=True)
 class _Request(Ticket["TokenSequence"]):
-    """A ticket with what is known of its answer; touched by the event loop only, but for `waiting`."""
+    """A ticket with the results so far; only the event loop changes it, except for `waiting`."""
 
     results: list[Floats | None] = field(default_factory=list)
     missing: int = 0
@@ -80,7 +82,7 @@ class _Request(Ticket["TokenSequence"]):
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One pass and who was in it: a result for each, or an error."""
+    """One pass with its members: a result per member, or an error."""
 
     members: Sequence[Member]
     results: Sequence[Floats | HandlerError]
@@ -90,7 +92,7 @@ class _Pass:
 
 
 class Engine:
-    """Runs sequences through `forward`. `on_lost_device` is called when only a new process can help."""
+    """The engine: runs sequences through `forward`, and calls `on_lost_device` if only a new process can help."""
 
     def __init__(
         self, forward: Forward, settings: EngineSettings, counters: Counters, on_lost_device: Callable[[], None]
@@ -112,12 +114,12 @@ class Engine:
         self._thread.start()
 
     async def run(self, sequences: Sequence[TokenSequence]) -> Outcome:
-        """Queues the sequences of one request and waits for all of them. Cancelled, it takes them out again.
+        """Queue the sequences of one request and wait for all of them; on cancellation, remove them from the queue.
 
         Raises:
             BusyError: the queue is full, the request waited too long, or the process ends.
-            MemoryExhaustedError: memory ran out for one of the sequences alone.
-            ModelError: the model failed on one of them, or gave no finite number.
+            MemoryExhaustedError: memory ran out for one sequence alone.
+            ModelError: the model failed on one of them, or returned a number that is not finite.
         """
         request = _Request(results=[None] * len(sequences), missing=len(sequences))
         with self._changed:
@@ -128,24 +130,27 @@ class Engine:
         try:
             return await request.done
         finally:
-            # Whatever ended the wait, nothing of the request may take the device's time any more.
+            # However the wait ended, no sequence of the request may use the device any more.
             with self._changed:
                 self._queue.drop(request)
 
     def stop(self) -> None:
-        """Ends the thread after the batch it is at; requests that wait are refused."""
+        """End the thread after its current batch; waiting requests are refused."""
         self._give_up(BusyError("the model's process is shutting down; send the request again in some seconds"))
         self._thread.join()
 
     def expire(self) -> None:
-        """Refuses those that have waited too long; from any thread, since its own looks between passes only."""
+        """Refuse the requests that have waited too long.
+
+        Callable from any thread, because the engine itself checks only between passes.
+        """
         with self._changed:
             late = self._queue.expire(time.monotonic() - self._settings.max_queue_time_s)
         if late:
             self._call(self._refuse, late, self._waited_too_long())
 
     def abandon(self, refusal: BusyError) -> None:
-        """Refuses everybody, those in the pass that runs too, and takes no more; from another thread than its own."""
+        """Refuse all requests, including those in the current pass, and accept no more; called from another thread."""
         self._call(self._refuse, [ticket for ticket, _ in self._members], refusal)
         self._give_up(refusal)
 
@@ -153,7 +158,7 @@ class Engine:
         try:
             self._serve_all()
         except Exception:
-            # Without this thread everybody would wait for ever.
+            # Without this thread every caller would wait for ever.
             logger.exception("the thread that runs the model has failed")
             self._end("the thread that runs the model failed")
 
@@ -176,7 +181,7 @@ class Engine:
         return self._queue.take(_CANDIDATES * limits.sequences, lambda candidates: self._choose(candidates, limits))
 
     def _choose(self, candidates: Sequence[TokenSequence], limits: BatchLimits) -> list[int]:
-        """The first candidate's batch, of those that run in the same way as it."""
+        """Return the batch of the first candidate, from those that run in the same way as it."""
         packs = self._forward.packs(candidates[0])
         places = [index for index, one in enumerate(candidates) if self._forward.packs(one) is packs]
         form = in_order if packs else together
@@ -184,7 +189,7 @@ class Engine:
         return [places[index] for index in form(lengths, limits)]
 
     def _serve(self, members: Sequence[Member]) -> None:
-        """One pass; when it fails, two of half its size, and so on down to the sequence that cannot be served."""
+        """Run one pass; if it fails, run its two halves, and so on down to the sequence that fails alone."""
         sequences = [sequence for _, sequence in members]
         size = (len(sequences), self._forward.tokens_of(sequences))
         started = time.monotonic()
@@ -204,24 +209,24 @@ class Engine:
                 self._serve(members[middle:])
 
     def _attempt(self, sequences: Sequence[TokenSequence], size: tuple[int, int]) -> list[Floats] | Exception:
-        """The outputs, or what the model raised."""
+        """Return the outputs, or the exception that the model raised."""
         try:
             return self._watched_pass(sequences, size)
         except Exception as error:
-            # A model may raise anything, and its callers must be answered.
+            # A model may raise any exception, and its callers must be answered.
             if is_out_of_memory(error):
                 logger.warning("memory ran out for %d sequences of %d tokens", *size)
                 self._counters.memory_errors += 1
                 self._budget.shrink(size[1])
             else:
                 logger.exception("the model failed on %d sequences of %d tokens", *size)
-            # The traceback holds the tensors that there was no room for.
+            # The traceback keeps the tensors alive for which memory ran out.
             failure = error.with_traceback(None)
         self._forward.free_memory()
         return failure
 
     def _watched_pass(self, sequences: Sequence[TokenSequence], size: tuple[int, int]) -> list[Floats]:
-        """One pass, for the watchdog to see: each with a limit of its own, longer where the compiler may be at work."""
+        """Run one pass in view of the watchdog; its time limit is longer if the shape may have to be compiled."""
         shape = (size[0] > 1, size[1] // size[0])
         first = self._settings.compiles and shape not in self._compiled
         limit_s = self._settings.pass_timeout_s
@@ -233,13 +238,13 @@ class Engine:
             self._compiled.add(shape)
 
     def _end(self, fault: str) -> None:
-        """Answers everybody, then has the process ended: after such a fault each further call would fail too."""
+        """Answer all callers, then end the process: after such a fault each further call would fail too."""
         self.abandon(BusyError(f"{fault}, so the model's process ends; send the request again in some seconds"))
         self._call(self._on_lost_device)
 
     def _give_up(self, refusal: BusyError) -> None:
         with self._changed:
-            # The first to say why is the one that is told.
+            # The first reason is the one that callers receive.
             self._refusal = self._refusal or refusal
             tickets = self._queue.drain()
             self._changed.notify()
@@ -256,7 +261,7 @@ class Engine:
         self._call(self._deliver, one)
 
     def _deliver(self, one: _Pass) -> None:
-        """In the event loop: hands the results to their requests, and finishes those that miss none."""
+        """Pass the results to their requests, in the event loop, and finish the requests that are complete."""
         for ticket in dict.fromkeys(ticket for ticket, _ in one.members):
             assert isinstance(ticket, _Request)  # noqa: S101 - what `run` queues
             ticket.outcome.batches.append(one.size)
@@ -284,7 +289,7 @@ class Engine:
         )
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        """Runs a function in the event loop, unless that has ended with the worker."""
+        """Run a function in the event loop, unless the loop has ended with the worker."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)
 

@@ -1,11 +1,11 @@
-"""What a request is refused with: one HTTP status and one line that says what to change.
+"""The errors of a request: one HTTP status and one line that states the change to make.
 
-HandlerError
+HandlerError                base of all: `status` is the HTTP status of the answer
 ├── BadInputError 400       the request is wrong
-├── TooLargeError 413       the request asks for more than the catalog allows
-├── BusyError 503           the queue is full, or the request waited too long, or the model's process ends or loads
+├── TooLargeError 413       the request exceeds a limit of the catalog
+├── BusyError 503           the queue is full, the request waited too long, or the model's process is ending or loading
 ├── MemoryExhaustedError 507    one sequence alone does not fit into memory
-└── ModelError 500          the model failed, or gave what is no number
+└── ModelError 500          the model failed, or returned a number that is not finite
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Answer = TypeVar("Answer", bound=Output)
 
 
 class HandlerError(Exception):
-    """Base: `status` is the HTTP status of the answer."""
+    """Base of the family; `status` is the HTTP status of the answer."""
 
     status = 500
 
@@ -43,7 +43,7 @@ class BadInputError(HandlerError):
 
 
 class TooLargeError(HandlerError):
-    """The request is over a limit of the catalog."""
+    """The request exceeds a limit of the catalog."""
 
     status = 413
 
@@ -55,39 +55,39 @@ class BusyError(HandlerError):
 
 
 class MemoryExhaustedError(HandlerError):
-    """A batch was halved down to one sequence, and memory still ran out."""
+    """A batch was bisected down to one sequence, and memory still ran out."""
 
     status = 507
 
 
 class ModelError(HandlerError):
-    """The fault is the model's."""
+    """The model failed; the request is not at fault."""
 
     status = 500
 
 
 def bad(field: str, value: object, allowed: str) -> BadInputError:
-    """The refusal of one field's value."""
+    """Return the error for one field's value."""
     return BadInputError(f"{field}: {shown(value)} is not allowed; send {allowed}")
 
 
 def shown(value: object) -> str:
-    """A caller's value as an error may show it: short, and in ASCII."""
+    """Return a caller's value for an error text: short, and in ASCII."""
     text = ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def one_line(text: str) -> str:
-    """A message as a status line can carry it: ASCII, no control characters, no more than 500 characters.
+    """Return a message that fits into a status line: ASCII, no control characters, no more than 500 characters.
 
-    DJL Serving 0.36.0 makes an asynchronous error's text the reason of the status line.
+    DJL Serving 0.36.0 uses an asynchronous error's text as the reason phrase of the status line.
     """
     ascii_text = text.encode("ascii", "backslashreplace").decode("ascii")
     return _UNPRINTABLE.sub(" ", ascii_text).strip()[:_LONGEST]
 
 
 def refusal_of(output: type[Answer], error: HandlerError) -> Answer:
-    """An error as the answer that DJL Serving 0.36.0 wants of an asynchronous handler: it becomes status and reason."""
+    """Return an error in the form of DJL Serving 0.36.0's asynchronous handlers: it becomes status and reason."""
     answer = output()
     answer.add_property("Content-Type", "application/json")
     parts = {"data": "", "last": True, "code": error.status, "error": one_line(str(error))}

@@ -1,4 +1,4 @@
-"""Feature extraction: a vector a token in the stock handler's shape, or one a text when pooling is asked for."""
+"""Feature extraction: one vector per token in the stock handler's JSON, or one per text with pooling."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ _SMALLEST_NORM = 1e-12
 
 
 class FeatureExtraction:
-    """Vectors of the last hidden layer. The catalog's `pooling` and `normalize` hold where a request says nothing."""
+    """The task feature-extraction: vectors of the last hidden layer.
+
+    `pooling` and `normalize` of the catalog are the defaults.
+    """
 
     def __init__(self, *, options: Options, rule: LengthRule) -> None:
         self._options = options
         self._rule = rule
 
     def plan(self, call: Call) -> Plan:
-        """Reads a call.
+        """Read a call.
 
-        Answers texts by 1 by tokens by hidden without pooling, texts by hidden with it.
+        Answers are texts by 1 by tokens by hidden without pooling, texts by hidden with it.
 
         Raises:
             BadInputError: a text or parameter is wrong.
@@ -69,7 +72,7 @@ def _normalized(vectors: Floats) -> Floats:
 
 
 def _merged(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with those of `tokenize_kwargs`, where transformers wants the tokenizer's."""
+    """Return the parameters merged with those of `tokenize_kwargs`, where transformers expects the tokenizer's."""
     inner = parameters.get("tokenize_kwargs")
     if inner is None:
         return dict(parameters)

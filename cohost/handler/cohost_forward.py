@@ -1,10 +1,9 @@
-"""A model through torch.compile, which fuses what transformers computes step by step.
+"""One batch through the model: padding, the pass itself, and each sequence's part of the output.
 
-Each shape that the compiler has not seen costs it seconds to minutes, so batches are filled up to one of a few lengths,
-and the number of sequences is left open. That makes two programs a length at most: one for a single sequence, which the
-compiler treats apart, and one for more.
-
-One batch through the model: padding, the pass itself, and each sequence's part of the output.
+With `CompiledModel`, torch.compile fuses the steps that transformers runs one by one. Each shape that is new to the
+compiler takes it seconds to minutes, so batches are padded to one of a few lengths, and the number of sequences is left
+dynamic. That makes at most two programs per length: one for a single sequence, which the compiler treats separately,
+and one for more.
 """
 
 from __future__ import annotations
@@ -40,9 +39,10 @@ logger = logging.getLogger(__name__)
 
 
 class CompiledModel:
-    """A model of transformers, called like it, on batches whose length is one of `lengths`.
+    """A compiled model of transformers, called like the original, on batches whose length is one of `lengths`.
 
-    Where the compiler fails, for want of a C++ compiler or for what a model does, the model runs as it is from then on.
+    If the compiler fails, for lack of a C++ compiler or because of the model's code, the model runs uncompiled from
+    then on.
     """
 
     def __init__(self, model: Any, limit: int, backend: str | Pass = "inductor") -> None:  # noqa: ANN401 - transformers has no types
@@ -53,11 +53,11 @@ class CompiledModel:
         self.failure: str | None = None
 
     def length_of(self, length: int) -> int:
-        """The length that a sequence of so many tokens is filled up to: the next of `lengths`."""
+        """Return the length that a sequence of this many tokens is padded to: the next of `lengths`."""
         return next(one for one in self.lengths if one >= length)
 
     def __call__(self, **tensors: torch.Tensor) -> Any:  # noqa: ANN401 - as above
-        """One batch, tensors of sequences by tokens."""
+        """Run one batch of tensors, sequences by tokens."""
         sequences, length = tensors["input_ids"].shape
         if self.failure is None and length in self.lengths:
             try:
@@ -79,7 +79,7 @@ class CompiledModel:
 
 
 def _own(model: Any) -> Pass:  # noqa: ANN401 - as above
-    """A function of its own that calls the model: the compiler counts what it makes by a function's code."""
+    """Return a separate function that calls the model: the compiler counts its programs by a function's code object."""
 
     def run(**tensors: torch.Tensor) -> Any:  # noqa: ANN401 - as above
         return model(**tensors)
@@ -87,13 +87,13 @@ def _own(model: Any) -> Pass:  # noqa: ANN401 - as above
     return types.FunctionType(run.__code__.replace(), run.__globals__, run.__name__, closure=run.__closure__)
 
 
-# Tensor cores want dimensions that are multiples of 8; a CPU gains nothing from tokens that nobody sent.
+# Tensor cores want dimensions that are multiples of 8; a CPU gains nothing from extra padding.
 _MULTIPLE_ON_GPU = 8
 
 
 @dataclass(slots=True)
 class TokenSequence:
-    """One sequence on its way: `length` is that of its ids, or more where the caller asked for padding."""
+    """One sequence on its way: `length` is that of its ids, or more if the caller requested padding."""
 
     encoded: Encoded
     length: int
@@ -103,7 +103,7 @@ class TokenSequence:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sequences filled up to the same length: sequences by tokens each."""
+    """Sequences padded to the same length: sequences by tokens each."""
 
     ids: Ids
     mask: Ids
@@ -111,10 +111,10 @@ class Batch:
 
 
 class Forward:
-    """Runs batches on `device`; `padding_ids` are the token and segment that fill up, `limit` the model's length.
+    """The forward pass on `device`; `padding_ids` are the token and segment of padding, `limit` is the model's length.
 
-    With `packed`, sequences whose caller asked for no padding run without any. With `compiled`, batches are filled up
-    to one of its lengths and run through it.
+    With `packed`, sequences whose caller requested no padding run without any. With `compiled`, batches are padded to
+    one of its lengths and run through it.
     """
 
     def __init__(
@@ -137,17 +137,17 @@ class Forward:
         self._to_device = to_gpu if device.type == "cuda" else torch.Tensor.to
 
     def packs(self, sequence: TokenSequence) -> bool:
-        """Whether a sequence runs without padding, beside others that do."""
+        """Return True if a sequence runs packed, without padding."""
         return self._packed is not None and sequence.length == len(sequence.encoded.ids)
 
     def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
-        """How many tokens the device works on for a batch, padding included."""
+        """Return the number of tokens that the device processes for a batch, padding included."""
         if all(map(self.packs, sequences)):
             return sum(sequence.length for sequence in sequences)
         return len(sequences) * self._padded_length(sequences)
 
     def __call__(self, sequences: Sequence[TokenSequence]) -> list[Floats]:
-        """What each sequence wants, in their order, in single precision: outputs, hidden, or tokens by hidden.
+        """Return each sequence's requested output, in order, in single precision: outputs, hidden, or tokens by hidden.
 
         Raises:
             Exception: whatever torch raises, running out of memory included.
@@ -158,7 +158,7 @@ class Forward:
             return self._run_padded(sequences)
 
     def length_of(self, sequence: TokenSequence) -> int:
-        """The tokens that a sequence takes of a batch by itself."""
+        """Return the number of tokens that a sequence adds to a batch."""
         return sequence.length if self._compiled is None else self._compiled.length_of(sequence.length)
 
     def _padded_length(self, sequences: Sequence[TokenSequence]) -> int:
@@ -177,13 +177,13 @@ class Forward:
         return _parts(self._model(**tensors)[0], tensors["attention_mask"], sequences)
 
     def free_memory(self) -> None:
-        """Gives memory that torch keeps for later passes back to the device, for a smaller one to use."""
+        """Return the memory that torch keeps for later passes to the device, so that a smaller pass can use it."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
 
 def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int]) -> Batch:
-    """Fills sequences up on the right, where models with absolute positions need it. All have segments, or none."""
+    """Pad sequences on the right, as models with absolute positions need it. All have segments, or none."""
     shape = (len(encoded), length)
     ids = np.full(shape, padding_ids[0], dtype=np.int64)
     mask = np.zeros(shape, dtype=np.int64)
@@ -198,7 +198,10 @@ def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int
 
 
 def _parts(output: torch.Tensor, mask: torch.Tensor, sequences: Sequence[TokenSequence]) -> list[Floats]:
-    """Each sequence's part. Vectors are pooled on the device: a vector a text is worth moving, one a token seldom."""
+    """Return each sequence's part of the output.
+
+    Vectors are pooled on the device: one vector per text is cheap to move, one per token is not.
+    """
     ready: dict[Want, Floats] = {}
     parts: list[Floats] = []
     for row, sequence in enumerate(sequences):

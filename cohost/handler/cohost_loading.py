@@ -1,4 +1,4 @@
-"""Loads a model: weights, tokenizer, true limit, number format. What fails here fails the load, with a reason."""
+"""Loading of a model: weights, tokenizer, true limit, number format. An error here fails the load, with a reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OF_TRANSFORMERS = ("sdpa", "eager")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """A model ready to run: `limit` in tokens, `dtype` and `packs` as chosen, `samples` to warm it up with."""
+    """A model ready to run: `limit` in tokens, `dtype` and `packs` as chosen, `samples` for its warm-up."""
 
     forward: Forward
     tokenizer: Tokenizer
@@ -48,10 +48,10 @@ class Loaded:
 
 
 def load(options: Options) -> Loaded:
-    """Loads what the options name.
+    """Load the model that the options name.
 
     Raises:
-        ValueError: the model does not suit the task, the device is not there, or the dtype is not good enough.
+        ValueError: the model does not suit the task, the device does not exist, or the dtype is not accurate enough.
         Exception: whatever transformers raises on weights that it cannot read.
     """
     device = device_of(options)
@@ -79,7 +79,7 @@ def load(options: Options) -> Loaded:
     )
     dtype, model = trials.with_dtype(model)
     forward = trials.fastest(model, dtype, offset)
-    # What held the weights in fp32 is free in torch's eyes only.
+    # torch's allocator still holds the memory of the fp32 weights.
     forward.free_memory()
     logger.info("%s: %s on %s, %s, %d threads, %d tokens", options.model, options.task, device, dtype, threads, limit)
     return Loaded(
@@ -122,7 +122,7 @@ def _positions(config: Any) -> int | None:  # noqa: ANN401 - transformers has no
 
 
 def _position_offset(model: Any) -> int:  # noqa: ANN401 - transformers has no types
-    """How many positions lie unused at the start of the model's table: the padding index and those before it."""
+    """Return the number of unused positions at the start of the model's table, up to and with the padding index."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             return int(module.padding_idx) + 1

@@ -1,4 +1,4 @@
-"""Errors that mean "too little memory" or "this device is lost", and the budget that shrinks on the former."""
+"""Out-of-memory and lost-device errors, and the token budget that shrinks when memory runs out."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _GROW_AFTER = 200
 
 
 class NoDeviceError(ValueError):
-    """A GPU is asked for and there is none."""
+    """The options name a GPU and there is none."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a smaller batch could succeed. torch says so by type on a GPU and by text on a CPU."""
+    """Return True if a smaller batch could succeed. torch signals that by type on a GPU and by text on a CPU."""
     text = str(error).lower()
     return type(error).__name__ in _OUT_OF_MEMORY_TYPES or any(part in text for part in _OUT_OF_MEMORY_TEXTS)
 
 
 def is_lost_device(error: BaseException) -> bool:
-    """Whether the GPU's state in this process is gone for good, so that every later call would fail as well."""
+    """Return True if the GPU's state in this process is lost, so that every later call would fail as well."""
     if isinstance(error, NoDeviceError):
         return True
     text = str(error).lower()
@@ -29,10 +29,10 @@ def is_lost_device(error: BaseException) -> bool:
 
 
 def return_free_memory() -> None:
-    """Gives the system what the C library keeps of freed memory, where it can (glibc).
+    """Return freed memory that the C library keeps to the system, if it can (glibc).
 
-    Batches of ever other sizes leave gaps between what lives, and a process that keeps them grows for days: memory that
-    other models on the machine could use.
+    Batches of changing sizes leave gaps between live blocks, and a process that keeps them grows for days: memory that
+    other models on the instance could use.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -42,7 +42,7 @@ def return_free_memory() -> None:
 class TokenBudget:
     """The padded tokens that a batch may have: halved when memory runs out, doubled again after 200 good passes.
 
-    It never goes under `floor`, the model's limit, as a sequence cannot be split.
+    It never falls below `floor`, the model's limit, because a sequence cannot be split.
     """
 
     def __init__(self, ceiling: int, floor: int) -> None:
@@ -52,12 +52,12 @@ class TokenBudget:
         self._good = 0
 
     def shrink(self, failed_tokens: int) -> None:
-        """Takes note of a batch that did not fit."""
+        """Record a batch for which memory ran out."""
         self.tokens = max(self._floor, min(self.tokens, failed_tokens // 2))
         self._good = 0
 
     def passed(self) -> None:
-        """Takes note of a batch that fitted."""
+        """Record a batch that succeeded."""
         self._good += 1
         if self._good >= _GROW_AFTER and self.tokens < self._ceiling:
             self.tokens = min(self._ceiling, 2 * self.tokens)

@@ -1,6 +1,6 @@
 """The keys of serving.properties that this handler reads, with their ranges and defaults.
 
-A handler's first call sees them without the prefix `option.` (DJL Serving 0.36.0).
+A handler's first call receives them without the prefix `option.` (DJL Serving 0.36.0).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POOLINGS = ("none", "mean", "cls")
 Value = TypeVar("Value")
 
 PASS_TIMEOUT_S = (1, 3600, 20)
-"""Least, most and default of `pass_timeout_s`; the catalog has them from here."""
+"""Least, most and default of `pass_timeout_s`; the catalog imports them from here."""
 
 _AUTO = "auto"
 _TRUE_FALSE = {"true": True, "false": False}
@@ -31,8 +31,9 @@ _NO_GPU = "-1"
 class Options:
     """One model's settings. None means "auto": chosen on load, by device, model or machine.
 
-    `device_id` is the GPU that the server gave this worker, None on a CPU; `workers` is how many share the CPU.
-    Counts are of texts, sequences (a text, a pair, or a text with one label's hypothesis) and tokens with padding.
+    `device_id` is the GPU that the server gave this worker, None on a CPU; `workers` is the number of workers that
+    share the CPU. Counts are of texts, sequences (a text, a pair, or a text with one label's hypothesis) and tokens
+    with padding.
     """
 
     model: str
@@ -66,10 +67,10 @@ class Options:
 
 
 def read_options(properties: Mapping[str, Any]) -> Options:
-    """The options from a handler's first call.
+    """Return the options from a handler's first call.
 
     Raises:
-        ValueError: all values that are not allowed, each with what is.
+        ValueError: values are not allowed; the text lists all of them with the allowed values.
     """
     reader = _Reader(properties)
     device_id = properties.get("device_id", _NO_GPU)
@@ -117,7 +118,7 @@ def read_options(properties: Mapping[str, Any]) -> Options:
 
 
 class _Reader:
-    """Reads values and gathers what is wrong with them."""
+    """A reader of values that collects all faults."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = properties

@@ -1,15 +1,13 @@
-"""The packed way through a model: sequences of different lengths one behind the other, as a single row without padding.
+"""The packed forward pass: sequences of different lengths concatenated into a single row, without padding.
 
-Linear layers do not care which sequence a token belongs to; only attention must stay within each sequence, and
-positions must start anew. So this needs models whose attention can be replaced and whose head reads the first token's
-vector: BERT and RoBERTa kinds by transformers' attention interface, DeBERTa by a library (cohost_deberta.py). Whether
-it holds is tried on load, not believed.
+Linear layers are independent of the sequence that a token belongs to; only attention must stay within each sequence,
+and positions must restart. So packing needs models with replaceable attention and a head that reads the first token's
+vector: BERT and RoBERTa kinds by transformers' attention interface, DeBERTa by a library, if the image or the catalog's
+`packages` contain one. When the model loads, packed outputs are compared with padded ones.
 
-DeBERTa's attention by a library made for it, where the image or the catalog's `packages` bring one.
-
-Both need nothing of the weights changed. The signatures are those of disentangled-flash 1.1.1 (`deberta.py`,
-`packed.py`), which runs sequences without padding, on a GPU in Triton and on a CPU in torch, and of flashdeberta 0.0.8
-(`model.py`), which is for GPUs and pads. What they answer is tried against transformers' own attention on load.
+The weights stay unchanged. The signatures are those of disentangled-flash 1.1.1 (`deberta.py`, `packed.py`), which runs
+sequences without padding, on a GPU in Triton and on a CPU in torch, and of flashdeberta 0.0.8 (`model.py`), which is
+for GPUs and pads.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _HALF = {torch.float16, torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Sequences one behind the other, each array 1 by tokens; `bounds` are where they start, and the end."""
+    """Concatenated sequences, each array 1 by tokens; `bounds` are their start indices, and the end."""
 
     ids: Ids
     positions: Ids
@@ -59,7 +57,7 @@ _BOUNDS: ContextVar[list[int]] = ContextVar("bounds")
 
 
 class PackedModel:
-    """A model of transformers, called on a row; `padding_token` is the token id that fills up elsewhere."""
+    """A model of transformers that is called with a row; `padding_token` is the token id of padding elsewhere."""
 
     def __init__(self, model: Any, *, device: torch.device, padding_token: int, position_offset: int) -> None:  # noqa: ANN401
         self._model = model
@@ -70,7 +68,7 @@ class PackedModel:
         self._offset = position_offset
 
     def vectors(self, encoded: Sequence[Encoded]) -> tuple[torch.Tensor, list[int]]:
-        """The last hidden layer, tokens by hidden, and the bounds of each sequence in it."""
+        """Return the last hidden layer, tokens by hidden, and the bounds of each sequence in it."""
         row = pack(encoded, self._padding_token, self._offset)
         arguments = {"input_ids": row.ids, "position_ids": row.positions, "token_type_ids": row.segments}
         tensors = {
@@ -81,9 +79,9 @@ class PackedModel:
         return self._last_layer(tensors, row.bounds), row.bounds
 
     def logits(self, encoded: Sequence[Encoded]) -> torch.Tensor:
-        """The head's outputs, sequences by labels."""
+        """Return the head's outputs, sequences by labels."""
         vectors, bounds = self.vectors(encoded)
-        # The heads take batch by tokens by hidden, and look at the first token.
+        # The heads take batch by tokens by hidden, and read the first token.
         first = vectors[bounds[:-1]].unsqueeze(1)
         # BERT's pooler belongs to the model below the head, DeBERTa's to the head, and RoBERTa's head has its own.
         pooler = getattr(self._base, "pooler", None) or getattr(self._model, "pooler", None)
@@ -91,15 +89,15 @@ class PackedModel:
         return output
 
     def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: list[int]) -> torch.Tensor:
-        """The pass itself: `tensors` are 1 by tokens each, the result is tokens by hidden."""
+        """Run the pass itself: `tensors` are 1 by tokens each, the result is tokens by hidden."""
         raise NotImplementedError
 
 
 class PackedByAttention(PackedModel):
-    """BERT and RoBERTa kinds, in a transformers whose attention can be replaced by name."""
+    """A packed model of the BERT and RoBERTa kinds, in a transformers whose attention can be replaced by name."""
 
     def __init__(self, model: Any, **keywords: Any) -> None:  # noqa: ANN401 - as above
-        """Raises ValueError for a model that cannot be called so."""
+        """Prepare the model; raise ValueError for a model that cannot be called in packed form."""
         if model.config.model_type not in _MODEL_TYPES or not hasattr(sys.modules[type(model).__module__], _INTERFACE):
             raise ValueError(f"{model.config.model_type} in this version of transformers has no packed way")
         _register()
@@ -112,7 +110,10 @@ class PackedByAttention(PackedModel):
 
     @contextmanager
     def _attending_within(self, bounds: list[int]) -> Iterator[None]:
-        """The model reads the name of its attention at each pass, and makes no mask for one that is not its own."""
+        """Set the packed attention for one pass.
+
+        The model reads the name of its attention at each pass, and builds no mask for one that it does not know.
+        """
         config = self._base.config
         usual = config._attn_implementation  # noqa: SLF001 - transformers has no other way back and forth
         token = _BOUNDS.set(bounds)
@@ -125,7 +126,10 @@ class PackedByAttention(PackedModel):
 
 
 def pack(encoded: Sequence[Encoded], padding_token: int, position_offset: int) -> Row:
-    """Sequences as a row. With an offset, positions are counted as RoBERTa does: a padding token in a text has none."""
+    """Return sequences as a row.
+
+    With an offset, positions are counted as RoBERTa does: a padding token in a text has none.
+    """
     bounds = [0, *np.cumsum([len(one.ids) for one in encoded]).tolist()]
     positions = [_positions(np.asarray(one.ids), padding_token, position_offset) for one in encoded]
     segments = None
@@ -146,7 +150,7 @@ def _positions(ids: Ids, padding_token: int, offset: int) -> Ids:
 def attention_within(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Sequence[int], scale: float | None
 ) -> torch.Tensor:
-    """Attention within each sequence of a row: tensors 1 by heads by tokens by size, the result in the same shape."""
+    """Return attention within each sequence of a row; all tensors are 1 by heads by tokens by size."""
     parts = [
         scaled_dot_product_attention(query[:, :, a:b], key[:, :, a:b], value[:, :, a:b], scale=scale)
         for a, b in pairwise(bounds)
@@ -157,7 +161,7 @@ def attention_within(
 def _on_gpu(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Sequence[int], scale: float | None
 ) -> torch.Tensor:
-    """The same in one launch, by torch's flash attention for sequences of different lengths."""
+    """Return the result of `attention_within` in one launch of torch's flash attention for varying lengths."""
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - torch below 2.10 has none
 
     starts = torch.tensor(bounds, dtype=torch.int32, device=query.device)
@@ -177,7 +181,7 @@ def _attention(
     scaling: float | None = None,
     **_: Any,  # noqa: ANN401 - what transformers hands to all attentions
 ) -> tuple[torch.Tensor, None]:
-    """As transformers calls it; the result is batch by tokens by heads by size."""
+    """Compute attention with the signature that transformers calls; the result is batch by tokens by heads by size."""
     kernel: Callable[..., torch.Tensor] = _on_gpu if query.is_cuda and query.dtype in _HALF else attention_within
     return kernel(query, key, value, _BOUNDS.get(), scaling).transpose(1, 2), None
 
@@ -196,17 +200,23 @@ _USUAL_ATTENTION = "DisentangledSelfAttention"
 
 
 class PackedDeberta(PackedModel):
-    """A DeBERTa-v2 or v3 whose packed passes go through disentangled-flash; its padded passes stay as they are."""
+    """A DeBERTa-v2 or v3 whose packed passes use disentangled-flash; its padded passes are unchanged."""
 
     def __init__(self, model: Any, *, device: torch.device, **keywords: Any) -> None:  # noqa: ANN401 - transformers has no types
-        """Raises ImportError without the library, and ValueError where it has nothing for the model or the GPU."""
+        """Prepare the model.
+
+        Raises:
+            ImportError: the library is not installed.
+            ValueError: the library does not support the model or the GPU.
+        """
         if model.config.model_type != DEBERTA:
             raise ValueError(f"{DISENTANGLED_FLASH} is for {DEBERTA}, and this is {model.config.model_type}")
         library = importlib.import_module("disentangled_flash")
         super().__init__(model, device=device, **keywords)
-        # The library replaces the encoder that it is given, and its own cannot run padded batches of any length.
+        # The library replaces the encoder of its argument, and its own encoder cannot run padded batches of any
+        # length.
         base = _twin(self._base)
-        # "auto" leaves the model alone where the GPU's kernels do not suit it; on a CPU that would be always.
+        # "auto" leaves the model unchanged if the GPU's kernels do not suit it; on a CPU it always would.
         library.optimize_deberta(base, backend="auto" if device.type == "cuda" else "torch")
         if not hasattr(base.encoder, "forward_packed"):
             raise ValueError(f"{DISENTANGLED_FLASH} has no kernel for this model on this GPU")
@@ -216,7 +226,7 @@ class PackedDeberta(PackedModel):
 
     def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: list[int]) -> torch.Tensor:
         lengths = tuple(end - start for start, end in pairwise(bounds))
-        # With the bounds told in Python too, no layer waits for them to come back from the GPU.
+        # With the bounds also known in Python, no layer waits for a copy of them from the GPU.
         info = self._describe(tuple(bounds), lengths, max(lengths))
         starts = self._to_device(torch.tensor(bounds, dtype=torch.int32), self._device)
         output = self._encoder.forward_packed(
@@ -227,11 +237,11 @@ class PackedDeberta(PackedModel):
 
 
 def use_flash_deberta(model: Any) -> Callable[[], None]:  # noqa: ANN401 - transformers has no types
-    """Has each layer of a DeBERTa attend through flashdeberta; what it returns has them attend as before.
+    """Let each layer of a DeBERTa use flashdeberta's attention; return a function that restores the original.
 
     Raises:
-        ImportError: the library, or Triton, is not there.
-        ValueError: the model has no disentangled attention of transformers.
+        ImportError: the library, or Triton, is not installed.
+        ValueError: the model does not have transformers' disentangled attention.
     """
     if model.config.model_type != DEBERTA:
         raise ValueError(f"{FLASH_DEBERTA} is for {DEBERTA}, and this is {model.config.model_type}")
@@ -240,7 +250,7 @@ def use_flash_deberta(model: Any) -> Callable[[], None]:  # noqa: ANN401 - trans
     layers = [module for module in model.modules() if type(module) is usual]
 
     def become(kind: type) -> None:
-        # The library's class is a child of transformers' with the same members and another way to compute.
+        # The library's class is a subclass of transformers' with the same members and another computation.
         for layer in layers:
             layer.__class__ = kind
 
@@ -249,7 +259,7 @@ def use_flash_deberta(model: Any) -> Callable[[], None]:  # noqa: ANN401 - trans
 
 
 def _twin(module: torch.nn.Module) -> torch.nn.Module:
-    """The same modules anew, with the same weights: in one of them a part can be replaced, and the other keeps it."""
+    """Return a copy of the modules with the same weights: replacing a part of one copy leaves the other unchanged."""
     twin = copy.copy(module)
     # A shallow copy shares the dictionary of its children with the original.
     twin._modules = {  # noqa: SLF001 - torch has no other way

@@ -1,8 +1,8 @@
-"""Who waits, and who is next: first come, first served by request, with a fair share for each.
+"""The queue: first come, first served by request, with a fair share for each.
 
 A request's sequences need not run together. The next batch always holds the oldest request's next sequence; a request
-that got some of its sequences into a batch and has more goes to the back. So a request of a thousand sequences holds
-nobody up for longer than a batch, and single texts are answered in the order in which they came.
+with some sequences in a batch and more waiting goes to the back. So a request of a thousand sequences delays others by
+at most one batch, and single texts are answered in the order of their arrival.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Sized(Protocol):
-    """Something with a length in tokens, padding included where the caller asked for it."""
+    """An item with a length in tokens, including the padding that the caller requested."""
 
     @property
     def length(self) -> int: ...  # noqa: D102 - said above
@@ -30,14 +30,14 @@ Item = TypeVar("Item", bound=Sized)
 
 @dataclass(eq=False, slots=True)
 class Ticket(Generic[Item]):
-    """A request's place: the sequences that still wait, and since when (in the queue's clock, seconds)."""
+    """A request's place in the queue: its waiting sequences, and the time of its arrival (queue clock, seconds)."""
 
     waiting: deque[Item] = field(default_factory=deque)
     since: float = 0.0
 
 
 class FairQueue(Generic[Item]):
-    """Holds no more than `capacity` sequences. Not safe for threads: its owner locks."""
+    """A queue of at most `capacity` sequences. Not thread-safe: its owner locks."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -45,14 +45,14 @@ class FairQueue(Generic[Item]):
         self._tickets: deque[Ticket[Item]] = deque()
 
     def __len__(self) -> int:
-        """How many sequences wait."""
+        """Return the number of waiting sequences."""
         return self._size
 
     def add(self, ticket: Ticket[Item], items: Iterable[Item], now: float) -> None:
-        """Puts a request at the end. Its sequences are taken by length, so that its own batches pad little.
+        """Append a request. Its sequences are taken by length, so that its own batches have little padding.
 
         Raises:
-            BusyError: they do not all fit in; none is queued then.
+            BusyError: not all of them fit; none is queued then.
         """
         ordered = sorted(items, key=lambda item: item.length)
         if self._size + len(ordered) > self._capacity:
@@ -67,13 +67,15 @@ class FairQueue(Generic[Item]):
             self._tickets.append(ticket)
 
     def take(self, most: int, choose: Callable[[Sequence[Item]], Iterable[int]]) -> list[tuple[Ticket[Item], Item]]:
-        """The next batch. `choose` is given up to `most` candidates, in the order of their claim, and
-        says by index which of them run together; it must choose the first.
+        """Remove and return the next batch.
+
+        `choose` receives up to `most` candidates in the order of the queue, and returns the indices of those that run
+        together; it must include the first.
         """
         candidates = self._candidates(most)
         chosen = set(choose([item for _, item in candidates]))
         taken = [candidates[index] for index in sorted(chosen)]
-        # Backwards, so that what was not chosen lies as it did before.
+        # Backwards, so that the rest returns to its former order.
         for index in range(len(candidates) - 1, -1, -1):
             if index not in chosen:
                 ticket, item = candidates[index]
@@ -83,7 +85,7 @@ class FairQueue(Generic[Item]):
         return taken
 
     def drop(self, ticket: Ticket[Item]) -> int:
-        """Takes a request out, whatever is left of it; how many sequences that were."""
+        """Remove a request, and return the number of its sequences that still waited."""
         dropped = len(ticket.waiting)
         if dropped:
             ticket.waiting.clear()
@@ -92,14 +94,14 @@ class FairQueue(Generic[Item]):
         return dropped
 
     def expire(self, before: float) -> list[Ticket[Item]]:
-        """Takes out requests that came before a time and have sequences waiting still."""
+        """Remove and return the requests that came before a time and still have waiting sequences."""
         late = [ticket for ticket in self._tickets if ticket.since < before]
         for ticket in late:
             self.drop(ticket)
         return late
 
     def drain(self) -> list[Ticket[Item]]:
-        """Takes out everything."""
+        """Remove and return all requests."""
         tickets = list(self._tickets)
         for ticket in tickets:
             ticket.waiting.clear()
@@ -108,7 +110,7 @@ class FairQueue(Generic[Item]):
         return tickets
 
     def _candidates(self, most: int) -> list[tuple[Ticket[Item], Item]]:
-        """One sequence of each request in turn, then a second of each, and so on."""
+        """Return one sequence of each request in turn, then a second of each, and so on."""
         candidates: list[tuple[Ticket[Item], Item]] = []
         round_of = list(islice(self._tickets, most))
         while round_of and len(candidates) < most:
@@ -117,7 +119,7 @@ class FairQueue(Generic[Item]):
         return candidates
 
     def _move_back(self, served: set[Ticket[Item]], most: int) -> None:
-        """Only the first `most` requests can have been served."""
+        """Move served requests with waiting sequences to the back; only the first `most` can have been served."""
         first = [self._tickets.popleft() for _ in range(min(most, len(self._tickets)))]
         self._tickets.extendleft(ticket for ticket in reversed(first) if ticket not in served)
         self._tickets.extend(ticket for ticket in first if ticket in served and ticket.waiting)

@@ -1,15 +1,17 @@
-"""A process's first call, in which DJL Serving waits for the model: it never fails, since that would lock the server.
+"""A process's first call, in which DJL Serving waits for the model: it must not fail, since that would lock the server.
 
-When the first call of an asynchronous model raises, answers an error, or the process ends in it, a thread of DJL
-Serving 0.36.0 waits for ever: loading the model is never answered, nor is unloading it, and some connections hang
-(recorded: `djl_lifecycle`, 31; a first start was tried too). An end while model.py is imported is answered at once. So
+If the first call of an asynchronous model raises, answers an error, or the process ends in it, a thread of DJL Serving
+0.36.0 waits for ever: the requests to load and to unload the model are never answered, and some connections hang
+(recorded: `djl_lifecycle`, 31; also tried with a first start). If the process ends during the import of model.py, the
+server answers at once. So
 
-- a first start begins to load while it is imported, and a failure ends the process there. The server allows two minutes
-  for that, so a load that takes longer goes on in the first call;
-- a load that fails later is told to callers and tried again, on a multi-model endpoint. A server that loads its models
-  at start-up must not become ready with one that does not serve, so there the first call fails;
-- a restart answers its first call at once and loads behind it: a thread that serves connections waits for it. Calls
-  that come before the model is there wait for it. Nothing imports torch before: memory may run out in that, too.
+* a first start begins to load during that import, and a failure ends the process there. The server allows two minutes
+  for the import, so a longer load continues in the first call;
+* on a multi-model endpoint, a load that fails later is reported to callers and retried. A server that loads its models
+  at start-up must not become ready with a failed model, so there the first call fails;
+* a restart answers its first call at once and loads in the background, because one of the server's connection threads
+  waits for that answer. Calls that arrive before the model is loaded wait for it. Nothing imports torch before, because
+  that import can run out of memory too.
 """
 
 from __future__ import annotations
@@ -40,23 +42,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAUSES_S: Final = (5.0, 10.0, 20.0, 40.0)
-"""Between attempts to load; the last one again and again. Another model may give its memory back meanwhile."""
+"""Pauses between attempts to load; the last one repeats. Meanwhile another model may free its memory."""
 
-# The server waits 120 s for a process to listen (DJL Serving 0.36.0: PyProcess), and its start takes some of that.
+# The server waits 120 s for a process to listen (DJL Serving 0.36.0: PyProcess), and its start takes part of that.
 _EARLY_S: Final = 75.0
 _MULTI_MODEL: Final = "SAGEMAKER_MULTI_MODEL"
 _FETCHED_BY_THE_SERVER: Final = ("s3://", "djl://")
 _LONGEST_REASON: Final = 300
-# The server's own queue holds as many (DJL Serving 0.36.0: job_queue_size).
+# The capacity of the server's own queue (DJL Serving 0.36.0: job_queue_size).
 _MOST_WAITING: Final = 1000
-# Restarts are counted, and the last one takes all models of the machine down: a driver has time to come back.
+# Restarts are limited, and after the last one all models of the instance fail, so the driver gets time to recover.
 _LOST_DEVICE_PAUSE_S: Final = 5.0
 
 Prepared = TypeVar("Prepared")
 
 
 class Service(Protocol[Prepared]):
-    """A service whose model can be loaded in a thread of its own."""
+    """A service whose model can be loaded in a separate thread."""
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared: ...  # noqa: D102
     def begin(self, prepared: Prepared) -> None: ...  # noqa: D102
@@ -69,18 +71,18 @@ _made: dict[Path, Reloader[Any]] = {}
 def service_of(
     folder: Path, module: str, name: str, output: type[Output], *, restarted: bool, **settings: object
 ) -> Reloader[Any]:
-    """Make the service that model.py hands calls to; a second time in the same process, give the one that was made.
+    """Return the service that model.py calls; one service per model folder and process.
 
     Args:
         folder: the model's folder.
         module: the module with the service's class.
-        name: the class, which is made with `output`.
+        name: the class, which is created with `output`.
         output: the server's class of answers.
-        restarted: what `cohost_restart.begin` said.
+        restarted: the result of `cohost_restart.begin`.
         settings: further keywords of the class.
 
     Raises:
-        Exception: in a first start, whatever loading the model raises within some time.
+        Exception: in a first start, any error of loading the model within some time.
     """
     if folder not in _made:
 
@@ -102,10 +104,9 @@ def _first_start(folder: Path, output: type[Output], service: Service[Prepared])
 
 
 def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] | None:
-    """Give what the first call will say, as far as the folder and the command line tell; None where they do not.
+    """Return the properties of the first call, as far as the folder and the command line show them; else None.
 
-    They do not where no server started this process, and where a line is written in a way that Java reads otherwise
-    than as it stands.
+    They are unknown if no server started this process, or if a line is written in a way that Java reads differently.
     """
     try:
         text = (folder / "serving.properties").read_text(encoding="ascii")
@@ -120,10 +121,10 @@ def early_properties(folder: Path, arguments: Sequence[str]) -> dict[str, str] |
 
 
 def has_weights(properties: Mapping[str, str]) -> bool:
-    """Tell whether the weights can be found by the properties of the file.
+    """Return True if the properties of the file are enough to find the weights.
 
-    Those that the server fetches cannot, since only the first call says where they lie; nor can a folder in the
-    model's own, which the first call names in full.
+    Weights that the server fetches are not enough, since only the first call states their location; nor is a folder
+    inside the model's own, which the first call states as a full path.
     """
     model = properties.get("model_id", "")
     beside = bool(model) and not Path(model).is_absolute() and Path(properties["model_dir"], model).is_dir()
@@ -131,7 +132,7 @@ def has_weights(properties: Mapping[str, str]) -> bool:
 
 
 class EarlyLoad(Generic[Prepared]):
-    """A load in a thread of its own, begun before the first call says which model it is."""
+    """A load in a separate thread that starts before the first call names the model."""
 
     def __init__(self, service: Service[Prepared], properties: Mapping[str, Any]) -> None:
         self._service = service
@@ -148,20 +149,20 @@ class EarlyLoad(Generic[Prepared]):
             self._error = error
 
     def wait(self, limit_s: float | None = None) -> None:
-        """Wait until the load has ended, or some seconds at most.
+        """Wait until the load has ended, or for some seconds at most.
 
         Raises:
-            Exception: what the load raised.
+            Exception: the error of the load.
         """
         self._thread.join(limit_s)
         if self._error is not None:
             raise self._error
 
     def result(self, properties: Mapping[str, Any]) -> Prepared | None:
-        """The model, once it is loaded; None where the first call has other options.
+        """Return the model, once it is loaded; None if the first call has other options.
 
         Raises:
-            Exception: what the load raised.
+            Exception: the error of the load.
         """
         self.wait()
         prepared, self._prepared = self._prepared, None
@@ -170,14 +171,14 @@ class EarlyLoad(Generic[Prepared]):
 
 @dataclass(frozen=True, slots=True)
 class FirstStart(Generic[Prepared]):
-    """A first start's early load, if it has one, and whether a failure after it is told to callers or to the server."""
+    """A first start's early load, if any; `tells_callers` sends a later failure to callers instead of the server."""
 
     early: EarlyLoad[Prepared] | None
     tells_callers: bool
 
 
 class Reloader(Generic[Prepared]):
-    """Serves one model, from the first call on. `make` imports and makes the service, in the thread that loads.
+    """The service of one model, from the first call on. `make` imports and creates it, in the loading thread.
 
     Without `first` the process is a restart.
     """
@@ -206,7 +207,10 @@ class Reloader(Generic[Prepared]):
         self._ending = Ending(lambda: self._waiting, end_process)
 
     async def handle(self, inputs: Input) -> Any:  # noqa: ANN401 - the server's class of answers
-        """Answer one call: the first when the model is loaded, or at once in a restart; later ones when it is loaded.
+        """Answer one call.
+
+        The first call is answered when the model is loaded, or at once in a restart; later calls when the model is
+        loaded.
 
         Raises:
             ModelError: a first start's load failed, and the server itself must not become ready.
@@ -228,7 +232,8 @@ class Reloader(Generic[Prepared]):
         return await self._service.handle(inputs)
 
     def _start(self, properties: Mapping[str, Any]) -> None:
-        # The options are those of a model that was served; if they are wrong all the same, loading says so.
+        # The options are those of a model that was already served; if they are wrong all the same, the load reports
+        # it.
         with contextlib.suppress(ValueError, KeyError):
             self._wait_s = read_options(properties).max_queue_time_ms / 1000
         loop = asyncio.get_running_loop()
@@ -240,7 +245,7 @@ class Reloader(Generic[Prepared]):
         """Wait for the model.
 
         Raises:
-            BusyError: it cannot be loaded at present, or the call waited too long, or too many wait.
+            BusyError: the model cannot be loaded at present, the call waited too long, or too many calls wait.
         """
         if self._waiting >= _MOST_WAITING:
             raise BusyError(
@@ -258,7 +263,7 @@ class Reloader(Generic[Prepared]):
             )
 
     def _load(self, properties: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread: load the model, again and again until it is there, or only another process could."""
+        """Load the model in a thread, with retries until it is loaded or only another process could load it."""
         service: Service[Prepared] | None = None
         early = self._first.early if self._first else None
         for pause_s in chain(self._pauses_s, repeat(self._pauses_s[-1])):
@@ -267,7 +272,8 @@ class Reloader(Generic[Prepared]):
                 prepared = early.result(properties) if early else None
                 prepared = prepared or service.prepare(properties)
             except Exception as error:
-                # Whatever it is, callers must be answered; and it must not be kept, since it holds what was loaded.
+                # After any error callers must be answered. The exception itself must not be kept: it references the
+                # loaded parts.
                 logger.exception("the model cannot be loaded")
                 reason = one_line(f"{type(error).__name__}: {error}")[:_LONGEST_REASON]
                 lost = is_lost_device(error)
@@ -311,6 +317,6 @@ class Reloader(Generic[Prepared]):
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
-    """Run a function in the event loop, unless that has ended with the process."""
+    """Run a function in the event loop, unless the loop has ended with the process."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *arguments)

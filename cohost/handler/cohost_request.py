@@ -1,12 +1,8 @@
-"""Answers as text, byte for byte in the form of the stock handler: indented by two, no blank after colons, no NaN.
+"""A request's bytes as inputs and parameters, and answers as text.
 
-Source: DJL Serving 0.36.0 (Output.add_as_json), recorded.
-
-A request's parameters: each is read by name, and one that nobody reads is refused with the nearest known name.
-
-A request's bytes as inputs and parameters, by content type; everything that cannot be read is a 400.
-
-The content types are those of the stock handler (DJL Serving 0.36.0), which answers 200 to what it cannot parse.
+Content types are those of the stock handler (DJL Serving 0.36.0). A body that cannot be read is a 400; the stock
+handler answers 200. Each parameter is read by name; an unknown parameter is rejected with the nearest known name.
+Answers match the stock handler's bytes: indented by two, no blank after colons, no NaN (Output.add_as_json, recorded).
 """
 
 from __future__ import annotations
@@ -28,25 +24,25 @@ _INDENT = 2
 
 
 def text_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """The text of a small answer.
+    """Return the text of a small answer.
 
     Raises:
-        ValueError: it holds NaN or an infinity.
+        ValueError: the value holds NaN or an infinity.
     """
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=_INDENT, separators=(",", ":"))
 
 
 def vector_text(numbers: Sequence[float], depth: int) -> str:
-    """A list of finite numbers at a nesting depth, as `text_of` writes it.
+    """Return a list of finite numbers at a nesting depth, as `text_of` writes it.
 
     Embeddings have hundreds of thousands of numbers, and the standard library indents in Python code, number by number:
-    joining their own texts takes a fifth of the time.
+    joining their texts directly takes a fifth of the time.
     """
     return list_text(map(repr, numbers), depth)
 
 
 def list_text(items: Iterable[str], depth: int) -> str:
-    """A list of texts that are JSON already, at a nesting depth."""
+    """Return a list of JSON texts at a nesting depth."""
     pad = " " * (_INDENT * (depth + 1))
     inner = f",\n{pad}".join(items)
     return f"[\n{pad}{inner}\n{' ' * (_INDENT * depth)}]" if inner else "[]"
@@ -59,16 +55,17 @@ OFF = "do_not_truncate"
 
 _STRATEGIES = (LONGEST_FIRST, ONLY_FIRST, ONLY_SECOND, OFF)
 _PADDINGS = (True, False, "longest", "do_not_pad", "max_length")
-# The stock handler hands these on to its pipeline; here batches form by themselves.
+# The stock handler passes these to its pipeline; here batches form by themselves.
 _WITHOUT_EFFECT = frozenset({"batch_size", "num_workers"})
 _LENGTH_NAMES = frozenset({"truncation", "max_length", "padding"})
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How long a sequence may be: `strategy` says what is cut (`OFF`: refuse instead), `pad` fills up to `max_length`.
+    """The length rule of one request.
 
-    `second_field` is the request's field that a pair's second text comes from, for error messages.
+    `strategy` sets which text is truncated (`OFF`: reject instead), `pad` pads to `max_length`. `second_field` is the
+    request's field with a pair's second text, for error messages.
     """
 
     strategy: str
@@ -79,7 +76,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class LengthRule:
-    """A model's limit in tokens, the shortest length with a token beside the special ones, and whether to cut."""
+    """A model's limit in tokens, the shortest length that holds a token of text, and the default truncation."""
 
     limit: int
     shortest: int
@@ -87,7 +84,7 @@ class LengthRule:
 
 
 def check_names(parameters: Mapping[str, Any], known: Collection[str]) -> None:
-    """Refuses parameters that the task does not know.
+    """Reject parameters that the task does not know.
 
     Raises:
         BadInputError: names the first one, and the nearest known name.
@@ -101,7 +98,7 @@ def check_names(parameters: Mapping[str, Any], known: Collection[str]) -> None:
 
 
 def read_cut(parameters: Mapping[str, Any], rule: LengthRule, default: str = LONGEST_FIRST) -> Cut:
-    """The length parameters of a request: `truncation`, `max_length` (the model's limit at most), `padding`.
+    """Return the length parameters of a request: `truncation`, `max_length` (the model's limit at most), `padding`.
 
     Raises:
         BadInputError: one of them has a value that is not allowed.
@@ -124,7 +121,7 @@ def read_cut(parameters: Mapping[str, Any], rule: LengthRule, default: str = LON
 
 
 def choice(parameters: Mapping[str, Any], name: str, allowed: Sequence[str], default: str) -> str:
-    """A parameter that is one of several words.
+    """Return a parameter that is one of several words.
 
     Raises:
         BadInputError: it is anything else.
@@ -138,7 +135,7 @@ def choice(parameters: Mapping[str, Any], name: str, allowed: Sequence[str], def
 
 
 def flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """A parameter that is true or false.
+    """Return a parameter that is true or false.
 
     Raises:
         BadInputError: it is anything else.
@@ -160,7 +157,7 @@ _PARAMETER_NAMES = frozenset(
 
 
 class Input(Protocol):
-    """What this handler uses of `djl_python.Input`."""
+    """The part of `djl_python.Input` that this handler uses."""
 
     def get_property(self, key: str) -> Any: ...  # noqa: ANN401, D102 - as the server's
     def get_properties(self) -> dict[str, Any]: ...  # noqa: D102
@@ -170,17 +167,17 @@ class Input(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a caller asks: any JSON value as `inputs`, and `parameters` by name."""
+    """A parsed request: any JSON value as `inputs`, and `parameters` by name."""
 
     inputs: Any
     parameters: dict[str, Any]
 
 
 def read_call(request: Input) -> Call:
-    """The request as a call.
+    """Return the request as a call.
 
     Raises:
-        BadInputError: the body is not what its content type says, lacks "inputs", or no JSON answer is accepted.
+        BadInputError: the body does not match its content type, lacks "inputs", or no JSON answer is accepted.
     """
     accept = str(request.get_property("Accept") or _JSON).lower()
     if not any(kind in accept for kind in _ACCEPTED):
@@ -224,7 +221,7 @@ def _of_json(text: str) -> Call:
 
 
 def _inputs_of(body: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """The inputs; a body without that key may itself be a text or a pair, as for the stock handler."""
+    """Return the inputs; a body without that key may itself be a text or a pair, as with the stock handler."""
     if "inputs" in body:
         return body["inputs"]
     if "text" in body:

@@ -1,15 +1,16 @@
-"""The start of a process under DJL Serving: a first one, a restart, or one that nobody needs any more.
+"""The start of a process under DJL Serving: a first start, a restart, or a restart of an unloaded model.
 
-DJL Serving 0.36.0 starts the process of an asynchronous model again whenever it has ended, also when the server itself
-ended it because the model was unloaded. Such a process would load the weights, belong to no model, and stay until the
-server ends. So a restart asks the server, while model.py is imported, whether its folder is still loaded, and ends when
-it is not. It must not end later: a restart that ends or fails in its first call leaves a thread of the server waiting
+DJL Serving 0.36.0 restarts the process of an asynchronous model whenever it ends, even if the server itself ended it
+because the model was unloaded. Such a process would load the weights, belong to no model, and stay until the server
+ends. So a restart queries the server, during the import of model.py, for the models of its folder, and ends if there
+are none. It must not end later: a restart that ends or fails in its first call leaves a thread of the server waiting
 for ever, and unloading the model then gets no answer (recorded: `djl_lifecycle`, 28 and 31).
 
-Where the answer is not certain, the process goes on: one process too many costs memory, one too few costs the model.
-Certain is that a model of this folder has no worker that could have started the process before this one: it was loaded
-anew after it was unloaded.
-Standard library only, since nothing else shall be imported before the answer is there.
+If the answer is not certain, the process continues: one process too many costs memory, one too few costs the model. The
+answer is certain if no model of this folder has a worker that could have started the process before this one: then the
+model was loaded again after it had been unloaded.
+
+Standard library only, since nothing else may be imported before the answer is known.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ logger = logging.getLogger(__name__)
 _MARKER_SUFFIX: Final = ".cohost"
 _MARKER_BYTES: Final = 8192
 _ANSWER_BYTES: Final = 16 << 20
-# A connection may belong to a thread of the server that is busy with this very restart; the next one goes to another.
+# A connection may reach a thread of the server that is busy with this very restart; the next attempt reaches another.
 _ATTEMPT_S: Final = 2.0
 _LIMIT_S: Final = 10.0
-# A process's start is known in hundredths of a second.
+# The start time of a process has a resolution of a hundredth of a second.
 _TICK_S: Final = 0.1
-# Between the unloading of a model and its loading by whoever needs it at once, and the start of the process.
+# Only a worker created at most this long before the process started, or later, counts as that of a reload.
 _RELOAD_S: Final = 60.0
 _PAUSE_S: Final = 0.2
 _ENVIRONMENT_ADDRESS: Final = "SERVING_MANAGEMENT_ADDRESS"
@@ -54,38 +55,39 @@ _begun: dict[str, bool] = {}
 
 
 class UncertainError(Exception):
-    """The server could not be asked, or its answer does not say which models it has."""
+    """The server cannot be queried, or its answer does not list its models."""
 
 
 def begin(
     folder: Path, *, arguments: Sequence[str] | None = None, end_process: Callable[[int], None] = os._exit
 ) -> bool:
-    """Note the start of this process, and end the process where it is a restart of a model that is unloaded.
+    """Record the start of this process, and end it if it is a restart of an unloaded model.
 
-    The server gives each worker a socket of its own, which its restarts share; a marker beside it tells who was there
-    before. Called again in the same process, as the server imports model.py more than once, this answers as before.
+    The server gives each worker a socket of its own, which its restarts share; a marker file beside it records the
+    previous process. The server may import model.py more than once; later calls in the same process return the first
+    result.
 
     Args:
-        folder: the model's folder, in which model.py lies.
-        arguments: the command line of the server's Python engine; that of this process when left out.
-        end_process: called with 0 where the model is unloaded.
+        folder: the model's folder, which contains model.py.
+        arguments: the command line of the server's Python engine; by default that of this process.
+        end_process: called with 0 if the model is unloaded.
 
     Returns:
-        True for a restart, False for a first start and where no server started this process.
+        True for a restart, False for a first start and for a process that no server started.
     """
     own = os.path.realpath(folder)
     if own not in _begun:
         try:
             _begun[own] = _begin(own, sys.argv if arguments is None else arguments, end_process)
         except Exception:
-            # Whatever is odd about this machine, a model that is served is worth more than one that is not leaked.
+            # On any error, load the model: losing a served model is worse than leaking an unloaded one.
             logger.exception("this process cannot tell whether it is a restart, so it loads the model")
             _begun[own] = False
     return _begun[own]
 
 
 def withdraw(arguments: Sequence[str] | None = None) -> None:
-    """Remove the marker of this process, which ends before it listens: the server starts no other one in its place."""
+    """Remove the marker of this process, which ends before it listens, so the server starts no other in its place."""
     name = _option(sys.argv if arguments is None else arguments, "--sock-name")
     if name is not None:
         with contextlib.suppress(OSError):
@@ -114,9 +116,9 @@ def _begin(folder: str, arguments: Sequence[str], end_process: Callable[[int], N
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Marker:
-    """The last start on a socket: server and process with the times of their starts, in clock ticks since the boot.
+    """The last start on a socket: server and process with their start times, in clock ticks since the boot.
 
-    A process id is given again after its process has ended; with the time of its start it is one process's own.
+    A process id is reused after its process has ended; together with the start time it is unique.
     """
 
     server: int
@@ -127,7 +129,7 @@ class _Marker:
 
     @classmethod
     def of_this_process(cls, folder: str) -> _Marker | None:
-        """The marker of this process; None on systems without /proc."""
+        """Return the marker of this process; None on systems without /proc."""
         server, process = os.getppid(), os.getpid()
         server_started, process_started = started_at(server), started_at(process)
         if server_started is None or process_started is None:
@@ -142,28 +144,28 @@ class _Marker:
 
     @property
     def wall_time(self) -> float:
-        """When the process was started, in seconds since the epoch by today's clock."""
+        """Return the start time of the process, in seconds since the epoch by the current clock."""
         booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         return booted_at + self.process_started / os.sysconf("SC_CLK_TCK")
 
     def is_before(self, later: _Marker) -> bool:
-        """Tell whether another process of the same model was on the socket before, under the same server."""
+        """Return True if another process of the same model used the socket before, under the same server."""
         same = (self.server, self.server_started, self.folder) == (later.server, later.server_started, later.folder)
         return same and (self.process, self.process_started) != (later.process, later.process_started)
 
 
 def started_at(process: int) -> int | None:
-    """When a process was started, in clock ticks since the boot (man 5 proc_pid_stat, field 22); None if unknown."""
+    """Return a process's start in clock ticks since the boot (man 5 proc_pid_stat, field 22); None if unknown."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-        # The second field is the program's name in parentheses, which may hold blanks and parentheses itself.
+        # The second field is the program's name in parentheses, which may itself contain blanks and parentheses.
         return int(text.rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return None
 
 
 def _read(path: Path) -> _Marker | None:
-    """A marker that this user wrote; None for anything else, since the folder may be everybody's."""
+    """Return a marker that this user wrote; None for anything else, since the folder may be writable by everybody."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -179,7 +181,7 @@ def _read(path: Path) -> _Marker | None:
 
 
 def _write(path: Path, marker: _Marker) -> None:
-    """Put a marker in place in one step, readable by its owner only; without it, a restart passes for a first start."""
+    """Write a marker in one step, readable by its owner only; without a marker, a restart looks like a first start."""
     temporary = path.with_name(f"{path.name}.{marker.process}")
     try:
         temporary.unlink(missing_ok=True)
@@ -201,7 +203,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _option(arguments: Sequence[str], *names: str) -> str | None:
-    """The value of a command line's option, written with a blank or with =; None where it is not there."""
+    """Return the value of a command line option, written with a blank or with =; None if it is missing."""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name in names and equals:
@@ -215,7 +217,7 @@ def _option(arguments: Sequence[str], *names: str) -> str | None:
 
 
 def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
-    """Tell whether the server may still have the worker whose process is this one, after an earlier one."""
+    """Return True if the server may still have the worker that started this process after an earlier one."""
     try:
         api = ManagementApi(management_address(own.server))
         return any(
@@ -228,20 +230,21 @@ def _is_loaded(earlier: _Marker, own: _Marker) -> bool:
 
 
 def _may_have_started(worker: float, earlier: _Marker, own: _Marker) -> bool:
-    """Tell whether a worker that came at a time (seconds since the epoch) may be the one of these two processes.
+    """Return True if a worker that was created at a time (seconds since the epoch) may have started both processes.
 
-    A worker is there before its first process, and its time stays when it gets another (recorded: `djl_lifecycle`, 27).
-    The clock may have been set back since, so only a worker that came about when this process did is another one.
+    A worker is created before its first process, and its time stays when it starts another (recorded: `djl_lifecycle`,
+    27). The clock may have been set back since, so only a worker created about when this process started is a different
+    one.
     """
     return worker <= earlier.wall_time + _TICK_S or worker < own.wall_time - _RELOAD_S
 
 
 def management_address(server: int, proc: Path = Path("/proc")) -> str:
-    """The address of a server's management API, as DJL Serving finds it: environment first, then its config file.
+    """Return the address of a server's management API in DJL Serving's order: environment, then its config file.
 
     Args:
         server: the server's process id.
-        proc: where the system shows its processes.
+        proc: the system's folder of processes.
 
     Raises:
         UncertainError: the server's command line, its config file, or the address in it cannot be read.
@@ -259,12 +262,12 @@ def management_address(server: int, proc: Path = Path("/proc")) -> str:
     values = {found[1]: found[2] for found in map(_PROPERTY.match, lines) if found}
     if "management_address" not in values:
         raise UncertainError(f"{config}: has no management_address")
-    # Java's own way of writing properties puts a backslash before each colon.
+    # Java properties files may have a backslash before each colon.
     return values["management_address"].replace("\\", "")
 
 
 def _environment(home: Path) -> Mapping[str, str]:
-    """The server's environment; that of this process, which has it from the server, where the system hides it."""
+    """Return the server's environment; if the system hides it, that of this process, which inherited it."""
     try:
         return dict(word.partition("=")[::2] for word in _words(home / "environ"))
     except OSError:
@@ -276,7 +279,7 @@ def _words(path: Path) -> list[str]:
 
 
 def _config_file(arguments: Sequence[str], environment: Mapping[str, str], current: Path) -> Path:
-    """The config file that DJL Serving reads (0.36.0: Arguments.java): the one it is told, else that of its home."""
+    """Return the config file that DJL Serving reads (0.36.0: Arguments.java): the stated one, else that of its home."""
     told = _option(arguments, "-f", "--config-file") or _option(arguments, "-Dai.djl.conf")
     if told is not None:
         return current / told
@@ -286,20 +289,20 @@ def _config_file(arguments: Sequence[str], environment: Mapping[str, str], curre
 
 
 class ManagementApi:
-    """A server's list of models and their workers; all that is asked has 10 seconds together."""
+    """A client of the server's management API; all requests together have 10 seconds."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._limit = time.monotonic() + _LIMIT_S
 
     def models(self) -> Iterator[tuple[str, str]]:
-        """The models that the server has and calls, with their URLs, page by page.
+        """Yield the models that the server has and calls, with their URLs, page by page.
 
-        A model that the server has given up (FAILED) is left out: it gets no call any more, and only unloading it ends
-        that state (recorded: `djl_lifecycle`, 27).
+        A model that the server has given up (FAILED) is left out: it receives no calls any more, and only unloading
+        ends that state (recorded: `djl_lifecycle`, 27).
 
         Raises:
-            UncertainError: no answer in time, or none that lists models.
+            UncertainError: no answer in time, or an answer that does not list models.
         """
         path = "/models"
         while path:
@@ -314,10 +317,10 @@ class ManagementApi:
             path = "" if token is None else f"/models?next_page_token={quote(str(token), safe='')}"
 
     def worker_starts(self, name: str) -> list[float]:
-        """When the workers of a model came, in seconds since the epoch; none while the model loads.
+        """Return the creation times of a model's workers, in seconds since the epoch; empty while the model loads.
 
         Raises:
-            UncertainError: no answer in time, or none that lists workers.
+            UncertainError: no answer in time, or an answer that does not list workers.
         """
         answer = self._get(f"/models/{quote(name, safe='')}")
         with _clear(answer):
@@ -327,7 +330,7 @@ class ManagementApi:
             return [datetime.fromisoformat(time).timestamp() for time in times]
 
     def _get(self, path: str) -> Any:  # noqa: ANN401 - what the server answers
-        """An answer, asked for until the limit, since a server that is busy may not take the first connection."""
+        """Return an answer, with retries until the limit: a busy server may not accept the first connection."""
         failure = ""
         while (now := time.monotonic()) < self._limit:
             try:
@@ -342,7 +345,7 @@ class ManagementApi:
 
 @contextlib.contextmanager
 def _clear(answer: object) -> Iterator[None]:
-    """Take an answer of another form than the recorded one for none."""
+    """Treat an answer of an unknown form as no answer."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -350,13 +353,13 @@ def _clear(answer: object) -> Iterator[None]:
 
 
 def _get(address: str, path: str, deadline: float) -> bytes:
-    """The body of an answer with status 200.
+    """Return the body of an answer with status 200.
 
     Raises:
-        OSError: no connection, or no whole answer until the deadline.
-        ValueError: another status, or no HTTP.
+        OSError: no connection, or no complete answer until the deadline.
+        ValueError: another status, or not HTTP.
     """
-    # A first start has no use for it, and it takes as long to import as all else here.
+    # A first start does not need it, and it takes as long to import as everything else here.
     from http.client import HTTPException, HTTPResponse  # noqa: PLC0415
 
     with _connect(address) as connection:
@@ -394,10 +397,10 @@ def _connect(address: str) -> socket.socket:
 
 
 def may_be(url: str, folder: str) -> bool:
-    """Tell whether a listed model may be the one of this folder.
+    """Return True if a listed model may be the one of this folder.
 
-    It is another one for certain only where its URL names another folder that is there. An archive's URL does not tell
-    the folder that the server unpacked it to. The forms are recorded: /path, file:/path/, file:///path (`djl_vectors`).
+    It is certainly another model only if its URL names another folder that exists. An archive's URL does not show the
+    folder that the server unpacked it to. The forms are recorded: /path, file:/path/, file:///path (`djl_vectors`).
 
     Args:
         url: the modelUrl of the server's list.

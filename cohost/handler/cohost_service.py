@@ -1,7 +1,7 @@
-"""One worker's service: the first call loads the model, each other one is read, run and answered on its own.
+"""One worker's service: the first call loads the model, each later call is read, run and answered on its own.
 
-Answers have the form that DJL Serving 0.36.0 wants of an asynchronous handler: `Output.binary_encode` of "data" and
-"last", and on an error of "code" and "error" too, which become the status and its reason.
+Answers have the form that DJL Serving 0.36.0 requires of an asynchronous handler: `Output.binary_encode` of "data" and
+"last", and for an error of "code" and "error" too, which become the status and its reason.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ logger = logging.getLogger(__name__)
 _BATCH_HEADER = "cohost-batch"
 _TRUNCATED_HEADER = "cohost-truncated"
 _COUNTERS_HEADER = "cohost-counters"
-# The only header of a container's answer that SageMaker hands on (AWS: InvokeEndpoint, CustomAttributes).
+# The only header of a container's answer that SageMaker passes on (AWS: InvokeEndpoint, CustomAttributes).
 _CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 _MOST_BATCHES_SHOWN = 20
-# Ten texts of 512 tokens, under a second of a 6-layer model on two cores: large enough to be fast, small enough to wait
-# for.
+# Ten texts of 512 tokens take a 6-layer model under a second on two cores: large enough to be fast, small enough to
+# wait for.
 _CPU_BATCH_TOKENS = 5120
 _GPU_BATCH_TOKENS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model that is loaded and warm, and how to serve it."""
+    """A model that is loaded and warm, with its task and settings."""
 
     loaded: Loaded
     settings: EngineSettings
@@ -61,9 +61,9 @@ class _Reply:
 
 
 class Service:
-    """Serves one model.
+    """The service of one model.
 
-    `output` is the server's class of answers; `last_resort` as in `Watchdog`.
+    `output` is the server's class of answers; `last_resort` is that of `Watchdog`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Service:
         self._output = output
         self._last_resort = last_resort
         self._counters = Counters()
-        # One thread, since a tokenizer is not made for more; it works while the model does.
+        # One thread, since a tokenizer is not thread-safe; it works while the model computes.
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="cohost-tokenizer")
         self._engine: Engine | None = None
         self._loaded: Loaded | None = None
@@ -81,10 +81,10 @@ class Service:
         self._ending = Ending(lambda: self._waiting, end_process)
 
     async def handle(self, inputs: Input) -> Output:
-        """Answers one call.
+        """Answer one call.
 
         Raises:
-            ValueError: on the first call, when the options or the model are not fit to serve.
+            ValueError: on the first call, if the options are wrong or the model cannot be served.
         """
         if self._engine is None or self._loaded is None:
             self.begin(self.prepare(inputs.get_properties()))
@@ -104,10 +104,10 @@ class Service:
             self._waiting -= 1
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared:
-        """Loads the model and warms it up, in whatever thread calls.
+        """Load the model and warm it up, in the calling thread.
 
         Raises:
-            ValueError: the options or the model are not fit to serve.
+            ValueError: the options are wrong or the model cannot be served.
             Exception: whatever transformers and torch raise on weights, memory or a device.
         """
         options = read_options(properties)
@@ -132,7 +132,7 @@ class Service:
         return Prepared(loaded, settings)
 
     def begin(self, prepared: Prepared) -> None:
-        """Starts to serve what was prepared; in the event loop."""
+        """Start to serve the prepared model; called in the event loop."""
         self._loaded = prepared.loaded
         self._engine = Engine(
             prepared.loaded.forward,
@@ -149,7 +149,7 @@ class Service:
         )
 
     def close(self) -> None:
-        """Ends the threads; requests that wait are refused."""
+        """End the threads; waiting requests are refused."""
         if self._watchdog is not None:
             self._watchdog.stop()
         if self._engine is not None:
@@ -190,7 +190,7 @@ def _sequences(encoded: list[Encoded], plan: Plan) -> list[TokenSequence]:
 
 
 def _headers(cut: int, outcome: Outcome | None) -> dict[str, str]:
-    """What an answer says beside its body: how many texts were cut, and, when asked, which batches it was in."""
+    """Return an answer's headers: the number of truncated texts and, on request, the batches it was in."""
     headers = {_TRUNCATED_HEADER: str(cut)} if cut else {}
     if outcome is not None:
         shown = outcome.batches[:_MOST_BATCHES_SHOWN]

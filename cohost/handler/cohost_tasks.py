@@ -1,4 +1,4 @@
-"""What a task makes of a call: sequences to run, and how their outputs become an answer."""
+"""The interface of a task: the sequences to run for a call, and the answer from their outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Want(enum.Enum):
-    """What of the model's output a sequence wants: logits, a vector a token, or the mean or first token's vector."""
+    """The requested part of a sequence's output: logits, a vector per token, or the mean or first token's vector."""
 
     LOGITS = "logits"
     TOKENS = "tokens"
@@ -29,9 +29,9 @@ class Want(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A call made ready: `texts` are run as one sequence each, `answer` turns their outputs, in order, into JSON text.
+    """A prepared call: `texts` are run as one sequence each, `answer` turns their outputs, in order, into JSON text.
 
-    `large` says that writing the answer takes long enough to be done beside other requests.
+    `large` is true if writing the answer takes long enough to be done in parallel with other requests.
     """
 
     texts: Sequence[Text]
@@ -45,9 +45,9 @@ class Task(Protocol):
     """One of text-classification, zero-shot-classification, feature-extraction."""
 
     def plan(self, call: Call) -> Plan:
-        """Reads a call.
+        """Read a call.
 
         Raises:
-            BadInputError: it is wrong.
-            TooLargeError: it asks for too much.
+            BadInputError: the call is wrong.
+            TooLargeError: the call exceeds a limit.
         """

@@ -1,7 +1,4 @@
-"""A model's true limit in tokens, and the lengths below it that batches are made for.
-
-The texts of a request, checked against the catalog's limits.
-"""
+"""The texts of a request, checked against the catalog's limits, and a model's true limit in tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
     from .cohost_options import Options
 
 
-# Tokenizers whose configuration states no maximum have a number of 30 digits there (transformers: VERY_LARGE_INTEGER).
+# Tokenizers whose configuration states no maximum have a 30-digit number there (transformers: VERY_LARGE_INTEGER).
 _ABSURD = 1_000_000
 
 _SHORTEST = 16
@@ -24,14 +21,14 @@ _SHORTEST = 16
 def length_limit(
     *, model: str, positions: int | None, offset: int, tokenizer_maximum: int | None, wanted: int | None
 ) -> int:
-    """The most tokens that a sequence may have, special ones included.
+    """Return the most tokens that a sequence may have, special ones included.
 
-    `positions` is the size of the model's table of positions and `offset` how many at its start are never used: models
-    of the RoBERTa kind count from behind the padding index, so 514 positions hold 512 tokens. `wanted` is the catalog's
+    `positions` is the size of the model's position table and `offset` the number of unused entries at its start: models
+    of the RoBERTa kind count from after the padding index, so 514 positions hold 512 tokens. `wanted` is the catalog's
     `max_length`, which can only lower the limit.
 
     Raises:
-        ValueError: neither model nor tokenizer nor catalog state one.
+        ValueError: neither model nor tokenizer nor catalog state a limit.
     """
     limits = [] if positions is None else [positions - offset]
     limits += [] if tokenizer_maximum is None or tokenizer_maximum > _ABSURD else [tokenizer_maximum]
@@ -42,7 +39,7 @@ def length_limit(
 
 
 def lengths_up_to(limit: int) -> tuple[int, ...]:
-    """Lengths in tokens that double from 16, and the limit as the last."""
+    """Return lengths in tokens that double from 16, with the limit as the last."""
     return (*takewhile(lambda length: length < limit, (_SHORTEST << n for n in range(32))), limit)
 
 
@@ -58,10 +55,10 @@ class Text:
 
 
 def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:  # noqa: ANN401 - any JSON value
-    """A text, a pair or a list of either as a list; `pairs` tells whether the task knows pairs.
+    """Return a text, a pair or a list of either as a list; `pairs` is true if the task accepts pairs.
 
     Raises:
-        BadInputError: something else is there, or the list is empty.
+        BadInputError: the inputs are anything else, or the list is empty.
         TooLargeError: there are more texts, or longer ones, than the catalog allows.
     """
     if not isinstance(inputs, list):
@@ -77,10 +74,10 @@ def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:  # 
 
 
 def check_text(value: Any, field: str, most_characters: int) -> str:  # noqa: ANN401 - any JSON value
-    """One text as it stands.
+    """Return one text unchanged.
 
     Raises:
-        BadInputError: it is no text, or holds half a character (a lone surrogate), which has no UTF-8 form.
+        BadInputError: it is not a text, or holds half a character (a lone surrogate), which has no UTF-8 form.
         TooLargeError: it has more than `most_characters`.
     """
     if not isinstance(value, str):

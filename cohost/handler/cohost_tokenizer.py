@@ -1,4 +1,4 @@
-"""Texts to token ids, cut as asked."""
+"""Texts to token ids, truncated as requested."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TOO_SHORT = "too short"
 
 @dataclass(slots=True)
 class Encoded:
-    """One sequence: token ids with the special ones, the segment of each where the model reads segments.
+    """One sequence: token ids with the special ones, and the segment of each if the model reads segments.
 
-    `truncated` says that a part of the text is missing.
+    `truncated` is true if a part of the text is missing.
     """
 
     ids: list[int]
@@ -30,10 +30,10 @@ class Encoded:
 
 
 class Tokenizer:
-    """Wraps a fast tokenizer of transformers. To be used from one thread: cutting is a state of the tokenizer."""
+    """A wrapper of a fast transformers tokenizer. For use from one thread: truncation is state of the tokenizer."""
 
     def __init__(self, tokenizer: Any, model: str) -> None:  # noqa: ANN401 - transformers has no types
-        """Raises ValueError for a tokenizer without the fast implementation, which alone tells what it has cut."""
+        """Wrap a tokenizer; raise ValueError without the fast implementation, since only that reports truncation."""
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
                 f"model_id: {model} has no fast tokenizer; "
@@ -43,25 +43,25 @@ class Tokenizer:
 
     @property
     def shortest(self) -> int:
-        """The least sensible `max_length`: the special tokens of a pair, and one of each text."""
+        """Return the smallest sensible `max_length`: the special tokens of a pair, and one token per text."""
         return int(self._tokenizer.num_special_tokens_to_add(pair=True)) + 2
 
     @property
     def maximum(self) -> int | None:
-        """The maximum that the tokenizer's configuration states, however absurd."""
+        """Return the maximum that the tokenizer's configuration states, however absurd."""
         return getattr(self._tokenizer, "model_max_length", None)
 
     @property
     def padding_ids(self) -> tuple[int, int]:
-        """The token id and the segment that fill up a sequence; the mask hides both."""
+        """Return the token id and the segment of padding; the mask hides both."""
         token = self._tokenizer.pad_token_id
         return 0 if token is None else int(token), int(self._tokenizer.pad_token_type_id)
 
     def encode(self, texts: Sequence[Text], cut: Cut) -> list[Encoded]:
-        """The texts as sequences, in their order.
+        """Return the texts as sequences, in their order.
 
         Raises:
-            BadInputError: a text is too long and `cut` does not allow to cut it, or not where it would have to be.
+            BadInputError: a text is too long, and `cut` does not allow truncation, or not of that text.
         """
         result: list[Encoded | None] = [None] * len(texts)
         for paired in (False, True):
@@ -99,7 +99,7 @@ class Tokenizer:
 
 
 def _truncation(cut: Cut, *, paired: bool) -> dict[str, Any]:
-    # A single text is its only one, whichever of a pair the caller would have cut.
+    # A single text is the only one to truncate, whichever text of a pair the caller chose.
     return {"truncation": cut.strategy if paired else "longest_first", "max_length": cut.max_length}
 
 

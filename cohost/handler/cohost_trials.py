@@ -1,6 +1,7 @@
-"""What is tried on load before it is used: a number format against fp32, faster ways through the model against its own.
+"""Trials on load: a number format is compared with fp32, a faster forward pass with the model's own.
 
-A way that cannot be had, or gives something else, is left out with a line in the log; the model's own always works.
+A forward pass that is not available, or gives other results, is not used, and a log line reports it; the model's own
+always works.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ _TOLERANCE = {_FP32: 1e-4, "fp16": 0.02, "bf16": 0.1}
 
 
 class Trials:
-    """`weights` loads the model in fp32 onto `device`; `samples` are the fixed texts, the last one of full length."""
+    """The trials of one model: `weights` loads it in fp32 onto `device`; `samples` are the fixed texts.
+
+    The last sample has the model's full length.
+    """
 
     def __init__(
         self,
@@ -62,10 +66,10 @@ class Trials:
         self._labels = want is Want.LOGITS
 
     def with_dtype(self, model: Any) -> tuple[str, Any]:  # noqa: ANN401 - transformers has no types
-        """The number format to serve in, by name, and the model in it; `model` comes in fp32.
+        """Return the number format to serve in, by name, and the model in it; `model` comes in fp32.
 
         Raises:
-            ValueError: the format that the options name is not good enough, and no other is allowed.
+            ValueError: the options' format is not accurate enough, and no other is allowed.
         """
         wanted = self._options.dtype
         formats = half_types(self._device) if wanted == _AUTO else [wanted]
@@ -75,12 +79,12 @@ class Trials:
                 model = model.to(_TYPES[name])
                 if self._suffices(name, reference, self._outputs(self._forward(model))):
                     return name, model
-                # Rounded weights stay rounded, so fp32 starts from the files again.
+                # Rounded weights stay rounded, so fp32 is loaded from the files again.
                 model = self._weights()
         return _FP32, model
 
     def fastest(self, model: Any, dtype: str, position_offset: int) -> Forward:  # noqa: ANN401 - as above
-        """The way through the model: compiled or packed where the options ask for it and it gives the same."""
+        """Return the forward pass to use: compiled or packed if the options request it and its results agree."""
         padded = self._forward(model)
         if self._options.attention == FLASH_DEBERTA:
             self._attend_by_flash_deberta(model, padded, dtype)
@@ -136,9 +140,9 @@ class Trials:
         return self._options.attention == DISENTANGLED_FLASH
 
     def _fault(self, reference: list[Floats], forward: Forward, dtype: str) -> str | None:
-        """What is wrong with a way through the model, by what it answers."""
+        """Return the fault in a forward pass by its outputs, or None."""
         difference = largest_difference(reference, self._outputs(forward))
-        # Written so that a difference that is no number is a fault too.
+        # Written so that a difference that is not a number counts as a fault too.
         return None if difference <= _TOLERANCE[dtype] else f"it differs from the usual way by {difference:.2g}"
 
     def _suffices(self, name: str, reference: list[Floats], outputs: list[Floats]) -> bool:

@@ -1,4 +1,4 @@
-"""The passes before READY: they reserve memory, wake the device, and tell what a pass costs and how long one takes."""
+"""The passes before READY: they reserve memory, wake the device, and measure the cost and the duration of a pass."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LEAST_PASS_COST = 64
-# A pass of the largest size may take so much longer under load than alone, before it counts as one that hangs.
+# Under load a pass of the largest size may take this many times as long before it counts as hanging.
 _TIMES_THE_LARGEST = 3
 _SHORT = 8
 _LONG = 64
@@ -32,10 +32,10 @@ _REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The findings of the passes before READY.
+    """The results of the passes before READY.
 
-    `pass_cost` is in tokens; `pass_timeout_s` is how long a pass may take; `compiled` are the shapes (more than one
-    sequence, tokens of each) that the compiler has made programs for.
+    `pass_cost` is in tokens; `pass_timeout_s` is the time limit of a pass; `compiled` are the shapes (more than one
+    sequence, tokens per sequence) for which the compiler has made programs.
     """
 
     pass_cost: int
@@ -44,22 +44,22 @@ class Measured:
 
 
 def warm_up(loaded: Loaded, options: Options, max_tokens: int) -> Measured:
-    """Warms a model up, and measures what a pass costs and how long the largest one takes.
+    """Warm a model up, and measure the cost of a pass and the duration of the largest one.
 
     Args:
         loaded: the model.
-        options: how it is served; without `warm_up` only the passes that measure run.
-        max_tokens: tokens of the largest pass, padding counted.
+        options: its settings; without `warm_up` only the measuring passes run.
+        max_tokens: tokens of the largest pass, padding included.
     """
     want = Want.MEAN if options.task == "feature-extraction" else Want.LOGITS
     sample = loaded.samples[-1]
     shapes = list(_shapes_to_run(loaded, options, max_tokens)) if options.warm_up else []
     for shape in shapes:
         run_shape(loaded.forward, sample, shape, want)
-    # Once more, as the first pass of a shape does what later ones need not: reserve memory, choose kernels, compile.
+    # Run it again: the first pass of a shape also reserves memory, chooses kernels and compiles.
     largest = shapes[0] if shapes else (1, loaded.limit)
     seconds = run_shape(loaded.forward, sample, largest, want)
-    # On a CPU the largest batch is not run, since that would take seconds; its time is in proportion.
+    # On a CPU the largest batch is not run, since that would take seconds; its time is extrapolated.
     seconds *= max(1.0, max_tokens / (largest[0] * largest[1]))
     cost = options.pass_cost_tokens
     if cost is None:
@@ -69,7 +69,7 @@ def warm_up(loaded: Loaded, options: Options, max_tokens: int) -> Measured:
 
 
 def pass_timeout(wanted_s: float, largest_s: float) -> float:
-    """Give the seconds that a pass may take: what is wanted, and three times the largest pass at least."""
+    """Return the time limit of a pass in seconds: the configured one, but at least three times the largest pass."""
     least_s = _TIMES_THE_LARGEST * largest_s
     if least_s <= wanted_s:
         return wanted_s
@@ -84,22 +84,22 @@ def _shapes_to_run(loaded: Loaded, options: Options, max_tokens: int) -> Iterato
     most = (max_tokens, options.max_batch_sequences) if loaded.device.type == "cuda" else (1, 1)
     yield from bucket_shapes(loaded.limit, *most)
     if options.compile:
-        # The compiler makes a program for one sequence of each length, and another for more.
+        # The compiler makes one program per length for a single sequence, and another for more.
         for _, length in bucket_shapes(loaded.limit, 1, 1):
             yield from ((1, length), (2, length))
 
 
 def bucket_shapes(limit: int, max_tokens: int, max_sequences: int) -> Iterator[tuple[int, int]]:
-    """(sequences, tokens) of the largest batches: lengths double from 16 up to the model's limit, the longest first.
+    """Yield the (sequences, tokens) of the largest batches: lengths double from 16 up to the limit, longest first.
 
-    The longest first, because memory that torch has reserved for it serves all others.
+    The longest comes first, because the memory that torch reserves for it serves all others.
     """
     for length in reversed(lengths_up_to(limit)):
         yield max(1, min(max_sequences, max_tokens // length)), length
 
 
 def run_shape(forward: Forward, sample: Encoded, shape: tuple[int, int], want: Want) -> float:
-    """Runs a batch of a shape, made of a long enough sample, and says how many seconds it took."""
+    """Run a batch of a shape, made of a long enough sample, and return the seconds it took."""
     sequences, length = shape
     segments = None if sample.segments is None else sample.segments[:length]
     encoded = Encoded(sample.ids[:length], segments, truncated=False)
@@ -110,7 +110,7 @@ def run_shape(forward: Forward, sample: Encoded, shape: tuple[int, int], want: W
 
 
 def measure_pass_cost(forward: Forward, sample: Encoded, limit: int, want: Want) -> int:
-    """The fixed cost of a pass, in tokens: what is left of a short pass's time after its share of a large one's."""
+    """Return the fixed cost of a pass in tokens: a short pass's time minus its share of a large one's."""
     long = min(_LONG, limit)
 
     def seconds(shape: tuple[int, int]) -> float:
@@ -121,6 +121,6 @@ def measure_pass_cost(forward: Forward, sample: Encoded, limit: int, want: Want)
 
 
 def pass_cost(short_s: float, short_tokens: int, large_s: float, large_tokens: int) -> int:
-    """From the times of two passes: the tokens that cost as much as the part of a pass that is there without any."""
+    """Return the fixed cost of a pass from two timings: the tokens that take as long as its constant part."""
     per_token_s = max((large_s - short_s) / (large_tokens - short_tokens), 1e-9)
     return max(0, round(short_s / per_token_s) - short_tokens)

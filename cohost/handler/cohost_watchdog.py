@@ -1,8 +1,8 @@
-"""Ends a process that can serve no more: a pass that runs too long, an event loop that is blocked, a lost device.
+"""The watchdog: ends a process that can serve no more: a hanging pass, a blocked event loop, a lost GPU.
 
-Nothing else would notice. DJL Serving 0.36.0 has no limit for a call of an asynchronous model: the caller's connection
-is closed after 120 s without an answer, and the model counts as healthy all the time (recorded: `djl_lifecycle`, 27).
-A process that ends is noticed at once: the server starts it again `retry_threshold` times.
+Nothing else would notice. DJL Serving 0.36.0 has no time limit for a call of an asynchronous model: the caller's
+connection is closed after 120 s without an answer, and the model counts as healthy all the time (recorded:
+`djl_lifecycle`, 27). The end of a process is noticed at once: the server restarts it `retry_threshold` times.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOST_DEVICE_CODE: Final = 3
-"""Exit codes, which the server's log shows: the GPU failed, or the thread that runs the model did."""
+"""Exit code, shown in the server's log: the GPU failed, or the thread that runs the model did."""
 LONG_PASS_CODE: Final = 4
-"""A pass ran over its limit."""
+"""Exit code: a pass exceeded its time limit."""
 BLOCKED_LOOP_CODE: Final = 5
-"""The event loop was blocked, so that no answer could leave."""
+"""Exit code: the event loop was blocked, so that no answer could leave."""
 
 _FLUSH_S: Final = 0.5
 _GRACE_S: Final = 5.0
 _LONGEST_TICK_S: Final = 1.0
 _TICKS_A_LIMIT: Final = 20
-# Beyond all that the watchdog does itself, which it cannot do while native code holds Python's lock.
+# In addition to the watchdog's own limit, because the watchdog cannot run while native code holds Python's lock.
 _LAST_RESORT_S: Final = 60.0
 _RENEW_LAST_RESORT_S: Final = 10.0
 
 
 class Ending:
-    """Ends the process once its callers are answered; whoever comes first says with which code.
+    """The end of the process, after its callers are answered; the first call of `begin` sets the exit code.
 
-    `waiting` says how many calls have no answer yet. What is answered has `flush_s` to leave the process, and calls
-    that are not answered within `grace_s` are not waited for: the event loop may be blocked.
+    `waiting` returns the number of unanswered calls. Answers have `flush_s` to leave the process; calls that are not
+    answered within `grace_s` are not waited for, because the event loop may be blocked.
     """
 
     def __init__(
@@ -77,30 +77,30 @@ class Ending:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Watched:
-    """A pass that runs now, and the seconds that it may take. Each pass has an object of its own."""
+    """A running pass and its time limit in seconds. Each pass has an object of its own."""
 
     limit_s: float
 
 
 class Watchable(Protocol):
-    """An engine as its watchdog sees it."""
+    """The part of an engine that the watchdog uses."""
 
     @property
     def watched(self) -> Watched | None:
-        """The pass that runs now; None between passes."""
+        """Return the running pass; None between passes."""
 
     def expire(self) -> None:
-        """Answer the requests whose time is over."""
+        """Refuse the requests that have waited too long."""
 
     def abandon(self, refusal: BusyError) -> None:
         """Answer every request with this refusal."""
 
 
 class Watchdog:
-    """Watches an engine's passes and its event loop from a thread of its own.
+    """A thread that watches an engine's passes and its event loop.
 
-    Time is counted in turns of that thread, each of which takes at least its share of `limit_s`: a process that was
-    stopped, or got no processor, is not taken for one that hangs.
+    Time is counted in turns of that thread, each of which takes at least its share of `limit_s`: so a process that was
+    stopped, or got no CPU time, does not count as hanging.
     """
 
     def __init__(
@@ -112,13 +112,15 @@ class Watchdog:
         *,
         last_resort: bool = False,
     ) -> None:
-        """Args:
-        engine: whose passes are watched; each says its own limit.
-        loop: the event loop that answers leave by.
-        ending: how the process ends.
-        limit_s: seconds that the loop may be blocked.
-        last_resort: have the interpreter end the process, too, when this thread gets no turn for a minute more: native
-            code may keep Python's lock. There can be one such timer in a process, and it goes by the clock alone.
+        """Start to watch an engine.
+
+        Args:
+            engine: the engine; each of its passes has its own time limit.
+            loop: the event loop that sends the answers.
+            ending: ends the process.
+            limit_s: seconds that the loop may be blocked.
+            last_resort: let the interpreter end the process if this thread gets no turn for a further minute, because
+                native code may hold Python's lock. A process can have one such timer, and it uses the wall clock alone.
         """
         self._engine = engine
         self._loop = loop
@@ -134,7 +136,7 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, and watch no more."""
+        """End the thread."""
         self._stopped.set()
         self._thread.join()
         if self._last_resort:
@@ -158,7 +160,7 @@ class Watchdog:
             return False
         reason = f"the model's process ends because a pass ran over {watched.limit_s:g} s"
         logger.critical("%s", reason)
-        # Whoever reads the log wants to know where it hangs.
+        # Shows in the log where the pass hangs.
         faulthandler.dump_traceback()
         self._engine.abandon(BusyError(f"{reason}; send the request again in some seconds"))
         self._ending.begin(LONG_PASS_CODE)
@@ -169,7 +171,7 @@ class Watchdog:
         try:
             self._loop.call_soon_threadsafe(self._hear)
         except RuntimeError:
-            return True  # it is closed, and the process ends
+            return True  # it is closed, because the process is ending
         if self._silent_s < self._limit_s:
             return False
         logger.critical("the event loop was blocked for %g s, so no answer can leave; the process ends", self._limit_s)

@@ -31,22 +31,22 @@ _ENTAILMENT = "entail"
 
 
 class ZeroShotClassification:
-    """`label2id` is the model's; its label that starts with "entail" tells how far a hypothesis holds."""
+    """The task zero-shot-classification; `label2id` is the model's, with one label that starts with "entail"."""
 
     def __init__(self, *, label2id: Mapping[str, int], model: str, options: Options, rule: LengthRule) -> None:
-        """Raises ValueError when no label of the model starts with "entail"."""
+        """Prepare the task; raise ValueError if no label of the model starts with "entail"."""
         self._entailment = entailment_index(label2id, model)
-        # The pipeline's own choice: the first output, or the last where the first is entailment.
+        # As in the pipeline: the first output, or the last if the first is entailment.
         self._contradiction = -1 if self._entailment == 0 else 0
         self._options = options
         self._rule = rule
 
     def plan(self, call: Call) -> Plan:
-        """Reads a call: texts, and the parameters candidate_labels, hypothesis_template and multi_label.
+        """Read a call: texts, and the parameters candidate_labels, hypothesis_template and multi_label.
 
         Raises:
             BadInputError: a text, label or parameter is wrong.
-            TooLargeError: texts times labels are over the limit.
+            TooLargeError: texts times labels exceed the limit.
         """
         check_names(call.parameters, _PARAMETERS)
         labels = _labels(call.parameters, self._options.max_characters_per_text)
@@ -74,7 +74,7 @@ class ZeroShotClassification:
         return Plan(pairs, cut, Want.LOGITS, answer)
 
     def _ranked(self, text: str, labels: Sequence[str], logits: Floats, *, multi_label: bool) -> dict[str, Any]:
-        """`logits` is labels by outputs."""
+        """Return one text's labels with their scores, best first; `logits` is labels by outputs."""
         if multi_label:
             scores = softmax(logits[:, [self._contradiction, self._entailment]])[:, 1]
         else:
@@ -84,10 +84,10 @@ class ZeroShotClassification:
 
 
 def entailment_index(label2id: Mapping[str, int], model: str) -> int:
-    """The output that says "follows from the text".
+    """Return the index of the output that means "follows from the text".
 
     Raises:
-        ValueError: no label says so; transformers would quietly take the last output.
+        ValueError: no label has that meaning; transformers would silently take the last output.
     """
     for label, index in label2id.items():
         if label.lower().startswith(_ENTAILMENT):
@@ -111,7 +111,7 @@ def _labels(parameters: Mapping[str, Any], most_characters: int) -> list[str]:
 
 
 def _template(parameters: Mapping[str, Any]) -> str:
-    """The hypothesis template. Only plain fields: `{:99999999}` would format a label into a gigabyte.
+    """Return the hypothesis template, with plain fields only: `{:99999999}` would format a label into a gigabyte.
 
     Raises:
         BadInputError: it has no {} for the label, or something else in braces.

@@ -19,7 +19,7 @@ _PACKAGE = "cohost_handler"
 
 
 def _declare_package() -> None:
-    """Makes this file's folder the package that its neighbours belong to, so that their relative imports hold.
+    """Make this file's folder the package of its neighbours, so that their relative imports work.
 
     The server imports this file by itself, under a name that differs between its versions, and an archive has no
     folders that could be a package.
@@ -30,7 +30,7 @@ def _declare_package() -> None:
 
 
 def _let_threads_sleep() -> None:
-    """Has threads that wait for work give up their core. OpenMP reads this once, when torch is imported.
+    """Let threads that wait for work give up their core. OpenMP reads this once, when torch is imported.
 
     Models on one machine share its cores, and threads that spin while another model computes make both several times
     slower (measured on two busy cores: one text at a time 41 items/s instead of 9).
@@ -40,7 +40,7 @@ def _let_threads_sleep() -> None:
 
 
 def _service() -> Any:  # noqa: ANN401 - imported under a name that this file declares
-    """Makes the service, or ends the process before torch is imported: in a restart of a model that is unloaded."""
+    """Return the service; in a restart of an unloaded model, end the process before torch is imported."""
     restart = importlib.import_module(f"{_PACKAGE}.cohost_restart")
     restarted = restart.begin(_FOLDER)
     reload = importlib.import_module(f"{_PACKAGE}.cohost_reload")
@@ -58,5 +58,5 @@ _served = _service()
 
 
 async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist inside the server only
-    """Answers one request; the first call, which has no content, waits for the model, but for a restart's."""
+    """Answer one request; the first call, which has no content, waits for the model, except in a restart."""
     return await _served.handle(inputs)
