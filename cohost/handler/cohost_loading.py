@@ -122,7 +122,7 @@ def _positions(config: Any) -> int | None:  # noqa: ANN401 - transformers has no
 
 
 def _position_offset(model: Any) -> int:  # noqa: ANN401 - transformers has no types
-    """Return the number of unused positions at the start of the model's table, up to and with the padding index."""
+    """Return the number of unused positions at the start of the model's table, including the padding index."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             return int(module.padding_idx) + 1

@@ -7,8 +7,8 @@ are none. It must not end later: a restart that ends or fails in its first call 
 for ever, and unloading the model then gets no answer (recorded: `djl_lifecycle`, 28 and 31).
 
 If the answer is not certain, the process continues: one process too many costs memory, one too few costs the model. The
-answer is certain if no model of this folder has a worker that could have started the process before this one: then the
-model was loaded again after it had been unloaded.
+model is certainly unloaded if no listed model of this folder has a worker that could have started the process before
+this one; a listed model without such a worker was loaded again after the unloading.
 
 Standard library only, since nothing else may be imported before the answer is known.
 """
