@@ -1,4 +1,4 @@
-"""Writing an archive whose weights lie in another bucket: S3 copies them, so they pass neither function nor memory."""
+"""Archives whose weights lie in another bucket: S3 copies these, so the function neither downloads nor holds them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 LEAST_PART_BYTES = 5 * MIB
-"""S3 takes no smaller part of an upload, but for the last (User guide: multipart upload limits)."""
+"""S3's minimum for a part of a multipart upload, except the last (User Guide: multipart upload limits)."""
 COPY_BYTES = 512 * MIB
 WEIGHTS_OF = "cohost-weights-of"
-"""User metadata of an archive that S3 put together: the key of the part that its weights come from."""
+"""User metadata of an archive that S3 put together; its value is the key of the part with the weights."""
 
 
 class ComposingBucket(Bucket):
-    """A bucket that archives are written to, those with weights too."""
+    """A bucket that archives are written to, including those whose weights S3 copies."""
 
     def put_composed(self, key: str, files: Mapping[str, bytes], digest: str) -> None:
-        """Writes an archive of weights that lie elsewhere and of small files, where nothing lies yet.
+        """Write an archive of small files and of weights that S3 copies, unless the key already has this content.
 
         Raises:
-            ArtifactError: `files` name no weights, these are not there, or S3 refuses; OccupiedError: something else
-                lies at the key. The same content there is no fault.
+            ValueError: `files` name no weights.
+            ArtifactError: the weights are not there, or S3 refuses.
+            OccupiedError: something else lies at the key.
         """
         part = part_of(files)
         if part is None:
@@ -48,7 +49,7 @@ class ComposingBucket(Bucket):
             self._compose(key, part, facts, ending, digest)
 
     def facts(self, key: str) -> HeadObjectOutputTypeDef:
-        """Size, ETag and metadata of an object."""
+        """Return the size, ETag and metadata of an object."""
         with self._request("read", key):
             return self._client.head_object(Bucket=self._name, Key=key)
 
@@ -59,7 +60,7 @@ class ComposingBucket(Bucket):
                 Key=key,
                 ContentType="application/gzip",
                 Metadata={DIGEST: digest, WEIGHTS_OF: part.key},
-                # Named, because the SDK sends a checksum with each part, which has to be of the upload's own kind.
+                # Stated, because the SDK sends a checksum with each part, and it must be of the upload's algorithm.
                 ChecksumAlgorithm="SHA256",
             )["UploadId"]
         try:
@@ -77,7 +78,7 @@ class ComposingBucket(Bucket):
                     IfNoneMatch="*",
                 )
         except BaseException:
-            # Parts bill until somebody ends their upload.
+            # S3 bills the parts until the upload is completed or aborted.
             self._client.abort_multipart_upload(Bucket=self._name, Key=key, UploadId=upload_id)
             raise
 
@@ -110,14 +111,14 @@ class ComposingBucket(Bucket):
 
 
 def _completed(number: int, etag: str, checksum: str | None) -> CompletedPartTypeDef:
-    """A part as its upload's end names it; S3 demands the checksum that it told of the part."""
+    """Return a part as CompleteMultipartUpload lists it, with its checksum if S3 returned one: S3 then demands it."""
     if checksum is None:
         return {"PartNumber": number, "ETag": etag}
     return {"PartNumber": number, "ETag": etag, "ChecksumSHA256": checksum}
 
 
 def _ranges(size: int) -> list[tuple[int, int]]:
-    """First and last byte of each piece that is copied; the last one takes the rest, so that none is too small."""
+    """Return the first and last byte of each piece to copy; the last takes the remainder, so that none is too small."""
     count = max(1, size // COPY_BYTES)
     starts = [number * COPY_BYTES for number in range(count)]
     return list(zip(starts, [*(start - 1 for start in starts[1:]), size - 1], strict=True))

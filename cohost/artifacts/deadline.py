@@ -1,4 +1,4 @@
-"""The time that one run of the Lambda function may take, and what is kept back of it."""
+"""The time limit of one run of the Lambda function, and the part of it that is reserved for undoing and answering."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class LambdaContext(Protocol):
-    """What is used of the context object that Lambda hands to a handler."""
+    """The part of Lambda's context object that is used here."""
 
     def get_remaining_time_in_millis(self) -> int:
-        """The milliseconds until Lambda ends the run."""
+        """Return the milliseconds until Lambda ends the run."""
 
 
 class Deadline:
-    """Says when it is time to stop working, time to stop undoing, and time to answer without waiting any more.
+    """The moments at which a run stops working, stops undoing, and sends its answer without further waiting.
 
-    Seconds are counted back from the end of the run: work stops at `work`, undoing at `undo`, and at `answer` the
-    answer is sent whatever still hangs. CloudFormation waits an hour for an answer that never comes.
+    Each is given in seconds before the end of the run: work stops at `work`, undoing at `undo`, and at `answer` the
+    answer is sent even if a call still hangs. CloudFormation waits an hour for an answer that never comes.
     """
 
     def __init__(self, context: LambdaContext, *, work: float = 10.0, undo: float = 6.0, answer: float = 5.0) -> None:
@@ -33,11 +33,11 @@ class Deadline:
 
     @property
     def seconds_to_answer(self) -> float:
-        """Seconds from now until the answer must go out; 0 if that is past."""
+        """Return the seconds from now until the answer must be sent; 0 if that is past."""
         return max(0.0, self._remaining() / 1000 - self._answer)
 
     def check(self) -> None:
-        """Raises ArtifactError if it is time to stop."""
+        """Raise ArtifactError if it is time to stop."""
         if self._remaining() / 1000 < self._kept:
             raise ArtifactError(
                 "time limit: the function's run is nearly over and the work is not done; run the deployment again, "
@@ -45,10 +45,10 @@ class Deadline:
             )
 
     def allow_undo(self) -> None:
-        """From now on only the time for the answer is kept back."""
+        """Move the time to stop from `work` to `undo`, so that an attempt can be undone."""
         if self._kept < math.inf:
             self._kept = self._undo
 
     def expire(self) -> None:
-        """From now on it is time to stop, for work and for undoing."""
+        """Make every later `check` raise, also while undoing."""
         self._kept = math.inf

@@ -1,11 +1,11 @@
 """The Lambda function behind `Custom::LmiEndOfLife`; its handler is `artifacts.end_of_life.on_event`.
 
-It turns a length of time into the moment that it ends at, counted from the deploy that made the resource or changed the
-length. CloudFormation asks again only when `Minutes` changes, so the moment stays over all other deploys. The physical
-id holds the moment, and nothing else is kept anywhere.
+It adds a length of time to the moment of the deploy that created the resource or changed the length. An update that
+leaves `Minutes` alone keeps the moment, so other deploys do not move it. The physical id holds the moment; nothing is
+stored elsewhere.
 
-Properties: `Minutes`, how long; `Expires`, the same as the catalog has it, for whoever reads a diff. Attributes: `At`
-and `ThenAt`, a minute later, both as `yyyy-mm-ddThh:mm:ss` in UTC.
+Properties: `Minutes`, the length; `Expires`, the same length as the catalog writes it, for readers of a diff.
+Attributes: `At`, and `ThenAt`, one minute later, both as `yyyy-mm-ddThh:mm:ss` in UTC.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Event = Mapping[str, Any]
 
 _log = logging.getLogger(__package__)
-# Lambda's root logger lets warnings and worse through.
+# Lambda's root logger drops everything below a warning.
 _log.setLevel(logging.INFO)
 
 _PHYSICAL_ID = re.compile(r"ends-(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
@@ -32,10 +32,10 @@ _ONE_MINUTE = dt.timedelta(minutes=1)
 
 
 def on_event(event: Event, context: object) -> None:
-    """Answers CloudFormation exactly once.
+    """Answer CloudFormation exactly once.
 
     Raises:
-        OSError: the answer could not be delivered; Lambda then repeats the event, which counts anew.
+        OSError: the answer could not be delivered; Lambda then repeats the event, and the time counts from the repeat.
     """
     del context
     reply = Reply(event)
@@ -61,7 +61,7 @@ def _handle(event: Event, reply: Reply, now: dt.datetime) -> tuple[str, dict[str
 
 
 def _kept(event: Event) -> dt.datetime | None:
-    """The moment that the resource has, if the update leaves its length alone."""
+    """Return the moment that the resource has; None if the update changes its length."""
     old, new = event.get("OldResourceProperties") or {}, event.get("ResourceProperties") or {}
     found = _PHYSICAL_ID.fullmatch(event.get("PhysicalResourceId", ""))
     if found is None or old.get("Minutes") != new.get("Minutes"):

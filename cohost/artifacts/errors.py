@@ -1,6 +1,6 @@
-"""The fault of this folder; it stands alone because the Lambda function carries no other code of cohost.
+"""The error of this folder, and the faults that `verify` reports.
 
-What `verify` reports.
+They stand here because the Lambda function carries no other code of cohost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ArtifactError(Exception):
-    """An archive, its properties or their store is not as it must be; the text is one line and holds the fix."""
+    """An error of an archive, of its properties or of the store; the text is one line and names the fix."""
 
 
 Severity = Literal["error", "warning"]
@@ -23,7 +23,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of an archive: a short constant code, what is wrong, what to do, and whether it can be served so."""
+    """One fault of an archive: a constant code, the problem, the fix, and the severity; a warning can be served."""
 
     code: str
     message: str
@@ -32,6 +32,6 @@ class Fault:
 
 
 def shown(names: Sequence[str]) -> str:
-    """Names from an archive, safe to print, a long list cut short."""
+    """Return names from an archive, escaped for printing; a long list is cut short."""
     text = ", ".join(ascii(name) for name in names[:_SHOWN])
     return text if len(names) <= _SHOWN else f"{text} and {len(names) - _SHOWN} more"

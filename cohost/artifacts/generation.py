@@ -1,8 +1,8 @@
-"""Generations: sets of models published together, and which of them an update goes to. Pure, no S3.
+"""Generations: sets of models published together, and the choice of the one that an update goes to.
 
 SageMaker never reads a loaded archive again ("use a new and unique name", AWS: add models to a multi-model endpoint).
-So within a generation a name stands for one content for ever; other content needs another generation, hence another
-ModelDataUrl.
+So within a generation a name stands for one content forever; other content needs another generation, hence another
+ModelDataUrl. Nothing in this module calls S3.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 FOREIGN = ""
-"""Stands for the digest of an object that was not written here."""
+"""The digest that stands for any object not written by lmi-cohost."""
 
 _ID = re.compile(r"[0-9a-f]{12}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
@@ -28,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What lies in a generation: content digest by model name, and the digests that each removed model had."""
+    """The contents of a generation: the content digest by model name, and the digests that each removed model had."""
 
     id: str
     models: Mapping[str, str]
@@ -36,19 +36,19 @@ class Generation:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing tells that this generation ever existed."""
+        """Return whether no trace of this generation exists."""
         return not self.models and not self.removed
 
     @property
     def bundled(self) -> bool:
-        """Whether it holds, or held, a bundle of all models instead of an archive a model."""
+        """Return whether it holds, or held, one bundle of all models instead of one archive per model."""
         return _any_bundle(chain(self.models.values(), *self.removed.values()))
 
     def agrees(self, wanted: Mapping[str, str]) -> bool:
-        """Whether no wanted model has, or had, other content here: the old copy may still be loaded somewhere.
+        """Return whether no wanted model has, or had, other content here, which may still be loaded somewhere.
 
-        Archives and a bundle never lie in one generation: what an endpoint of the one kind reads would be taken away
-        while it still serves.
+        Archives and a bundle never share a generation: the change would remove what an endpoint of the other kind
+        still reads.
         """
         if not self.empty and self.bundled != _any_bundle(wanted.values()):
             return False
@@ -60,7 +60,7 @@ class Generation:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What makes a generation that agrees hold what is wanted: names to write, and names with digests to remove."""
+    """The changes that bring a generation to the wanted models: names to write, and names with digests to remove."""
 
     write: tuple[str, ...]
     remove: Mapping[str, str]
@@ -71,7 +71,7 @@ def _any_bundle(digests: Iterable[str]) -> bool:
 
 
 def generation_id(wanted: Mapping[str, str], taken: Collection[str] = ()) -> str:
-    """12 hexadecimal digits that follow from the wanted models (digest by name); another one where that is taken."""
+    """Return 12 hexadecimal digits, not in `taken`, that are derived from the wanted models (digest by name)."""
     pairs = "".join(f"{name}={digest}\n" for name, digest in sorted(wanted.items()))
     for attempt in count():
         text = pairs if attempt == 0 else f"{pairs}attempt={attempt}\n"
@@ -82,15 +82,15 @@ def generation_id(wanted: Mapping[str, str], taken: Collection[str] = ()) -> str
 
 
 def is_generation_id(text: str) -> bool:
-    """Whether a folder's name can be a generation's."""
+    """Return whether a folder's name can be the id of a generation."""
     return bool(_ID.fullmatch(text))
 
 
 def choose(wanted: Mapping[str, str], current: Generation | None, others: Iterable[Generation]) -> Generation | None:
-    """The generation to bring up to what is wanted: the current one if it agrees, else another; None for a new one.
+    """Return the generation to update: the current one if it agrees, else another that does; None for a new one.
 
-    Among others the one with exactly the wanted names comes first, so a rollback finds the generation it left.
-    `others` is only looked at when the current one does not agree.
+    Of the others, one with exactly the wanted names is preferred, so that a rollback finds the generation it left.
+    `others` is read only if the current one does not agree.
     """
     if current is not None and current.agrees(wanted):
         return current
@@ -99,10 +99,10 @@ def choose(wanted: Mapping[str, str], current: Generation | None, others: Iterab
 
 
 def changes(wanted: Mapping[str, str], generation: Generation, previous: Collection[str]) -> Changes:
-    """What to write and remove in a generation that agrees.
+    """Return the changes that a generation needs to hold the wanted models; it must agree with them.
 
-    Removed is only what the previous properties named, the wanted ones do not, and was written here. Other names were
-    pushed by hand and stay.
+    A model is removed only if the previous properties named it, the wanted ones do not, and lmi-cohost wrote it. Other
+    names were pushed by hand and stay.
     """
     gone = {name: generation.models.get(name, FOREIGN) for name in sorted(set(previous) - set(wanted))}
     return Changes(
@@ -112,10 +112,10 @@ def changes(wanted: Mapping[str, str], generation: Generation, previous: Collect
 
 
 def check_name(name: str) -> str:
-    """A model name that can stand in an S3 key, in a TargetModel and in the server's addresses.
+    """Return a model name that is valid in an S3 key, in TargetModel and in the server's addresses.
 
     Raises:
-        ArtifactError: it cannot.
+        ArtifactError: the name is not valid there.
     """
     if not _NAME.fullmatch(name):
         raise ArtifactError(

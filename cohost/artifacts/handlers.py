@@ -1,4 +1,4 @@
-"""The handler code that travels in archives. It lies beside this folder, here and in the Lambda function's code."""
+"""The handler code that is packed into archives; it lies beside this folder, also in the Lambda function's code."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BATCHED = "batched"
 ENTRY_POINT = "model.py"
 DIGEST_CHARACTERS = 12
 RETRY_THRESHOLD = 10
-"""The deaths of a model's process that the server makes good, over the model's life, before it gives the model up.
+"""The number of times that the server restarts a model's process, over the model's life, before it gives up.
 
-The next one turns /ping to 500, and SageMaker replaces the instance, with all of its models (decision 9).
+The next death turns /ping to 500, and SageMaker replaces the instance with all of its models (decision 9).
 """
 
 _FOLDERS: Mapping[str, Path] = {BATCHED: Path(__file__).parent.parent / "handler"}
@@ -26,14 +26,14 @@ _FOLDERS: Mapping[str, Path] = {BATCHED: Path(__file__).parent.parent / "handler
 
 @cache
 def handler_files(name: str) -> Mapping[str, bytes]:
-    """The files that a handler adds to an archive's root, by name.
+    """Return the files that a handler adds to an archive's root, by name.
 
     Raises:
-        ArtifactError: there is no handler of that name, or its code is not where it must be.
+        ArtifactError: there is no handler of that name, or its code is missing.
     """
     if name not in _FOLDERS:
         raise ArtifactError(f"handler {name!r}: is unknown; allowed are {', '.join(_FOLDERS)}; name one of these")
-    # The folder is a package in this project only; in an archive its files are neighbours.
+    # The folder is a package only in this project; in an archive its files lie side by side.
     files = {path.name: path.read_bytes() for path in sorted(_FOLDERS[name].glob("*.py")) if path.stem != "__init__"}
     if ENTRY_POINT not in files:
         raise ArtifactError(
@@ -43,7 +43,7 @@ def handler_files(name: str) -> Mapping[str, bytes]:
 
 
 def handler_version(name: str) -> str:
-    """What tells one state of a handler's code from another: the first 12 hex digits of its content digest.
+    """Return the version of a handler's code: the first 12 hex digits of its content digest.
 
     Raises:
         ArtifactError: as `handler_files`.

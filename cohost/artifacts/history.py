@@ -1,8 +1,8 @@
-"""Which generation is served, which ones served before, and what those were published from.
+"""Notes about the generation that is served, those that served before, and the properties of these.
 
-CloudFormation deletes a generation that an update replaced and one whose stack goes by the same request. What is
-remembered here tells them apart. It lies in the bucket, beside the archives (layout.py), since the function that writes
-it keeps nothing itself and is asked by nobody but CloudFormation.
+CloudFormation sends the same request to delete a generation that an update replaced and one whose stack is deleted. The
+notes tell the two apart. They lie in the bucket, beside the archives (layout.py), since the function that writes them
+keeps no state and is called only by CloudFormation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_THE_PLACE = ("ServiceToken", "ServiceTimeout", "Bucket", "Prefix", "KeepGene
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """The generation that is served, how many earlier ones stay beside it, and the resource that published it."""
+    """The generation that is served, the number of earlier ones to keep, and the resource that published it."""
 
     generation: str
     keep: int
@@ -35,7 +35,7 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """A generation that served, when an update left it (UTC, ISO 8601), and what it was published from."""
+    """A generation that served, the time an update replaced it (UTC, ISO 8601), and its resource's properties then."""
 
     generation: str
     left: str
@@ -47,7 +47,7 @@ def _now() -> datetime:
 
 
 class History:
-    """What is remembered of the generations below one prefix of a bucket.
+    """The notes about the generations below one prefix of a bucket.
 
     All methods raise ArtifactError when S3 refuses.
     """
@@ -58,7 +58,7 @@ class History:
         self._now = now
 
     def served(self) -> Served | None:
-        """What is served as of the last event that succeeded; None where nothing was ever kept."""
+        """Return the note about what is served since the last event that succeeded; None if there is no note."""
         key = self._layout.served()
         if not self._bucket.has(key):
             return None
@@ -66,7 +66,7 @@ class History:
         return Served(generation=said["generation"], keep=said["keep"], resource=said["resource"])
 
     def serve(self, served: Served | None) -> None:
-        """Notes what is served now; None takes the note away."""
+        """Note the generation that is served now and drop its note as an earlier one; None removes the note."""
         if served is None:
             self._bucket.delete([self._layout.served()])
             return
@@ -74,7 +74,7 @@ class History:
         self._bucket.delete([key for key, generation in self._left() if generation == served.generation])
 
     def leave(self, generation: str, properties: Mapping[str, Any]) -> None:
-        """Notes what a generation that an update is about to replace was published from; one on trial never served."""
+        """Note the properties of a generation that an update will replace; not of one on trial, which never served."""
         if self._bucket.has(self._layout.trial(generation)):
             return
         older = [key for key, left in self._left() if left == generation]
@@ -83,19 +83,19 @@ class History:
         self._bucket.delete(older)
 
     def try_out(self, generation: str) -> None:
-        """Notes that an update publishes this generation, and may yet fail."""
+        """Note that an update publishes this generation and may still fail."""
         self._bucket.put_mark(self._layout.trial(generation))
 
     def confirm(self, generation: str) -> None:
-        """Notes that the update succeeded that published this generation."""
+        """Note that the update that published this generation has succeeded."""
         self._bucket.delete([self._layout.trial(generation)])
 
     def left(self) -> tuple[str, ...]:
-        """The generations that served before the present one and are not forgotten, the last one first."""
+        """Return the noted generations that served before, the latest first."""
         return tuple(generation for _, generation in self._left())
 
     def earlier(self) -> tuple[Earlier, ...]:
-        """The same, without the one that is served now, with all that is known of each."""
+        """Return the same generations with time and properties, without the one that is served now."""
         served = self.served()
         return tuple(
             Earlier(generation=generation, left=self._layout.left_at(key), properties=self._read(key))
@@ -104,24 +104,24 @@ class History:
         )
 
     def properties(self, generation: str) -> Mapping[str, Any] | None:
-        """What an earlier generation was published from; None where nothing is known of it."""
+        """Return the properties that an earlier generation was published from; None if there is no note about it."""
         for key, left in self._left():
             if left == generation:
                 return self._read(key)
         return None
 
     def notes(self, generation: str) -> list[str]:
-        """The keys of what is remembered of a generation, but for that it is served; some may not be there."""
+        """Return the keys of all notes about a generation, except that it is served; some may not exist."""
         return [*(key for key, left in self._left() if left == generation), self._layout.trial(generation)]
 
     def end(self, generation: str) -> None:
-        """Takes away the note that a generation is served, where it is this one."""
+        """Remove the note about the served generation if it names this one."""
         served = self.served()
         if served is not None and served.generation == generation:
             self.serve(None)
 
     def _left(self) -> list[tuple[str, str]]:
-        """Key and generation of each entry, newest first; a time in a key sorts as it is."""
+        """Return the key and generation of each note, newest first; the times in the keys sort as text."""
         keys = self._bucket.keys(self._layout.left())
         found = [(key, self._layout.generation_left(key)) for key in sorted(keys, reverse=True)]
         return [(key, generation) for key, generation in found if is_generation_id(generation)]
@@ -141,15 +141,15 @@ class History:
 class Move:
     """The step from the generation that is served to another, which can be taken back.
 
-    Nothing is noted where no generation is kept and none ever was.
+    Nothing is noted if `keep` is 0 and there is no note yet.
 
     Args:
-        history: where it is noted.
-        keep: how many earlier generations stay from now on.
+        history: the notes.
+        keep: the number of earlier generations to keep from now on.
         resource: the logical id of the resource that publishes.
-        left: the generation that is served now, None for none.
-        published_from: what that one was published from.
-        trial: whether the other one is new, so that it only has served when the update succeeds.
+        left: the generation that is served now, None if there is none.
+        published_from: the properties that `left` was published from.
+        trial: true if the other generation is new, so that it counts as served only once the update has succeeded.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Move:
         self._begun = False
 
     def to(self, generation: str) -> None:
-        """Notes that this generation is served from now on."""
+        """Note that this generation is served from now on."""
         self._before = self._history.served()
         if self._before is None and not self._keep:
             return
@@ -184,7 +184,7 @@ class Move:
         self._history.serve(Served(generation=generation, keep=self._keep, resource=self._resource))
 
     def back(self) -> None:
-        """Notes what was served before."""
+        """Note again the generation that was served before."""
         if self._begun:
             self._history.serve(self._before)
 

@@ -3,11 +3,11 @@
 Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
 models that need some, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, `Wheels`, {name:
 "file.whl@sha256 …"}, `PackedWeights`, {name: "model id@revision"}, and `WeightsBucket`, the bucket of weights that were
-pushed to S3. `Layout` is "archives" (one a model; the default) or "bundle" (one of all models). `KeepGenerations` says
-how many earlier generations stay after an update, none when left out. `Generation` names one that is stored: it is
-served as it is, and Models and the rest only say what it was published from.
+pushed to S3. `Layout` is "archives" (one per model; the default) or "bundle" (one of all models). `KeepGenerations` is
+the number of earlier generations that stay after an update, 0 if left out. `Generation` names a stored generation,
+which is then served unchanged; Models and the rest only state what it was published from.
 
-The physical id is the S3 URI of the generation that holds the models, the attributes are `Generation` and
+The physical id is the S3 URI of the generation that holds the models. The attributes are `Generation` and
 `ModelDataUrl`, which is the same URI, or that of the bundle's archive.
 """
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     Event = Mapping[str, Any]
 
 _log = logging.getLogger(__package__)
-# Lambda's root logger lets warnings and worse through.
+# Lambda's root logger drops everything below a warning.
 _log.setLevel(logging.INFO)
 
 
 @functools.cache
 def s3_client() -> S3Client:
-    """The S3 client of this process; it waits out throttling and gives up on a dead connection in seconds."""
+    """Return the S3 client of this process; it retries after throttling and gives up a dead connection in seconds."""
     return boto3.client(
         "s3",
         config=Config(retries={"mode": "standard", "max_attempts": 8}, connect_timeout=5, read_timeout=20),
@@ -56,10 +56,10 @@ def s3_client() -> S3Client:
 
 
 def on_event(event: Event, context: LambdaContext) -> None:
-    """Does what CloudFormation asks and sends exactly one answer, within the time that the function has.
+    """Carry out CloudFormation's request and send exactly one answer, within the function's time limit.
 
-    The work is done in a thread of its own. If it hangs, this thread answers and returns: a run that Lambda had to end
-    would be repeated by Lambda, after CloudFormation has already rolled back.
+    The work runs in a thread of its own. If it hangs, this thread answers and returns: Lambda would repeat a run that
+    it had to end, after CloudFormation has already rolled back.
 
     Raises:
         OSError: the answer could not be delivered; Lambda then repeats the event, which does no harm.
@@ -70,7 +70,7 @@ def on_event(event: Event, context: LambdaContext) -> None:
     threading.Thread(target=_run, args=(work, event, reply, deadline), daemon=True).start()
     wait([work], timeout=deadline.seconds_to_answer)
     if not work.done():
-        # Should the call return after all, what follows it must not come after CloudFormation's next event.
+        # If the call returns later, the work must not go on: CloudFormation's next event may already be running.
         deadline.expire()
         reply.fail("time limit: a call to S3 did not return in time; run the deployment again")
         return
@@ -136,7 +136,7 @@ def _delete(event: Event, deadline: Deadline) -> None:
     try:
         store = _store(event.get("ResourceProperties", {}), deadline)
     except ArtifactError as error:
-        # Such a resource was never made, so there is nothing to delete.
+        # A resource with such properties was never created, so there is nothing to delete.
         _log.warning("nothing to delete: %s", error)
         return
     publisher = _publisher(store, deadline, event)
@@ -162,14 +162,16 @@ def _publisher(store: ModelStore, deadline: Deadline, event: Event) -> Publisher
         store,
         before_undo=deadline.allow_undo,
         before_write=lambda names: _check_weights(names, properties, deadline),
-        # How many stay is decided by what was noted when the one that is served now was published.
+        # A deletion takes the number that was noted when the generation that is served now was published.
         keep=0 if event.get("RequestType") == "Delete" else kept_in(properties),
         resource=event.get("LogicalResourceId", ""),
     )
 
 
 def _check_weights(names: Collection[str], properties: Mapping[str, Any], deadline: Deadline) -> None:
-    """An archive whose weights are not there would be refused by the container only, minutes later and without a word.
+    """Reject models whose weights were not pushed completely.
+
+    Otherwise only the container would refuse the archive, minutes later and without an error text.
 
     Raises:
         ArtifactError: weights that the models need are not in the weights bucket, or not all of them.

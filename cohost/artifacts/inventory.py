@@ -1,4 +1,4 @@
-"""What is in a tar.gz that anybody may have made: nothing is extracted, little is kept, and all is bounded."""
+"""The contents of an untrusted tar.gz: nothing is extracted, little is kept, and memory and time are bounded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 Kind = Literal["file", "folder", "link", "special"]
 
 MEMBERS = 10_000
-"""No model has more files; a tar with more is refused."""
+"""The most entries that an archive may have; no model has more files."""
 TEXT_BYTES = 4 * 1024 * 1024
-"""Files that are read whole are at most this long."""
+"""The longest file that is read whole."""
 PLAIN_BYTES = 256 * 1024 * 1024
 RATIO = 100
 """Decompressed bytes may be at most PLAIN_BYTES + RATIO x the file's size. Weights hardly compress at all."""
@@ -32,12 +32,12 @@ _TAR_MAGIC = (257, b"ustar")
 _TEXTS = {"serving.properties", "config.json", "requirements.txt", "model.safetensors.index.json"}
 _TEXTS_DEPTH = 2
 _TEXTS_BYTES = 16 * TEXT_BYTES
-"""What is kept of all texts together; of a bundle of a thousand models it is a few hundred kilobytes."""
+"""The most bytes kept of all texts together; a bundle of a thousand models has a few hundred kilobytes of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One entry: name as `tar` would make it (without "./"), kind, bytes, the first of them, and a text's whole."""
+    """One entry: name as `tar` writes it (without "./"), kind, size in bytes, first bytes, and a text's content."""
 
     name: str
     kind: Kind
@@ -48,7 +48,7 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """The entries of an archive as far as they could be read, and the fault that ended the reading, if one did."""
+    """The entries of an archive as far as they could be read, and the fault that ended the reading, if any."""
 
     members: tuple[Member, ...]
     fault: Fault | None
@@ -69,7 +69,7 @@ _TOO_MANY = Fault("too-many-members", f"the archive holds over {MEMBERS} entries
 
 
 def take_inventory(path: Path) -> Inventory:
-    """The entries of an archive; never raises for what the file holds, and reads it once from front to back."""
+    """Return the entries of an archive, read once from front to back; a bad file is a fault, never an exception."""
     members: list[Member] = []
     fault: Fault | None = None
     try:
@@ -115,7 +115,7 @@ def _walk(raw: IO[bytes], compressed: int, members: list[Member]) -> None:
                     raise _HostileError(_TOO_MANY)
                 members.append(_member(tar, member, keep_text=kept < _TEXTS_BYTES))
                 kept += len(members[-1].text or b"")
-                # tarfile remembers every member with all its headers.
+                # tarfile would keep every member in memory, with all its headers.
                 tar.members.clear()
         guard.finish()
 
@@ -146,7 +146,7 @@ def _kind(info: tarfile.TarInfo) -> Kind:
 
 
 class _Guard:
-    """The decompressed stream as tarfile may have it: forward, in small pieces, up to a limit."""
+    """The decompressed stream as tarfile may read it: forward, in small pieces, up to a limit."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
         self._stream = stream
@@ -157,14 +157,14 @@ class _Guard:
         return self._stream.tell()
 
     def seek(self, position: int) -> int:
-        # Sizes below zero would send tarfile round in circles.
+        # A negative size in a header would make tarfile loop forever.
         if position < self._stream.tell():
             raise _HostileError(_DAMAGED)
         self._check(position)
         return self._stream.seek(position)
 
     def read(self, size: int) -> bytes:
-        # Only headers that claim to be huge are read in one piece that large.
+        # tarfile reads a larger piece at once only for a header that claims to be huge.
         if not 0 <= size <= _READ_AT_ONCE:
             raise _HostileError(_DAMAGED)
         self._check(self._stream.tell() + size)
@@ -172,8 +172,8 @@ class _Guard:
         return self._last
 
     def finish(self) -> None:
-        """Reads to the end, where gzip keeps its checksum, after seeing that tarfile stopped at a proper end."""
-        # tarfile takes any bad header but the first for the end of the archive.
+        """Check that tarfile stopped at a proper end, then read the rest, so that gzip verifies its checksum."""
+        # tarfile treats every bad header but the first as the end of the archive.
         if self._last.strip(b"\0"):
             raise _HostileError(_DAMAGED if len(self._last) == _BLOCK else _TRUNCATED)
         while self.read(_READ_AT_ONCE):

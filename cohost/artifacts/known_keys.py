@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Java's Integer.parseInt takes no blanks and no underscores, Python's int does.
+# Java's Integer.parseInt accepts no blanks and no underscores, Python's int does.
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _LARGEST_INT = 2**31 - 1
 _CLOSE = 0.8
-# A megabyte count becomes a Java int first.
+# The server parses a number of megabytes as a Java int.
 _MEGABYTES = (1, _LARGEST_INT)
 
 
 BOOLEAN = ("true", "false")
-"""The choices of a switch; Boolean.parseBoolean takes capitals too, and anything else as false without a word."""
+"""The values of a boolean; Boolean.parseBoolean ignores case and silently reads any other text as false."""
 
 
 def is_integer(value: str) -> bool:
-    """Whether Java's Integer.parseInt takes this text, its range aside."""
+    """Return whether Java's Integer.parseInt accepts this text, apart from its range."""
     return bool(_INTEGER.fullmatch(value))
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownKey:
-    """One key: integer within `minimum`..`maximum`, one of `choices`, or any text where neither is given.
+    """One key: an integer within `minimum`..`maximum`, one of `choices`, or any text if neither is given.
 
     `others` are texts allowed beside an integer, such as "max".
     """
@@ -46,18 +46,18 @@ class KnownKey:
 
     @property
     def integer(self) -> bool:
-        """Whether the server reads the value with Integer.parseInt."""
+        """Return whether the server reads the value with Integer.parseInt."""
         return self.minimum is not None
 
     @property
     def allowed(self) -> str:
-        """What the value may be, in words."""
+        """Return the allowed values in words."""
         if self.minimum is not None:
             return " or ".join([f"an integer {self.minimum}-{self.maximum}", *self.others])
         return ", ".join(self.choices) if self.choices else "text"
 
     def accepts(self, value: str) -> bool:
-        """Whether the server takes this value and does what it says."""
+        """Return whether the server accepts this value and acts on it as written."""
         if self.minimum is None or self.maximum is None:
             return self._accepts_text(value)
         if value in self.others:
@@ -102,7 +102,7 @@ _KEYS = [
     *_texts("option.trust_remote_code", "option.low_cpu_mem_usage", "option.async_mode", choices=BOOLEAN),
     *_texts("option.load_in_8bit", "option.load_in_4bit", "option.parallel_loading", choices=BOOLEAN),
     *_texts("option.enable_venv", "option.mpi_mode", "log_request_metric", choices=BOOLEAN),
-    # A minimum of 0 answers 503 for a minute after the workers are gone, so it is not what anybody means.
+    # With a minimum of 0 the server answers 503 for a minute after the workers are gone, which no user intends.
     *_integers((1, 1024), "minWorkers", "gpu.minWorkers", "cpu.minWorkers"),
     *_integers((1, 1024), "maxWorkers", "gpu.maxWorkers", "cpu.maxWorkers"),
     *_integers(_MEGABYTES, "required_memory_mb", "gpu.required_memory_mb"),
@@ -146,7 +146,7 @@ BATCHED_KEYS = frozenset(
         "warm_up",
     )
 )
-"""The keys that our batching handler reads beside those of the server; it checks their values itself."""
+"""The keys that the batching handler reads in addition to the server's; it checks their values itself."""
 
 
 TRANSLATOR_KEYS = frozenset(
@@ -162,14 +162,14 @@ TRANSLATOR_KEYS = frozenset(
         "truncation",
     )
 )
-"""The keys that DJL's text translators, their tokenizer and the OnnxRuntime engine read beside those of the server.
+"""The keys that DJL's text translators, their tokenizer and the OnnxRuntime engine read in addition to the server's.
 
 Sources: DJL 0.36.0, TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer, OrtModel.
 """
 
 
 def nearest(key: str) -> str | None:
-    """The known key that a wrong one was meant to be; None if none is close.
+    """Return the known key that is closest to a wrong one; None if none is close.
 
     A known key with `option.` too many or missing counts as close: DJL Serving reads the two as different keys.
     """

@@ -1,4 +1,4 @@
-"""Are the weights, the configuration and the tokenizer in an archive those of one model that fits the task?"""
+"""Checks that weights, configuration and tokenizer in an archive are those of one model that fits the task."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 def weights_in(files: Iterable[str]) -> dict[str, list[str]]:
-    """The names of weight files at the root, by format, of all files by their path."""
+    """Return the names of the weight files at the root, sorted, by format; `files` are all paths."""
     return {
         kind: names
         for kind, pattern in _FORMATS.items()
@@ -54,7 +54,7 @@ def weights_in(files: Iterable[str]) -> dict[str, list[str]]:
 
 
 def check_model(files: Files, properties: Mapping[str, str]) -> Iterator[Fault]:
-    """The faults of what an archive holds, or lacks, beside its properties; values of the properties are stripped."""
+    """Yield the faults of the files that an archive holds or lacks; the values of `properties` are stripped."""
     weights = weights_in(files)
     if not weights:
         yield from _check_absence(files, properties)
@@ -176,7 +176,7 @@ def _check_labels(config: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _object(text: bytes | None) -> dict[str, Any]:
-    """The JSON object in a text; empty if there is none."""
+    """Return the JSON object in a text; empty if there is none."""
     try:
         content = json.loads(text or b"")
     except (ValueError, RecursionError):

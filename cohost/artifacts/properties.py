@@ -1,7 +1,7 @@
 """Java properties text, written and read by the rules of java.util.Properties (Java SE 17 API, method `load`).
 
-DJL Serving 0.36.0 reads serving.properties through that method from a byte stream, which means ISO-8859-1:
-what is written here is ASCII, so the encoding cannot matter.
+DJL Serving 0.36.0 reads serving.properties through that method from a byte stream, which means ISO-8859-1.
+This module writes ASCII only, so the encoding does not matter.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _FIRST_ASTRAL = 0x10000
 
 
 def dumps(properties: Mapping[str, str]) -> str:
-    """Properties as text: one `key=value` line each, in the order given, in ASCII, each ended by a line feed.
+    """Return properties as text: one `key=value` line each, in the given order, in ASCII, each ended by a line feed.
 
-    Nothing is escaped that Java reads as it stands. A blank at the end of a value is written as an escape, so that
-    no editor can lose it and no reader overlook it.
+    Only characters that Java would read otherwise are escaped. A blank at the end of a value is written as an escape
+    too, so that no editor can lose it and no reader overlooks it.
 
     Raises:
-        ArtifactError: a key is empty, or a text holds half of a surrogate pair, which is no character.
+        ArtifactError: a key is empty, or a text holds half of a surrogate pair, which is not a character.
     """
     return "".join(f"{_written_key(key)}={_written_value(key, value)}\n" for key, value in properties.items())
 
 
 def loads(text: str) -> dict[str, str]:
-    """The properties in a text; of a key that stands twice the last value counts, as in Java.
+    """Return the properties in a text; the last value of a repeated key counts, as in Java.
 
     Raises:
         ArtifactError: a Unicode escape is not followed by four hexadecimal digits.
@@ -45,7 +45,7 @@ def loads(text: str) -> dict[str, str]:
 
 
 def entries(text: str) -> list[tuple[str, str]]:
-    """Each (key, value) line of a text in its order, repeated keys included.
+    """Return each (key, value) line of a text in its order, repeated keys included.
 
     Raises:
         ArtifactError: as `loads`.
@@ -57,7 +57,7 @@ def _written_key(key: str) -> str:
     if not key:
         raise ArtifactError("property key: is empty; a key has at least one character; name it or remove the line")
     written = "".join(f"\\{c}" if c in " =:" else _written_character(key, c) for c in key)
-    # A line that starts so would be a comment.
+    # Java reads a line that starts with one of these as a comment.
     return f"\\{written}" if written[0] in "#!" else written
 
 
@@ -93,13 +93,13 @@ def _written_unit(key: str, code: int) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """The lines that hold a property: comments and empty lines left out, continued lines joined."""
+    """Yield the lines that hold a property, without comments and empty lines; continued lines are joined."""
     line = ""
     continued = False
-    # Java notices the end of the text before it joins lines: a backslash right before it continues nothing.
+    # Java checks for the end of the text before it joins lines: a backslash right before the end continues nothing.
     for natural in _LINE_ENDS.split(text[:-1] if text.endswith(("\n", "\r")) else text):
         piece = natural.lstrip(_BLANKS)
-        # Java looks for a comment sign wherever nothing of the line has been kept so far, also after a lone backslash.
+        # Java looks for a comment sign as long as it has kept nothing of the line, also after a lone backslash.
         if not line and (not piece or piece[0] in "#!"):
             continued = False
             continue

@@ -1,4 +1,4 @@
-"""Does a serving.properties mean what its writer meant?"""
+"""Checks that a serving.properties does what its writer intended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 BATCHED_MARK = "cohost_service.py"
-"""A file that only archives with our batching handler hold."""
+"""A file that only archives with the batching handler hold."""
 
 # The handler of ONNX archives reads the same keys.
 _HANDLER_MARKS = frozenset({BATCHED_MARK, "onnx_service.py"})
@@ -29,7 +29,7 @@ _VALUE_CODES = {"engine": "unknown-engine", "option.task": "unknown-task"}
 
 
 def parse(data: bytes) -> tuple[dict[str, str], list[Fault]]:
-    """The properties in a file as Java reads it, values without blanks at the ends, and the faults of the text."""
+    """Return the properties in a file as Java reads it, with values stripped of blanks, and the faults of the text."""
     faults = list(_check_encoding(data))
     try:
         lines = entries(data.decode("latin-1"))
@@ -40,7 +40,7 @@ def parse(data: bytes) -> tuple[dict[str, str], list[Fault]]:
 
 
 def check_properties(properties: Mapping[str, str], files: Collection[str]) -> Iterator[Fault]:
-    """The faults of properties whose archive holds these regular files; values are stripped."""
+    """Yield the faults of properties whose archive holds these regular files; values are stripped."""
     own_code = any(name.endswith(".py") for name in files)
     handled = BATCHED_KEYS if _HANDLER_MARKS & set(files) else frozenset()
     if properties.get("engine") == _ONNX_ENGINE:
@@ -128,7 +128,7 @@ def _check_engine(properties: Mapping[str, str]) -> Iterator[Fault]:
     if task is not None and task not in TASKS:
         return
     if rolling is None and properties.get("engine") == _ONNX_ENGINE:
-        return  # it forms no batches of tokens, whatever the key says
+        return  # this engine has no rolling batches, whatever the key says
     if rolling is None:
         yield Fault(
             "no-rolling-batch",
@@ -188,7 +188,10 @@ def _check_devices(properties: Mapping[str, str]) -> Iterator[Fault]:
 
 
 def _check_restarts(properties: Mapping[str, str]) -> Iterator[Fault]:
-    """Check what makes the server end or not restart an asynchronous model's process (`djl_lifecycle`, 27 and 28)."""
+    """Yield faults by which the server ends an asynchronous model's process or does not restart it.
+
+    Recorded: `djl_lifecycle`, 27 and 28.
+    """
     if properties.get("option.async_mode", "").lower() != "true":
         return
     for scope in ("", "gpu.", "cpu."):

@@ -1,4 +1,4 @@
-"""What CloudFormation's create, update and delete mean for the model store."""
+"""The effects of CloudFormation's create, update and delete on the model store."""
 
 from __future__ import annotations
 
@@ -24,17 +24,14 @@ _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Brings a store to what is wanted, or leaves it as it was.
-
-    `before_undo` is called before an attempt is undone, so that a time limit can leave room for that. `before_write` is
-    called with the names of the models whose archives are about to be written, and may refuse.
+    """A publisher that brings a store to the wanted models, or leaves it as it was.
 
     Args:
-        store: where the archives lie.
-        before_undo: see above.
-        before_write: see above.
-        keep: how many earlier generations stay after an update that succeeded.
-        resource: the logical id of the resource that this is done for.
+        store: the store of the archives.
+        before_undo: called before an attempt is undone, so that a time limit can leave time for that.
+        before_write: called with the names of the models whose archives are about to be written; raises to refuse.
+        keep: the number of earlier generations that stay after an update that succeeded.
+        resource: the logical id of the resource whose models are published.
     """
 
     def __init__(
@@ -53,7 +50,7 @@ class Publisher:
         self._resource = resource
 
     def create(self, models: Models) -> str:
-        """Publishes models for a new resource and returns the generation's id; a repeat finds its own work.
+        """Publish models for a new resource and return the generation's id; a repeated event finds the earlier work.
 
         Raises:
             ArtifactError: it could not be done; nothing of the attempt is left.
@@ -73,10 +70,10 @@ class Publisher:
         previous: Collection[str],
         published_from: Mapping[str, Any] | None = None,
     ) -> str:
-        """Publishes models in place of those that `previous` names, and returns the generation's id.
+        """Publish models in place of those that `previous` names, and return the generation's id.
 
-        `current` is the generation that is served now, None if it does not lie in this store, and `published_from` what
-        it is noted as published from, should it be left.
+        `current` is the generation that is served now, None if it does not lie in this store. `published_from` are the
+        properties that are noted for it if another generation takes its place.
 
         Raises:
             ArtifactError: it could not be done; the current generation is as it was.
@@ -87,7 +84,7 @@ class Publisher:
         others = (
             self._store.read(other)
             for other in self._store.generations()
-            # Asked first: that takes a listing and a small object, reading a generation a request for each archive.
+            # Checked first: it costs a listing and a small object, reading a generation one request per archive.
             if other != current and self._was_published_from(other, wanted)
         )
         chosen = choose(wanted, now, others)
@@ -97,10 +94,10 @@ class Publisher:
     def go_back(
         self, generation: str, names: Collection[str], current: str | None, published_from: Mapping[str, Any] | None
     ) -> str:
-        """Serves a generation that is stored as it is, archives of all these names in it, and returns its id.
+        """Serve a stored generation unchanged and return its id; it must hold archives of all these names.
 
         Raises:
-            ArtifactError: it is not stored, or not whole.
+            ArtifactError: it is not stored, or lacks one of the archives.
         """
         stored = self._store.models(generation)
         if missing := sorted(set(names) - set(stored)):
@@ -118,9 +115,9 @@ class Publisher:
         return generation
 
     def delete(self, generation: str) -> None:
-        """Deletes a generation, as far as it was written here; of a resource that goes, all.
+        """Delete a generation, as far as lmi-cohost wrote it; if the resource itself is deleted, delete all of them.
 
-        One that an update replaced stays while it is among the last ones, unless it never served.
+        A generation that an update replaced stays while it is among the last ones to keep, unless it never served.
         """
         history = self._store.history
         served = history.served()
@@ -138,12 +135,13 @@ class Publisher:
         kept = left[: served.keep]
         for one in {generation, *left} - set(kept):
             self._store.delete(one)
-        # What replaced a generation that goes has succeeded; after a rollback it never was in doubt.
+        # CloudFormation deletes what it replaced once the update has succeeded; after a rollback, the generation that
+        # is served now was never on trial.
         self._store.history.confirm(served.generation)
         _log.info("kept beside %s: %s", served.generation, ", ".join(kept) or "none")
 
     def sweep(self, keep: str | None = None) -> None:
-        """Deletes generations that an earlier attempt began and could not even undo: nobody was told of them."""
+        """Delete generations that an earlier attempt began and could not undo; CloudFormation never got their ids."""
         for generation in self._store.unfinished():
             if generation != keep:
                 _log.info("deleting %s, which was never finished", self._store.uri(generation))
@@ -153,7 +151,7 @@ class Publisher:
         return Move(self._store.history, keep=self._keep, resource=self._resource, **options)
 
     def _was_published_from(self, generation: str, wanted: Collection[str]) -> bool:
-        """Whether an earlier generation had just these archives; also where nothing is known of it."""
+        """Return whether an earlier generation had exactly these archives; true also if there is no note about it."""
         properties = self._store.history.properties(generation)
         return properties is None or names_in(properties) == set(wanted)
 
@@ -195,7 +193,7 @@ class Publisher:
             for step in steps:
                 step()
         except ArtifactError as error:
-            # The first fault is the one to report. A new generation keeps its mark, and the next event sweeps it.
+            # The first fault is reported. A new generation keeps its mark as unfinished, and the next event deletes it.
             _log.warning("not all could be undone: %s", error)
 
 

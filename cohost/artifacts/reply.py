@@ -21,10 +21,10 @@ _TIMEOUT_SECONDS = 3
 
 
 class Reply:
-    """The one answer to one event: whoever comes first sends it, later ones are dropped.
+    """The single answer to one event: the first one is sent, later ones are dropped.
 
-    `physical_id` is what a failed answer names: the id that the resource has, or, if the resource was never made,
-    one that no later deletion will find anything under.
+    `physical_id` is the id in a failed answer: the one that the resource has, or, if the resource was never created,
+    one under which a later deletion finds nothing.
     """
 
     def __init__(self, event: Mapping[str, Any]) -> None:
@@ -35,14 +35,14 @@ class Reply:
         self._sent = False
 
     def succeed(self, physical_id: str, data: Mapping[str, str]) -> None:
-        """Tells CloudFormation that the resource is as wanted, under this physical id and with these attributes."""
+        """Report to CloudFormation that the request succeeded, with this physical id and these attributes."""
         self._send({"Status": "SUCCESS", "PhysicalResourceId": physical_id, "Data": dict(data)})
 
     def fail(self, reason: str) -> None:
-        """Tells CloudFormation that the request failed, and why; a reason that is too long is cut."""
+        """Report to CloudFormation that the request failed, and why; a reason that is too long is cut."""
         line = " ".join(reason.split())[:_REASON_CHARACTERS] or "unknown"
         answer = {"Status": "FAILED", "PhysicalResourceId": self.physical_id, "Reason": line}
-        # Counted in bytes of JSON, where one character outside ASCII takes 6 or 12.
+        # The limit counts bytes of JSON, in which one character outside ASCII takes 6 or 12.
         while len(self._body(answer)) >= _BYTES and answer["Reason"]:
             answer["Reason"] = answer["Reason"][: len(answer["Reason"]) * 3 // 4]
         self._send(answer)
@@ -51,7 +51,7 @@ class Reply:
         return json.dumps({**answer, **self._ids}).encode()
 
     def _send(self, answer: Mapping[str, object]) -> None:
-        # Held while sending: a watchdog must neither overtake an answer under way nor be taken for one that arrived.
+        # Held while sending: a second thread waits until the first answer has arrived, or sends its own if that failed.
         with self._lock:
             if self._sent:
                 _log.warning("an answer was sent already; dropped: %s", answer["Status"])
@@ -66,7 +66,7 @@ def _put(url: str, body: bytes) -> None:
     request = urllib.request.Request(url, data=body, method="PUT", headers={"Content-Type": ""})  # noqa: S310
     for attempt, pause in enumerate(_PAUSES_SECONDS, start=1):
         try:
-            # CloudFormation gives the address, in an event that only it may send.
+            # The URL comes from CloudFormation, in an event that only CloudFormation may send.
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS):  # noqa: S310
                 return
         except OSError as error:

@@ -1,4 +1,4 @@
-"""CloudFormation's event, checked and turned into what the publisher needs."""
+"""The properties in CloudFormation's event, checked and converted to the publisher's input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ARCHIVES, BUNDLE = "archives", "bundle"
-"""Values of `Layout`: an archive a model, or one of all models."""
+"""Values of `Layout`: one archive per model, or one of all models."""
 
 _UNBUNDLED = "weights cannot be put into an archive of several models; allowed in archives of one; write weights: s3"
 
@@ -30,14 +30,14 @@ _NUMBER = re.compile(r"[0-9]{1,2}")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the store is; the prefix ends with "/"."""
+    """The bucket and prefix of the store; the prefix ends with "/"."""
 
     bucket: str
     prefix: str
 
 
 def place_of(properties: Mapping[str, Any]) -> Place:
-    """The store's place in a resource's properties.
+    """Return the bucket and prefix of the store that a resource's properties name.
 
     Raises:
         ArtifactError: Bucket or Prefix is missing or not usable.
@@ -47,10 +47,10 @@ def place_of(properties: Mapping[str, Any]) -> Place:
 
 
 def is_bundle(properties: Mapping[str, Any]) -> bool:
-    """Whether all models go into one archive, as `Layout` says.
+    """Return whether all models go into one archive, as `Layout` says.
 
     Raises:
-        ArtifactError: Layout is none that this version knows.
+        ArtifactError: Layout has a value that this version does not know.
     """
     layout = properties.get("Layout", ARCHIVES)
     if layout not in {ARCHIVES, BUNDLE}:
@@ -59,10 +59,10 @@ def is_bundle(properties: Mapping[str, Any]) -> bool:
 
 
 def kept_in(properties: Mapping[str, Any]) -> int:
-    """How many earlier generations stay, as `KeepGenerations` says; 0 when it says nothing.
+    """Return the number of earlier generations to keep, from `KeepGenerations`; 0 if that is left out.
 
     Raises:
-        ArtifactError: it is no such number.
+        ArtifactError: it is not a number from 0 to 99.
     """
     text = str(properties.get("KeepGenerations", "0"))
     if not _NUMBER.fullmatch(text):
@@ -71,10 +71,10 @@ def kept_in(properties: Mapping[str, Any]) -> int:
 
 
 def pinned_in(properties: Mapping[str, Any]) -> str | None:
-    """The stored generation that `Generation` names; None when it names none, so that models are published.
+    """Return the stored generation that `Generation` names; None if it is left out, so that models are published.
 
     Raises:
-        ArtifactError: it is no generation's id.
+        ArtifactError: it is not the id of a generation.
     """
     pinned = properties.get("Generation")
     if pinned is not None and not (isinstance(pinned, str) and is_generation_id(pinned)):
@@ -83,11 +83,11 @@ def pinned_in(properties: Mapping[str, Any]) -> str | None:
 
 
 def archives_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
-    """The files of each archive to publish, by its name: a model's, or that of the bundle of all models.
+    """Return the files of each archive to publish, by its name: a model's, or that of the bundle of all models.
 
     Raises:
-        ArtifactError: as `models_of` and `is_bundle`, or a model of a bundle could not be loaded, which would keep all
-            of them from being served.
+        ArtifactError: as `models_of` and `is_bundle`, or a model of a bundle could not be loaded, so that the server
+            would serve none of them.
     """
     models = models_of(properties)
     if not is_bundle(properties):
@@ -98,10 +98,10 @@ def archives_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
 
 
 def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
-    """The files of each model, by model name.
+    """Return the files of each model, by model name.
 
     Raises:
-        ArtifactError: models, their properties or requirements are not as they must be; names all faults.
+        ArtifactError: models, their properties or requirements are not valid; the text names all faults.
     """
     _raise(_model_faults(properties))
     requirements, handlers = properties.get("Requirements", {}), properties.get("Handlers", {})
@@ -122,16 +122,16 @@ def models_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
 
 
 def revisions_of(properties: Mapping[str, Any]) -> dict[str, Revision]:
-    """The weights in the weights bucket that each model needs, by model name; models with other weights are left out.
+    """Return the pushed weights that each model needs, by model name, without models that have other weights.
 
-    `properties` must have gone through `models_of`.
+    `properties` must have passed `models_of`.
     """
     found = {name: revision_in(settings) for name, settings in properties["Models"].items()}
     return {name: revision for name, revision in found.items() if revision is not None}
 
 
 def names_in(properties: object) -> frozenset[str]:
-    """The names of the archives that a resource's former properties asked for; these are taken as they are."""
+    """Return the names of the archives that a resource's former properties name; these are not checked."""
     models = properties.get("Models") if isinstance(properties, dict) else None
     if isinstance(properties, dict) and properties.get("Layout") == BUNDLE:
         return frozenset({BUNDLE_NAME})
@@ -139,7 +139,7 @@ def names_in(properties: object) -> frozenset[str]:
 
 
 def _code(model: str, handler: str) -> Mapping[str, bytes]:
-    """The code of a handler written `name@version`; the version makes a change of code a change of the resource."""
+    """Return the code of a handler named `name@version`; the version lets CloudFormation see a change of the code."""
     name, _, version = handler.partition("@")
     if (here := handler_version(name)) != version:
         raise ArtifactError(
@@ -196,7 +196,7 @@ def _settings_faults(name: str, settings: object) -> Iterator[str]:
         yield f"Models.{name}: is {_short(settings)}; allowed is a map of properties; give it at least `engine`"
         return
     for key, value in settings.items():
-        # CloudFormation hands over numbers and booleans as text, so anything else was a list or a map in the template.
+        # CloudFormation passes numbers and booleans as text, so anything else was a list or a map in the template.
         if not isinstance(value, str):
             yield f"Models.{name}.{key}: is {_short(value)}; allowed is text; write it as text"
 

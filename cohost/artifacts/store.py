@@ -36,19 +36,19 @@ class ModelStore:
         self.history = History(self._bucket, self._layout)
 
     def uri(self, generation: str) -> str:
-        """The generation's S3 URI: SageMaker's ModelDataUrl of a multi-model endpoint."""
+        """Return the generation's S3 URI: SageMaker's ModelDataUrl of a multi-model endpoint."""
         return self._layout.uri(generation)
 
     def bundle_uri(self, generation: str) -> str:
-        """The S3 URI of a generation's bundle: ModelDataUrl where one container serves all models."""
+        """Return the S3 URI of a generation's bundle: ModelDataUrl where one container serves all models."""
         return self._layout.bundle_uri(generation)
 
     def generation_at(self, uri: str) -> str | None:
-        """The generation that a URI stands for; None if it does not lie in this store."""
+        """Return the generation that a URI names; None if it does not lie in this store."""
         return self._layout.generation_at(uri)
 
     def generations(self) -> tuple[str, ...]:
-        """The ids of all generations that left a trace, sorted."""
+        """Return the ids of all generations of which objects or marks exist, sorted."""
         found = {
             *self._bucket.folders(self._layout.prefix),
             *self._bucket.folders(self._layout.tombstones()),
@@ -56,11 +56,11 @@ class ModelStore:
         return tuple(sorted(filter(is_generation_id, found)))
 
     def models(self, generation: str) -> dict[str, str]:
-        """The content digest of each model published in a generation, by name; objects of others are left out."""
+        """Return the content digest of each model in a generation, by name, without objects that others wrote."""
         return {name: digest for name, digest in self.read(generation).models.items() if digest != FOREIGN}
 
     def read(self, generation: str) -> Generation:
-        """What lies in a generation; empty if there is none of that id."""
+        """Return the contents of a generation; empty if there is none of that id."""
         named = {
             key: name
             for key in self._bucket.keys(self._layout.archives(generation))
@@ -76,7 +76,7 @@ class ModelStore:
         )
 
     def add(self, generation: str, name: str, files: Mapping[str, bytes]) -> str:
-        """Publishes one more model into an existing generation and returns its content digest.
+        """Publish one more model into an existing generation and return its content digest.
 
         A model that is there with the same content is left as it is.
 
@@ -103,7 +103,7 @@ class ModelStore:
         return digest
 
     def put(self, generation: str, name: str, files: Mapping[str, bytes]) -> None:
-        """Writes the archive of one model where nothing lies yet; repeating it with the same files is no fault."""
+        """Write the archive of one model where nothing lies yet; writing the same files again is not an error."""
         key, digest = self._layout.archive(generation, name), content_digest(files)
         if part_of(files) is None:
             self._bucket.put_archive(key, pack(files), digest)
@@ -112,35 +112,35 @@ class ModelStore:
         _log.info("wrote %s%s.tar.gz", self.uri(generation), name)
 
     def remove(self, generation: str, models: Mapping[str, str]) -> None:
-        """Takes models (digest by name) out of a generation and notes what they were."""
-        # First the notes: if only one of the two steps gets done, the name must not come back with other content.
+        """Remove models (digest by name) from a generation, and leave marks of the content that they had."""
+        # The marks come first: if only one of the two steps is done, the name must not return with other content.
         for name, digest in models.items():
             self._bucket.put_mark(self._layout.tombstone(generation, name, digest))
         self._delete([self._layout.archive(generation, name) for name in models])
 
     def take_back(self, generation: str, models: Mapping[str, str]) -> None:
-        """Removes those of the models that lie there with just that digest: the undoing of `put`."""
+        """Undo `put`: remove those of the models (digest by name) that lie there with exactly that digest."""
         keys = {self._layout.archive(generation, name): name for name in models}
-        # Asked for a key that is not there, S3 answers 403 to a role that may list below a prefix only.
+        # For a key that is not there, S3 answers 403 to a role that may list only below a prefix; so list first.
         there = [key for key in self._bucket.keys(self._layout.archives(generation)) if key in keys]
         found = {keys[key]: digest for key, digest in self._bucket.digests(there).items()}
         self.remove(generation, {name: digest for name, digest in found.items() if digest == models[name]})
 
     def begin(self, generation: str) -> None:
-        """Marks a new generation as unfinished before anything of it is written."""
+        """Mark a new generation as unfinished, before anything of it is written."""
         self._bucket.put_mark(self._layout.unfinished(generation))
 
     def finish(self, generation: str) -> None:
-        """Takes the mark away: the generation is whole."""
+        """Remove the mark: the generation is complete."""
         self._bucket.delete([self._layout.unfinished(generation)])
 
     def unfinished(self) -> tuple[str, ...]:
-        """The generations that were begun and never finished, sorted."""
+        """Return the generations that were begun and never finished, sorted."""
         prefix = self._layout.unfinished()
         return tuple(sorted(filter(is_generation_id, (key[len(prefix) :] for key in self._bucket.keys(prefix)))))
 
     def delete_all(self) -> None:
-        """Deletes every generation, and last of all what tells that they were here, so that a repeat finds the rest."""
+        """Delete every generation, and the note about the served one last, so that a repeat finds the rest."""
         served = self.history.served()
         known = {*self.generations(), *self.history.left()} - ({served.generation} if served else set())
         for generation in sorted(known):
@@ -150,7 +150,7 @@ class ModelStore:
             self.delete(served.generation)
 
     def delete(self, generation: str) -> None:
-        """Deletes all of a generation that was written here; what others put there stays and is logged."""
+        """Delete all objects of a generation that lmi-cohost wrote; other objects stay and are logged."""
         keys = self._bucket.keys(self._layout.archives(generation))
         digests = self._bucket.digests([key for key in keys if self._layout.name_at(generation, key)])
         ours = [key for key in keys if digests.get(key, FOREIGN) != FOREIGN]

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a model archive, before an endpoint finds out."""
+"""Checks that find the faults of a model archive before an endpoint loads it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _PACK = "pack it with `tar -czf model.tar.gz -C folder .`"
 
 
 def verify(path: Path) -> list[Fault]:
-    """Every fault of a foreign archive; none means that a multi-model endpoint can load it.
+    """Return every fault of a foreign archive; if there is none, a multi-model endpoint can load it.
 
-    The file may be hostile: nothing is extracted, memory and time are bounded, names are printed escaped. Weights
+    The file may be hostile: nothing is extracted, memory and time are bounded, and names are printed escaped. Weights
     are not read into memory.
     """
     inventory = take_inventory(path)
@@ -36,7 +36,7 @@ def verify(path: Path) -> list[Fault]:
         return faults or [Fault("no-files", "the archive holds nothing", _PACK)]
     faults += _check_members(inventory.members)
     if inventory.fault:
-        # What seems to be missing may lie behind the point where reading ended.
+        # Files that seem to be missing may lie behind the point where reading ended.
         return faults
     root, layout_faults = _find_root(inventory.members)
     faults += layout_faults
@@ -49,9 +49,9 @@ def verify(path: Path) -> list[Fault]:
 
 
 def verify_bundle(path: Path) -> list[Fault]:
-    """Every fault of an archive of several models, a folder for each; none means that a server starts with them.
+    """Return every fault of an archive with one folder per model; if there is none, a server starts with them.
 
-    As `verify` otherwise. Messages name the folder.
+    Otherwise as `verify`. Messages name the folder.
     """
     inventory = take_inventory(path)
     faults = [inventory.fault] if inventory.fault else []
@@ -78,7 +78,7 @@ def verify_bundle(path: Path) -> list[Fault]:
 
 
 def _same_names(folders: Iterable[str]) -> Iterator[Fault]:
-    """Folders that become one model's name end the server at start (DJL Serving 0.36.0, recording 29)."""
+    """Yield folders that get the same model name, which ends the server at start (DJL Serving 0.36.0, recording 29)."""
     named: defaultdict[str, list[str]] = defaultdict(list)
     for folder in sorted(folders):
         named[server_name(folder)].append(folder)
@@ -96,7 +96,7 @@ def _check_folder(files: Mapping[str, Member]) -> Iterator[Fault]:
 
 
 def startup_faults(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[str]:
-    """Yield what would keep a server from starting with these models (files by model name), a line each.
+    """Yield one line per fault that would keep a server from starting with these models (files by model name).
 
     A model that fails at start-up ends the server, and all other models with it (DJL Serving 0.36.0, recording 15).
     """
@@ -137,7 +137,7 @@ def _check_members(members: Sequence[Member]) -> Iterator[Fault]:
 
 
 def _find_root(members: Sequence[Member]) -> tuple[str, list[Fault]]:
-    """The prefix below which a model lies, and what is wrong with that; "" is the archive's root."""
+    """Return the prefix below which a model lies, "" for the archive's root, and the faults of that place."""
     homes = sorted(
         {
             member.name.removesuffix(_PROPERTIES)

@@ -1,11 +1,11 @@
-"""Where weights lie that were pushed to S3, and how an archive's properties name them.
+"""The keys of weights that were pushed to S3, and the way an archive's properties name them.
 
 weights/<model id>/<revision>/<file>        the model's files, which the container fetches
-manifests/<model id>/<revision>.json        written when all of them are there, so never for half an upload
+manifests/<model id>/<revision>.json        written when all files are there, so never for half an upload
 packed/<model id>/<revision>.part           the same files as the beginning of an archive (packed.py)
 
-The bucket's name holds the account's number, which is not known when a template is written. Properties therefore say
-`s3://{WeightsBucket}/weights/…`, and whoever packs an archive puts the name in.
+The bucket's name holds the account id, which is not known when a template is written. Properties therefore hold
+`s3://{WeightsBucket}/weights/…`, and the code that packs an archive fills in the name.
 """
 
 from __future__ import annotations
@@ -34,61 +34,61 @@ _BELOW_WEIGHTS = re.compile(rf"{WEIGHTS}(?P<model>[^/]+(?:/[^/]+)?)/(?P<revision
 
 @dataclass(frozen=True, order=True)
 class Revision:
-    """One revision of one model: all that its keys are made of. `revision` is a commit, 40 hex digits."""
+    """One revision of one model, from which all its keys are made; `revision` is a commit of 40 hex digits."""
 
     model_id: str
     revision: str
 
     @property
     def prefix(self) -> str:
-        """The prefix of its files; ends with "/"."""
+        """Return the prefix of the files; it ends with "/"."""
         return f"{WEIGHTS}{self.model_id}/{self.revision}/"
 
     @property
     def manifest(self) -> str:
-        """The key that says that all of its files are there."""
+        """Return the key of the manifest, which exists only if all files are there."""
         return f"{MANIFESTS}{self.model_id}/{self.revision}{_SUFFIX}"
 
     @property
     def packed(self) -> str:
-        """The key of the same files as the beginning of an archive."""
+        """Return the key of the same files as the beginning of an archive."""
         return f"{PACKED}{self.model_id}/{self.revision}.part"
 
     @property
     def location(self) -> str:
-        """What `option.model_id` says before the bucket is put in."""
+        """Return the value of `option.model_id` before the bucket's name is filled in."""
         return f"s3://{PLACEHOLDER}/{self.prefix}"
 
     def uri(self, bucket: str) -> str:
-        """Where its files lie."""
+        """Return the S3 URI of the files in a bucket."""
         return f"s3://{bucket}/{self.prefix}"
 
     def __str__(self) -> str:
-        """For messages: `org/name@revision`."""
+        """Return `org/name@revision`, for messages."""
         return f"{self.model_id}@{self.revision}"
 
 
 def revision_in(properties: Mapping[str, str]) -> Revision | None:
-    """The pushed weights that properties name, before the bucket is put in; None where they name others."""
+    """Return the pushed weights that properties name before the bucket's name is filled in; None for other weights."""
     return _parsed(_LOCATION, properties.get(MODEL_ID, ""))
 
 
 def revision_at(uri: str, bucket: str) -> Revision | None:
-    """The pushed weights that an archive's `option.model_id` names; None for any other place."""
+    """Return the pushed weights that an archive's `option.model_id` names; None for any other place."""
     below = uri.removeprefix(f"s3://{bucket}/")
     return None if below == uri else revision_of_key(below)
 
 
 def revision_of_key(key: str) -> Revision | None:
-    """The revision that an object belongs to: a file of it, its manifest or its part; None for any other object."""
+    """Return the revision that an object belongs to, as a file, manifest or part; None for any other object."""
     return _parsed(_BELOW_WEIGHTS, key) or _parsed(_MANIFEST, key) or _parsed(_PART, key)
 
 
 def with_bucket(properties: Mapping[str, str], bucket: str | None) -> dict[str, str]:
-    """The properties with the bucket's name where they leave room for it.
+    """Return the properties with the bucket's name filled in where they have the placeholder.
 
     Raises:
-        ArtifactError: they do, and no bucket is given.
+        ArtifactError: they have it, and no bucket is given.
     """
     if revision_in(properties) is None:
         return dict(properties)

@@ -1,4 +1,4 @@
-"""Wheels that travel in archives. In the function that publishes they lie in a folder beside this one."""
+"""Wheels that are packed into archives; in the Lambda function's code they lie in a folder beside this one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from .errors import ArtifactError
 
 FOLDER = Path(__file__).parent.parent / "wheels"
-"""Where the stack puts them in the function's code."""
+"""The folder in the function's code to which the stack copies them."""
 
 _WHEEL = re.compile(r"([A-Za-z0-9_.!-]+\.whl)@([0-9a-f]{64})")
 
 
 def wheel_reference(name: str, content: bytes) -> str:
-    """A wheel as a resource's properties name it: the file and the SHA-256 of what is in it."""
+    """Return a wheel's name in a resource's properties: the file name and the SHA-256 of its content."""
     return f"{name}@{hashlib.sha256(content).hexdigest()}"
 
 
@@ -26,7 +26,7 @@ class Wheels:
         self._contents: dict[str, tuple[bytes, str]] = {}
 
     def files(self, model: str, references: str) -> dict[str, bytes]:
-        """The content of a model's wheels by file name; `references` are separated by blanks.
+        """Return the content of a model's wheels by file name; `references` are separated by blanks.
 
         Raises:
             ArtifactError: a reference is malformed, or its file is not in the function's code or has another content.
@@ -46,7 +46,7 @@ class Wheels:
         return name, content
 
     def _content(self, name: str) -> tuple[bytes, str]:
-        """A wheel's content and its SHA-256; those of nothing where the wheel is not there."""
+        """Return a wheel's content and its SHA-256; a missing wheel counts as empty."""
         if name not in self._contents:
             try:
                 content = (FOLDER / name).read_bytes()
