@@ -1,6 +1,6 @@
-"""Which files of a model's repository are served, and so go to S3.
+"""Choice and check of the files of a model's repository that are uploaded to S3.
 
-Is a folder of Hugging Face files a whole model that fits its task? Asked before anything is uploaded.
+The check runs before the upload: the chosen files must be a whole model that fits its task.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _DEEPEST: Final = 2
 
 
 def choose(names: Iterable[str], *, allow_pickle: bool, with_code: bool) -> list[str]:
-    """The names to fetch and upload, sorted: texts, and weights in one format.
+    """Return the names to fetch and upload, sorted: texts, and weights in one format.
 
-    Safetensors are preferred. Pickles are taken where there is nothing else and `allow_pickle` says so, because loading
-    one runs code; without it, no weights are chosen. Python files are for models that need them (`with_code`).
+    Safetensors are preferred. Pickles are taken only if there is nothing else and `allow_pickle` is set, because
+    loading one runs code; without it, no weights are chosen. Python files are for models that need them (`with_code`).
     """
     listed = sorted(names)
     formats = weights_in(listed)
@@ -46,21 +46,21 @@ def choose(names: Iterable[str], *, allow_pickle: bool, with_code: bool) -> list
 
 
 def kinds_in(names: Collection[str]) -> set[str]:
-    """What decides whether other settings would have chosen other files: the weights' formats, and CODE where it is."""
+    """Return the formats of the weights, and CODE if there are Python files: the facts that `still_chosen` needs."""
     return {*weights_in(names), *(CODE for name in names if _CODE.fullmatch(name))}
 
 
 def still_chosen(kinds: Collection[str], *, allow_pickle: bool, with_code: bool) -> bool:
-    """Whether files of these kinds serve under these settings too, without a look at the whole repository.
+    """Return whether files of these kinds also serve under these settings, without reading the whole repository.
 
-    False also where only that look could tell. Code that is there and not asked for is no matter, since nothing runs
-    it.
+    False also if only the repository could show it. Python files that are there without `with_code` do no harm, since
+    nothing runs them.
     """
     return (allow_pickle or PICKLE not in kinds) and (CODE in kinds or not with_code)
 
 
 def files_below(folder: Path) -> dict[str, Path]:
-    """The files of a model's folder by their path below it, hidden ones left out; links are followed."""
+    """Return the files of a model's folder by their path below it, without hidden ones; links are followed."""
     found = [path for pattern in ("*", "*/*") for path in folder.glob(pattern) if path.is_file()]
     paths = {path.relative_to(folder).as_posix(): path.resolve() for path in found}
     return {name: path for name, path in sorted(paths.items()) if not name.startswith(".")}
@@ -86,18 +86,18 @@ _TEXT_ENDINGS: Final = (".json", ".txt")
 
 
 def faults_of(files: Mapping[str, Path], chosen: Mapping[str, Path], *, task: str) -> list[Fault]:
-    """The faults of a model: `files` are all that its folder holds, `chosen` those that would be uploaded."""
+    """Return the faults of a model: `files` are all files of its folder, `chosen` those that would be uploaded."""
     if fault := pickle_fault(files, chosen):
         return [fault]
     members = {name: _member(name, path) for name, path in chosen.items()}
     found = list(check_model(members, {"option.task": task}))
-    # A file that is another thing altogether has its fault already.
+    # A Git LFS pointer or an empty file is reported already, so its size is not checked.
     told = {fault.code for fault in found} & {"lfs-pointer", "empty-weights"}
     return found if told else [*found, *_incomplete(chosen)]
 
 
 def pickle_fault(names: Iterable[str], chosen: Iterable[str]) -> Fault | None:
-    """The fault of a model that has pickles and nothing that could be uploaded instead; None for any other."""
+    """Return the fault of a model whose only weights are pickles that were not chosen; None for any other."""
     pickles = weights_in(names).get(PICKLE, [])
     if not pickles or weights_in(chosen):
         return None
@@ -117,7 +117,7 @@ def _incomplete(chosen: Mapping[str, Path]) -> Iterator[Fault]:
 
 
 def _stated_size(path: Path) -> int | None:
-    """How long a safetensors file says it is: the header's length, the header, and the last tensor's end."""
+    """Return the size that a safetensors file states (length field, header, tensors); None if that is unreadable."""
     with path.open("rb") as file:
         prefix = file.read(_LENGTH_BYTES)
         if len(prefix) < _LENGTH_BYTES:

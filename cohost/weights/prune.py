@@ -1,6 +1,6 @@
-"""Are the weights of a model there that is about to be added to a running endpoint?
+"""Use of pushed weights: by a model that is added to a running endpoint, by the catalog, and by deployed stacks.
 
-Which revisions in the bucket nothing uses any more: no catalog entry, and no archive of any deployed stack.
+A revision in the bucket is unused if no catalog entry and no archive of any deployed stack names it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 def check_bundled(name: str, entry: ModelEntry) -> None:
-    """Whether an archive can be written outside S3.
+    """Reject a model whose archive can only be put together in S3.
 
     Raises:
-        WeightsError: it holds weights, which are put into it in S3.
+        WeightsError: the archive holds weights, which S3 copies into it.
     """
     if packed_revision(entry) is not None:
         raise WeightsError(
@@ -46,10 +46,10 @@ def check_bundled(name: str, entry: ModelEntry) -> None:
 
 
 def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Client) -> str | None:
-    """The bucket that an endpoint may read pushed weights from, for a model that has some; None for any other.
+    """Return the bucket from which an endpoint may read a model's pushed weights; None for a model without any.
 
     Raises:
-        WeightsError: the endpoint has no rights on any such bucket, or the model's weights are not in it.
+        WeightsError: the endpoint has no rights on such a bucket, or the model's weights are not in it.
     """
     revision = pushed_revision(entry)
     if revision is None:
@@ -68,7 +68,7 @@ def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Clie
 
 
 _OUTPUTS: Final = ("EndpointName", "BucketName", "Prefix")
-"""What every stack says of itself that has archives, also those of other versions and designs."""
+"""The outputs of every stack that has archives, also of stacks of other versions and designs."""
 
 _ARCHIVE: Final = ".tar.gz"
 _PROPERTIES: Final = "serving.properties"
@@ -76,7 +76,7 @@ _PROPERTIES: Final = "serving.properties"
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """A revision in the bucket, and who needs it: models of a catalog, and archives of deployed stacks."""
+    """A revision in the bucket, and its users: models of a catalog, and archives of deployed stacks."""
 
     stored: Stored
     models: tuple[str, ...]
@@ -84,15 +84,15 @@ class Use:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Everybody who needs it, for people to read."""
+        """Return all users as text for people."""
         return (*(f"catalog: {name}" for name in self.models), *self.deployed)
 
 
 def uses(stored: Iterable[Stored], catalog: Catalog, bucket: str, session: boto3.Session) -> list[Use]:
-    """Who needs which revision. Every stack of the account's region that has archives is looked at.
+    """Return the users of each stored revision, from the catalog and every stack with archives in the session's region.
 
     Raises:
-        WeightsError: the stacks or their archives cannot be read, so nothing can be said to be unused.
+        WeightsError: the stacks or their archives cannot be read, so no revision is known to be unused.
     """
     deployed: dict[Revision, set[str]] = defaultdict(set)
     named: dict[Revision, list[str]] = defaultdict(list)
@@ -134,12 +134,12 @@ def _stacks(session: boto3.Session) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _holds_weights(s3: S3Client, archives: str, key: str, size: int) -> bool:
-    """Whether an archive has its weights in it, so that it names none and need not be fetched; only large ones may."""
+    """Return whether an archive contains its weights, so it names none and need not be read; only large ones can."""
     return size >= LEAST_PART_BYTES and WEIGHTS_OF in s3.head_object(Bucket=archives, Key=key)["Metadata"]
 
 
 def _named_in(s3: S3Client, archives: str, key: str, bucket: str) -> set[Revision]:
-    """The pushed weights that the models of one archive name; there are several in one of topology scale-to-zero."""
+    """Return the pushed weights that the models of one archive name: several with topology scale-to-zero."""
     data = s3.get_object(Bucket=archives, Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
         files = [tar.extractfile(member) for member in tar if member.name.rpartition("/")[2] == _PROPERTIES]

@@ -1,6 +1,6 @@
-"""The Hub's token, from where it is kept; its value is in no message, no log and no template.
+"""The sources of weights, the Hub in a pinned revision or folders on this machine, and the Hub's token.
 
-Where weights are fetched from: the Hub, in a pinned revision, or folders on this machine.
+The token's value is in no message, no log and no template.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def read_token(source: str, session: boto3.Session) -> str:
-    """The token that lies at `secretsmanager:NAME` or `ssm:NAME`; a secret of one key and value is taken for its value.
+    """Return the token stored at `secretsmanager:NAME` or `ssm:NAME`; of a secret with one key, return its value.
 
     Raises:
-        WeightsError: `source` is no such place, it cannot be read, or no text lies there.
+        WeightsError: `source` has another form, cannot be read, or holds no token.
     """
     try:
         check_token_source(source)
@@ -55,7 +55,7 @@ def _parameter(name: str, session: boto3.Session) -> str:
 
 
 def _only_value(text: str) -> str:
-    """The console stores secrets as a JSON object of keys and values; one with a single text is that text."""
+    """Return the only value of a JSON object, which is how the console stores a secret; any other text is unchanged."""
     try:
         content = json.loads(text)
     except ValueError:
@@ -70,24 +70,24 @@ _REVISION_FILE: Final = "REVISION"
 
 
 class Source(Protocol):
-    """A place that has models."""
+    """A place from which models are fetched."""
 
     @property
     def immutable(self) -> bool:
-        """Whether a revision can never have other content, so that what was uploaded once need not be fetched again."""
+        """Return whether a revision's content never changes, so that one uploaded once need not be fetched again."""
 
     def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:
-        """A folder with the model's files on this machine.
+        """Return a folder with the model's files on this machine.
 
         Raises:
-            WeightsError: the place does not have the model in that revision, or does not give it.
+            WeightsError: the place does not have the model in that revision, or refuses it.
         """
 
 
 class Folders:
     """Models in folders laid out as `org/name`, searched in order.
 
-    A folder may say in a file REVISION which commit it holds; one without is taken for the revision that is asked for.
+    A file REVISION in a model's folder may name the commit; a folder without it counts as the requested revision.
     """
 
     immutable: Final = False
@@ -96,10 +96,10 @@ class Folders:
         self._roots = tuple(roots)
 
     def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:  # noqa: ARG002 - Source's signature
-        """The model's own folder; nothing is copied.
+        """Return the model's own folder; nothing is copied.
 
         Raises:
-            WeightsError: no folder has the model, or only in another revision.
+            WeightsError: no folder has the model, or the first one that has it holds another revision.
         """
         folder = next((root / revision.model_id for root in self._roots if (root / revision.model_id).is_dir()), None)
         searched = ", ".join(map(str, self._roots))
@@ -118,10 +118,10 @@ class Folders:
 
 
 class Hub:
-    """The Hugging Face Hub, by its own client, which keeps what it fetched in its cache and verifies it.
+    """The Hugging Face Hub, through its own client, which caches and verifies the files that it fetches.
 
     Args:
-        token: for gated and private models. None uses what HF_TOKEN or `hf auth login` left, if anything.
+        token: for gated and private models. None uses the token of HF_TOKEN or `hf auth login`, if there is one.
     """
 
     immutable: Final = True
@@ -130,13 +130,13 @@ class Hub:
         self._token = token
 
     def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:
-        """Download what would be uploaded, and nothing else.
+        """Download the files to upload, and no others, and return their folder.
 
         Raises:
-            WeightsError: the client is not installed, or the Hub does not give the model.
+            WeightsError: the client is not installed, or the Hub does not provide the model.
         """
         try:
-            import httpx  # noqa: PLC0415 - what huggingface_hub asks with
+            import httpx  # noqa: PLC0415 - huggingface_hub's HTTP client
             from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - in a group of its own
             from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
         except ImportError as error:
@@ -162,7 +162,7 @@ class Hub:
 
 
 def chosen_files(folder: Path, *, allow_pickle: bool, with_code: bool) -> dict[str, Path]:
-    """The files of a folder that are uploaded, by name."""
+    """Return the files of a folder that are uploaded, by name."""
     files = files_below(folder)
     return {name: files[name] for name in choose(files, allow_pickle=allow_pickle, with_code=with_code)}
 
