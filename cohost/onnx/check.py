@@ -1,4 +1,4 @@
-"""Does an export answer as torch does? Asked with fixed texts in eight languages, short and as long as the model takes.
+"""The check of an export against torch, with fixed texts in eight languages, short and as long as the model allows.
 
 An fp32 export must agree to FP32_TOLERANCE in every output number, relative to the largest where that is above 1. An
 int8 export must give the same top label for each text and pair, with probabilities within INT8_TOLERANCE; a model
@@ -42,19 +42,19 @@ _LONGEST_REPEAT: Final = 200
 
 
 class Runs(Protocol):
-    """What gives an output for inputs by name."""
+    """A model that returns an output for inputs by name."""
 
     def run(self, arrays: Arrays) -> Floats:
-        """The first output: sequences by labels, or by tokens by hidden."""
+        """Return the first output, of shape (sequences, labels) or (sequences, tokens, hidden size)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How far an export is from torch over all sequences.
+    """The differences between an export and torch over all sequences.
 
-    `output` is the largest difference of an output number relative to the largest of its kind, but at least 1;
-    `probability` that of a label's probability and `flipped` how many top labels differ (None without labels);
-    `cosine` the least cosine of two mean vectors (None with labels).
+    `output` is the largest difference of an output number, relative to the largest number of its batch where that is
+    above 1; `probability` the largest difference of a label's probability and `flipped` the number of top labels that
+    differ (None without labels); `cosine` the least cosine of two mean vectors (None with labels).
     """
 
     sequences: int
@@ -64,20 +64,20 @@ class Agreement:
     cosine: float | None
 
     def as_data(self) -> dict[str, Any]:
-        """The figures with two digits."""
+        """Return the figures, rounded to two significant digits."""
         figures = asdict(self)
         return {key: float(f"{value:.1e}") if isinstance(value, float) else value for key, value in figures.items()}
 
 
 def compare(reference: TorchModel, export: Runs) -> Agreement:
-    """Run both on all fixed sequences."""
+    """Run torch and the export on all fixed sequences and return their differences."""
     differences, probabilities, cosines, flipped, sequences = [0.0], [0.0], [1.0], 0, 0
     for arrays in _batches(reference):
         expected, found = reference.run(arrays), export.run(arrays)
         real = arrays["attention_mask"].astype(bool)
         sequences += len(real)
         if not reference.labels:
-            # What stands at places that hold no text is nobody's answer.
+            # Outputs at padding positions belong to no answer.
             expected, found = expected * real[..., None], found * real[..., None]
             cosines.append(_least_cosine(expected.sum(1), found.sum(1)))
         else:
@@ -94,10 +94,10 @@ def compare(reference: TorchModel, export: Runs) -> Agreement:
 
 
 def require(name: str, precision: str, agreement: Agreement) -> None:
-    """Refuse an export that is not good enough.
+    """Reject an export that differs too much from torch.
 
     Raises:
-        OnnxError: it is beyond the tolerance of its precision; says by how much, and what to do.
+        OnnxError: it is beyond the tolerance of its precision; the text says by how much, and the fix.
     """
     if precision == "fp32":
         if not agreement.output <= FP32_TOLERANCE:
@@ -122,7 +122,7 @@ def _int8_fault(agreement: Agreement) -> str | None:
 
 
 def _batches(reference: TorchModel) -> Iterator[Arrays]:
-    """Each text alone, all as one padded batch, neighbours as pairs, and a text that is cut at the model's limit."""
+    """Yield each text alone, all as one padded batch, neighbours as pairs, and a text cut at the model's limit."""
     for text in TEXTS:
         yield reference.encode([text])
     yield reference.encode(TEXTS)
@@ -136,7 +136,7 @@ def _neighbours(texts: Sequence[str]) -> list[str]:
 
 
 def _shares(logits: Floats) -> Floats:
-    """Softmax; of one label the sigmoid."""
+    """Return the softmax over the labels; with one label, the sigmoid."""
     if logits.shape[-1] == 1:
         return (1 / (1 + np.exp(-logits))).astype(np.float32)
     powers = np.exp(logits - logits.max(-1, keepdims=True))

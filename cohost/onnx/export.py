@@ -1,15 +1,13 @@
-"""The serving.properties of ONNX archives: DJL's OnnxRuntime engine with a Java translator, or the Python handler.
+"""The export of a catalog's model to an archive: load, export, quantize, check against torch, pack.
 
-Keys without `option.` are the translator's and its tokenizer's arguments (DJL Serving 0.36.0: `modes.md`, ModelInfo;
-DJL 0.36.0: TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer).
+A model's files come from a folder laid out as org/name, from a Python package that carries them, or from the Hub. Its
+ONNX file is stripped of everything that differs between machines.
 
-Where a model's files lie: a folder laid out as org/name, a Python package that carries them, or the Hub.
+Its serving.properties choose DJL's OnnxRuntime engine with a Java translator, or the Python handler. Keys without
+`option.` are arguments of the translator and its tokenizer (DJL Serving 0.36.0: `modes.md`, ModelInfo; DJL 0.36.0:
+TextClassificationTranslator, TextEmbeddingTranslator, HuggingFaceTokenizer).
 
-ONNX files: stripped of what differs between machines, and quantized. Imports onnx and onnxruntime.
-
-An exported model as onnxruntime runs it. Imports onnxruntime.
-
-From a catalog's model to an archive: export, quantize, check against torch, pack. Imports torch and onnxruntime.
+This module imports torch, onnx and onnxruntime, so import it only where a model is exported.
 """
 
 from __future__ import annotations
@@ -56,13 +54,13 @@ _SEGMENTS: Final = "token_type_ids"
 def properties_for(
     task: str, serving: Serving, settings: Mapping[str, str], *, limit: int, inputs: Sequence[str]
 ) -> dict[str, str]:
-    """All lines of a model's serving.properties.
+    """Return all lines of a model's serving.properties.
 
     Args:
         task: the model's task.
         serving: translator or handler.
         settings: the lines that the catalog decides.
-        limit: the most tokens of a sequence.
+        limit: the maximum number of tokens per sequence.
         inputs: the names of the export's inputs.
     """
     own = _of_handler(task, limit) if serving == HANDLER else _of_translator(task, limit, inputs)
@@ -77,7 +75,7 @@ def _of_translator(task: str, limit: int, inputs: Sequence[str]) -> dict[str, st
         "includeTokenTypes": str(_SEGMENTS in inputs).lower(),
         "padding": "true",
         "truncation": "true",
-        # A tokenizer.json may state a length of its own, shorter than the model's; these two take its place.
+        # A tokenizer.json may state a length of its own, shorter than the model's; these two override it.
         "maxLength": str(limit),
         "modelMaxLength": str(limit),
     }
@@ -100,7 +98,7 @@ _PATTERNS: Final = ("*.json", "*.safetensors", "*.model", "*.txt")
 
 
 def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> Path:
-    """The folder with a model's files; from the Hub what is missing on this machine is fetched.
+    """Return the folder with a model's files; fetch from the Hub what is missing on this machine.
 
     Args:
         model_id: org/name.
@@ -108,7 +106,7 @@ def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> P
         hubs: folders that hold models as org/name, searched first and in order.
 
     Raises:
-        OnnxError: the weights lie on S3, or the Hub does not give them.
+        OnnxError: the weights lie on S3, or the Hub does not provide them.
     """
     if model_id.startswith("s3://"):
         raise OnnxError(
@@ -152,9 +150,9 @@ PRODUCER: Final = "lmi-cohost"
 
 
 def strip(file: Path) -> None:
-    """Take traces of the exporting machine out of an ONNX file: paths of its sources, stack traces, versions.
+    """Remove traces of the exporting machine from an ONNX file: source paths, stack traces, versions.
 
-    What is computed stays as it is, and weights in a file of their own are not touched.
+    The computation stays the same, and weights in a file of their own are not touched.
     """
     model = onnx.load(str(file), load_external_data=False)
     model.producer_name, model.producer_version, model.doc_string = PRODUCER, "", ""
@@ -165,18 +163,18 @@ def strip(file: Path) -> None:
     for part in (*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         part.doc_string = ""
         del part.metadata_props[:]
-    # Shapes of what lies between are hints, and hold names that torch counts up.
+    # The shapes of intermediate values are only hints, and hold names that torch numbers by a counter.
     del graph.value_info[:]
     file.write_bytes(model.SerializeToString(deterministic=True))
 
 
 def quantize(source: Path, target: Path) -> None:
-    """Write a copy whose weights are 8-bit integers, embeddings too, with a scale for each output channel.
+    """Write a copy whose weights, embeddings too, are 8-bit integers with one scale per output channel.
 
-    Activations are quantized as they come, so no texts are needed to calibrate (onnxruntime: dynamic quantization).
+    Activations are quantized at run time, so no texts are needed to calibrate (onnxruntime: dynamic quantization).
     """
     disabled = logging.root.manager.disable
-    # It recommends optimizing the file beforehand, which changes no weight and ties the file to this machine.
+    # onnxruntime recommends optimizing the file first, which changes no weight and ties the file to this machine.
     logging.disable(logging.WARNING)
     try:
         quantize_dynamic(str(source), str(target), per_channel=True, weight_type=QuantType.QInt8)
@@ -186,7 +184,7 @@ def quantize(source: Path, target: Path) -> None:
 
 
 class Session:
-    """One ONNX file on the CPU; `threads` 0 takes the machine's physical cores."""
+    """A session of onnxruntime with one ONNX file on the CPU; `threads` 0 uses all physical cores."""
 
     def __init__(self, file: Path, *, threads: int = 0) -> None:
         options = onnxruntime.SessionOptions()
@@ -197,11 +195,11 @@ class Session:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names of the inputs in the file's order."""
+        """Return the names of the inputs in the file's order."""
         return tuple(one.name for one in self._session.get_inputs())
 
     def run(self, arrays: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.float32]:
-        """The only output for inputs by name."""
+        """Return the only output for inputs by name."""
         output: npt.NDArray[np.float32] = self._session.run(None, dict(arrays))[0]
         return output
 
@@ -211,7 +209,7 @@ STEPS: Final = ("loading", "exporting", "checking", "packing")
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What became of one model: its archive, how it is served, and how far it is from torch."""
+    """The result for one model: its archive, its way of serving, and its differences from torch."""
 
     name: str
     file: Path
@@ -223,7 +221,7 @@ class Exported:
     agreement: Agreement
 
     def as_data(self) -> dict[str, Any]:
-        """The same as plain values, without where the archive lies."""
+        """Return the result as plain values, without the archive's path."""
         return {
             "model": self.name,
             "precision": self.precision,
@@ -236,17 +234,17 @@ class Exported:
 
 
 def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable[[str], None]) -> Exported:
-    """Export one model into `out`: its archive, and beside it a note of what it is.
+    """Export one model into `out`: write its archive, and beside it a note that describes it.
 
     Args:
-        recipe: the model and how it is to be served.
-        out: the folder, made where it is missing.
+        recipe: the model and its way of serving.
+        out: the folder, created if it is missing.
         hubs: folders that hold models as org/name.
         step: called with each of STEPS as it begins.
 
     Raises:
-        OnnxError: the model cannot be had, exported or written, or its export is not as good as its precision allows;
-            then no archive of it is left.
+        OnnxError: the model cannot be loaded, exported or written, or its export differs from torch by more than its
+            precision allows; then no archive of it is left.
     """
     step("loading")
     model = TorchModel(model_folder(recipe.entry.model_id, recipe.entry.revision, hubs), recipe.entry.task)
@@ -261,7 +259,7 @@ def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable
 
 
 def _written(model: TorchModel, precision: Precision, scratch: Path) -> Path:
-    """The folder with the model's ONNX file, in its precision, and what the tokenizer and the translator read."""
+    """Write and return a folder with the ONNX file, in its precision, and the files of tokenizer and translator."""
     folder, single = scratch / "served", scratch / "fp32"
     for made in (folder, single):
         made.mkdir()
@@ -278,7 +276,7 @@ def _written(model: TorchModel, precision: Precision, scratch: Path) -> Path:
 
 
 def _config_text(model: TorchModel) -> str:
-    """The model's configuration, with labels as DJL's translator looks them up: by the number as text."""
+    """Return the model's configuration, with labels as DJL's translator looks them up: by the number as text."""
     config = model.config.to_dict()
     if model.labels:
         config["id2label"] = {str(index): label for index, label in enumerate(model.labels)}

@@ -1,6 +1,6 @@
-"""The Python handler of ONNX archives: its own files, and those of the batching handler that it shares.
+"""Recipes of ONNX archives: the way of serving, and all settings of the catalog that an archive depends on.
 
-What an archive is made from: how a model is served as ONNX, and all of the catalog that its archive depends on.
+The files of the Python handler are here too: its own, and those that it shares with the batching handler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OWN: Final = Path(__file__).parent / "handler"
 _SHARED_FOLDER: Final = Path(__file__).parent.parent / "handler"
 
-# What starts a process, reads requests and writes answers, none of which needs torch or transformers.
+# They start a process, read requests and write answers, and need neither torch nor transformers.
 _SHARED: Final = (
     "cohost_classification",
     "cohost_errors",
@@ -42,12 +42,12 @@ _SHARED: Final = (
 )
 
 REQUIREMENTS: Final = ("numpy==2.4.6", "onnxruntime==1.32.0", "tokenizers==0.22.2")
-"""What the handler imports and the cpu-full image lacks, as locked here."""
+"""The packages that the handler imports and the cpu-full image lacks, in the versions locked here."""
 
 
 @cache
 def handler_files() -> Mapping[str, bytes]:
-    """The handler's files by their names at an archive's root, model.py among them."""
+    """Return the handler's files, model.py among them, by their names at an archive's root."""
     files = {path.name: path.read_bytes() for path in sorted(_OWN.glob("*.py")) if path.stem != "__init__"}
     return files | {f"{name}.py": (_SHARED_FOLDER / f"{name}.py").read_bytes() for name in _SHARED}
 
@@ -65,7 +65,7 @@ _READ: Final = ("cpu", "batched", "max_idle_time", "job_queue_size")
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One model of the CPU design; `wanted` None leaves the way of serving to the model."""
+    """One model of the CPU design; `wanted` is its way of serving, None to decide by task and labels."""
 
     name: str
     entry: ModelEntry
@@ -73,10 +73,10 @@ class Recipe:
     wanted: Serving | None
 
     def serving(self, labels: Sequence[str]) -> Serving:
-        """How the model is served, by its labels (none for embeddings).
+        """Return the way of serving, given the model's labels (none for embeddings).
 
-        DJL's translator reads single texts only. So what is called with pairs, which natural language inference is for,
-        or with labels of the caller's, gets the handler (DJL 0.36.0: TextPrompt, ZeroShotClassificationInput).
+        DJL's translator reads single texts only. So a model that is called with pairs of texts (natural language
+        inference) or with the caller's labels gets the handler (DJL 0.36.0: TextPrompt, ZeroShotClassificationInput).
         """
         if self.wanted is not None:
             return self.wanted
@@ -84,11 +84,11 @@ class Recipe:
         return "handler" if reads_pairs or self.entry.task == _ZERO_SHOT else "translator"
 
     def settings(self, serving: Serving) -> dict[str, str]:
-        """The lines of serving.properties that the catalog decides."""
+        """Return the lines of serving.properties that the catalog decides."""
         return _settings(self.entry, serving)
 
     def as_data(self, serving: Serving) -> dict[str, Any]:
-        """All of the catalog and of this version that the archive depends on, to be kept beside it."""
+        """Return everything in the catalog and in this version that the archive depends on, to be stored beside it."""
         handler = content_digest(handler_files())[:DIGEST_CHARACTERS] if serving == HANDLER else None
         return {
             "model_id": self.entry.model_id,
@@ -102,16 +102,16 @@ class Recipe:
 
 
 def cpu_design(catalog: Catalog) -> CpuOnnx:
-    """The catalog's CPU design; that of the defaults where the catalog names none."""
+    """Return the catalog's CPU design, with all defaults if the catalog names none."""
     named = None if catalog.designs is None else catalog.designs.cpu_onnx
     return CpuOnnx() if named is None else named
 
 
 def recipe_for(name: str, catalog: Catalog) -> Recipe:
-    """How a model of the catalog is exported and served.
+    """Return the recipe by which a model of the catalog is exported and served.
 
     Raises:
-        OnnxError: the translator is asked for with a task that it cannot do as our callers call it.
+        OnnxError: the catalog chooses the translator for a task whose request body it does not accept.
     """
     entry = catalog.models[name]
     design = cpu_design(catalog)
@@ -126,7 +126,10 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
 
 
 def _settings(entry: ModelEntry, serving: Serving) -> dict[str, str]:
-    """Workers are threads over one session for the engine and processes for the handler, so one is the default."""
+    """Return the server's settings from the catalog.
+
+    The default is one worker: workers are threads over one session for the engine, and processes for the handler.
+    """
     most = 1 if entry.cpu is None else entry.cpu.max_workers
     # The handler is asynchronous, and the server leaks the process of an asynchronous worker that it ends.
     least = most if entry.cpu is None or serving == HANDLER else entry.cpu.min_workers
@@ -141,7 +144,7 @@ def _settings(entry: ModelEntry, serving: Serving) -> dict[str, str]:
 
 
 def _handler_settings(entry: ModelEntry) -> dict[str, str | int | None]:
-    """What of `batched` holds for a handler without a GPU; the rest is about batches that it does not form."""
+    """Return the settings of `batched` that apply without a GPU; the others are about batches that are not formed."""
     batched = entry.batched
     if batched is None:
         return {}
@@ -161,7 +164,7 @@ def _translator_settings(entry: ModelEntry) -> dict[str, str | int | None]:
     batched = entry.batched
     pooling = None if batched is None else batched.pooling
     normalize = None if batched is None else batched.normalize
-    # Both are DJL's own defaults, written so that the archive says what it answers.
+    # The values without `batched` are DJL's own defaults, written so that the archive states them.
     return {
         "pooling": "mean" if pooling in {None, "none"} else pooling,
         "normalize": "true" if normalize is None else _flag(normalize),

@@ -1,6 +1,6 @@
-"""A model as torch runs it: the reference of every export, and what is exported.
+"""A model as torch runs it: the reference for every export, and the source of the ONNX file.
 
-Imports torch and transformers; import it where a model is about to be exported.
+This module imports torch and transformers, so import it only where a model is exported.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float32]
 
 OPSET: Final = 18
-"""Old enough for the onnxruntime 1.20.0 of the cpu-full image (DJL Serving 0.36.0: Dockerfile)."""
+"""An ONNX opset that onnxruntime 1.20.0 of the cpu-full image supports (DJL Serving 0.36.0: Dockerfile)."""
 
-# The order in which DJL's translators hand them over (DJL 0.36.0: Encoding.toNDList, OrtSymbolBlock).
+# The order in which DJL's translators pass the inputs (DJL 0.36.0: Encoding.toNDList, OrtSymbolBlock).
 _INPUTS: Final = ("input_ids", "attention_mask", "token_type_ids")
 _SINGLE_FILE_BYTES: Final = 1_900_000_000
-"""A protobuf holds 2 GiB; above this the weights go into a file of their own."""
+"""A protobuf holds at most 2 GiB; larger weights go into a file of their own."""
 
 _FEATURES: Final = "feature-extraction"
 _SAMPLES: Final = ("One short text.", "Another text that is a little longer than the first.")
 
 
 class _FirstOutput(torch.nn.Module):
-    """A model whose inputs come by position and whose only output is its first one: logits, or hidden states."""
+    """A model that takes its inputs by position and returns only its first output: logits, or hidden states."""
 
     def __init__(self, model: torch.nn.Module, names: Sequence[str]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class _FirstOutput(torch.nn.Module):
 
 
 class TorchModel:
-    """A model of a folder in single precision on the CPU; `limit` is the most tokens of a sequence.
+    """A model from a folder, in single precision on the CPU; `limit` is its maximum of tokens per sequence.
 
     Raises:
         OnnxError: the folder holds no model of the task, or no fast tokenizer.
@@ -74,7 +74,7 @@ class TorchModel:
         self.labels = [] if task == _FEATURES else [self.config.id2label[i] for i in range(self.config.num_labels)]
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> Arrays:
-        """Texts, or pairs of texts, as one batch, cut at the model's limit: sequences by tokens each."""
+        """Return texts, or pairs of texts, as one batch cut at the limit: arrays of shape (sequences, tokens)."""
         batch = self.tokenizer(
             list(texts),
             None if pairs is None else list(pairs),
@@ -86,13 +86,13 @@ class TorchModel:
         return {name: batch[name].astype(np.int64) for name in self.input_names}
 
     def run(self, arrays: Arrays) -> Floats:
-        """The first output: sequences by labels, or by tokens by hidden."""
+        """Return the first output, of shape (sequences, labels) or (sequences, tokens, hidden size)."""
         with torch.inference_mode():
             output: Floats = self._model(**{name: torch.from_numpy(array) for name, array in arrays.items()})[0].numpy()
         return output
 
     def export(self, file: Path) -> None:
-        """Write the model as ONNX, in `file` alone or, where it is too large for one, beside it in `file`.data.
+        """Write the model as ONNX; if it is too large for one file, its weights go beside it into `file`.data.
 
         Raises:
             OnnxError: torch cannot export the architecture.
@@ -122,7 +122,7 @@ class TorchModel:
 
 
 def _load(folder: Path, task: str) -> tuple[Any, Any]:
-    """A folder's model and tokenizer.
+    """Return a folder's model and tokenizer.
 
     Raises:
         OnnxError: the folder holds no such model, or none that was trained for the task.
@@ -130,7 +130,7 @@ def _load(folder: Path, task: str) -> tuple[Any, Any]:
     kind = transformers.AutoModel if task == _FEATURES else transformers.AutoModelForSequenceClassification
     try:
         with _quiet():
-            # Written out, attention becomes fewer nodes than torch's own kernel does, and onnxruntime runs it faster.
+            # Eager attention exports to fewer nodes than torch's own kernel, and onnxruntime runs them faster.
             model, info = kind.from_pretrained(
                 folder,
                 dtype=torch.float32,
@@ -145,7 +145,7 @@ def _load(folder: Path, task: str) -> tuple[Any, Any]:
             "config.json, model.safetensors and a tokenizer; fix: check model_id and task"
         ) from error
     if task != _FEATURES and info["missing_keys"]:
-        # transformers makes up what is missing, and says so in a warning only.
+        # transformers fills missing weights with random numbers, and only warns.
         missing = ", ".join(sorted(info["missing_keys"]))
         raise OnnxError(
             f"{folder}: has no weights for {missing}, so it was not trained for {task}; "
@@ -156,7 +156,7 @@ def _load(folder: Path, task: str) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps notes of torch and transformers about their own workings off the user's screen."""
+    """Hide messages of torch and transformers about their internals from the user."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
