@@ -11,16 +11,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from djl_python import Output  # type: ignore[import-not-found] # there is one inside the server only
+from djl_python import Output  # type: ignore[import-not-found] # it exists inside the server only
 
 _FOLDER = Path(__file__).parent
 _PACKAGES = ("cohost", "cohost.handler", "cohost.onnx", "cohost.onnx.handler")
 
 
 def _declare_packages() -> None:
-    """Makes this file's folder the packages that its neighbours name in their imports.
+    """Declare this file's folder as the packages that its neighbours name in their imports.
 
-    In the project they lie in two folders, in an archive in one without folders.
+    In the project these files lie in two folders, in an archive in one.
     """
     for name in _PACKAGES:
         package = ModuleType(name)
@@ -29,7 +29,7 @@ def _declare_packages() -> None:
 
 
 def _service() -> Any:  # noqa: ANN401 - imported under a name that this file declares
-    """Makes the service, or ends the process: in a restart of a model that is unloaded."""
+    """Create the service, or end the process if it restarts a model that is unloaded."""
     restart = importlib.import_module("cohost.handler.cohost_restart")
     restarted = restart.begin(_FOLDER)
     reload = importlib.import_module("cohost.handler.cohost_reload")
@@ -46,5 +46,5 @@ _served = _service()
 
 
 async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist inside the server only
-    """Answers one request; the first call, which has no content, waits for the model, but for a restart's."""
+    """Answer one request; the first call, which has no content, waits for the model, except after a restart."""
     return await _served.handle(inputs)

@@ -1,4 +1,4 @@
-"""One ONNX file as a model that answers plans: texts to tokens, batches through onnxruntime, each sequence's part."""
+"""One ONNX file as a model that answers plans: it tokenizes texts, runs batches, and splits output by sequence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cohost.handler.cohost_tasks import Floats, Plan, Task
     from cohost.handler.cohost_tokenizer import Encoded
 
-# On a CPU a batch saves little, and padding costs what it costs, so batches stay small.
+# On a CPU a batch saves little, and padding costs as much as text, so batches stay small.
 _BATCH_TOKENS = 2048
 _SEGMENTS = "token_type_ids"
 _FEATURES = "feature-extraction"
@@ -33,7 +33,7 @@ _ZERO_SHOT = "zero-shot-classification"
 
 
 class OnnxModel:
-    """The model in the archive's folder. To be used from one thread, as its tokenizer is.
+    """The model in the archive's folder; like its tokenizer, it may be used from one thread only.
 
     Raises:
         ValueError: the options or the model are not fit to serve.
@@ -56,7 +56,7 @@ class OnnxModel:
         self.task = _task_of(config, options, rule)
 
     def answer(self, plan: Plan) -> tuple[str, int]:
-        """The answer to a plan as JSON text, and how many of its texts were cut.
+        """Return the answer to a plan as JSON text, and the number of its texts that were cut.
 
         Raises:
             BadInputError: a text is too long and may not be cut.
@@ -79,7 +79,7 @@ class OnnxModel:
             yield _part(output[row], mask[row], max(len(one.ids), least), want)
 
     def _filled(self, encoded: Sequence[Encoded], least: int) -> Mapping[str, Any]:
-        """Sequences filled up to one length: sequences by tokens each, by the names of the file's inputs."""
+        """Return sequences padded to one length, as arrays of shape (sequences, tokens) by the file's input names."""
         shape = (len(encoded), max(least, *(len(one.ids) for one in encoded)))
         token, segment = self._tokenizer.padding_ids
         arrays = {
@@ -97,7 +97,7 @@ class OnnxModel:
 
 
 def _batches(encoded: Sequence[Encoded], least: int) -> Iterator[list[int]]:
-    """Indices of sequences of like lengths, each batch within the most padded tokens or of one sequence."""
+    """Yield batches of indices of sequences of similar length, each within the limit of padded tokens or single."""
     batch: list[int] = []
     for index in sorted(range(len(encoded)), key=lambda index: len(encoded[index].ids)):
         longest = max(least, len(encoded[index].ids))
@@ -109,8 +109,8 @@ def _batches(encoded: Sequence[Encoded], least: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _part(output: Floats, mask: Any, length: int, want: Want) -> Floats:  # noqa: ANN401 - whole numbers, one a token
-    """What one sequence wants of its row of the output."""
+def _part(output: Floats, mask: Any, length: int, want: Want) -> Floats:  # noqa: ANN401 - whole numbers, one per token
+    """Return the part of one sequence's output that its task needs."""
     if want is Want.MEAN:
         mean: Floats = (output * mask[:, None]).sum(0) / mask.sum()
         return mean

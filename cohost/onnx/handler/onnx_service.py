@@ -1,6 +1,6 @@
-"""One worker's service: the first call loads the model, each other one is answered in the order of arrival.
+"""One worker's service: the first call loads the model, later ones are answered in the order of arrival.
 
-Answers have the form that DJL Serving 0.36.0 wants of an asynchronous handler: `Output.binary_encode` of "data" and
+Answers have the form that DJL Serving 0.36.0 expects of an asynchronous handler: `Output.binary_encode` of "data" and
 "last", and on an error of "code" and "error" too, which become the status and its reason.
 """
 
@@ -29,16 +29,16 @@ _CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 
 
 class OnnxService:
-    """Serves one model; `output` is the server's class of answers."""
+    """The service of one model; `output` is the server's class of answers."""
 
     def __init__(self, output: type[Output]) -> None:
         self._output = output
-        # One thread: onnxruntime uses all cores for one pass, and what waits for it is served first in, first out.
+        # One thread: onnxruntime uses all cores for one pass, and waiting calls are served in the order of arrival.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cohost-onnx")
         self._model: OnnxModel | None = None
 
     async def handle(self, inputs: Input) -> Output:
-        """Answers one call.
+        """Answer one call.
 
         Raises:
             ValueError: on the first call, when the options or the model are not fit to serve.
@@ -62,7 +62,7 @@ class OnnxService:
         return output
 
     def prepare(self, properties: Mapping[str, Any]) -> OnnxModel:
-        """Load the model, in whatever thread calls.
+        """Load the model in the calling thread.
 
         Raises:
             ValueError: the options or the model are not fit to serve.
@@ -73,9 +73,9 @@ class OnnxService:
         return model
 
     def begin(self, model: OnnxModel) -> None:
-        """Start to serve a model."""
+        """Start serving a model."""
         self._model = model
 
     def close(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self._thread.shutdown()

@@ -1,4 +1,4 @@
-"""A tokenizer.json with the face of a fast tokenizer of transformers, as far as `cohost_tokenizer` uses it.
+"""A tokenizer.json with the interface of a fast tokenizer of transformers, as far as `cohost_tokenizer` uses it.
 
 So the texts of requests are cut by the same rules with and without transformers.
 """
@@ -19,7 +19,7 @@ _ROBERTA_PAD = "<pad>"
 
 
 class Batch(dict[str, Any]):
-    """Token ids and segments by name, and what the tokenizer knows beside."""
+    """Token ids and segments by name, with the tokenizer's encodings."""
 
     def __init__(self, encodings: Sequence[Any], *, segments: bool) -> None:
         super().__init__(input_ids=[encoding.ids for encoding in encodings])
@@ -29,14 +29,14 @@ class Batch(dict[str, Any]):
 
 
 class FastTokenizer:
-    """Reads tokenizer.json and tokenizer_config.json of a folder; `segments` says whether the model reads them."""
+    """The tokenizer in a folder's tokenizer.json and tokenizer_config.json; `segments` if the model reads these."""
 
     is_fast = True
     pad_token_type_id = 0
 
     def __init__(self, folder: str, *, segments: bool) -> None:
         self._tokenizer: Any = tokenizers.Tokenizer.from_file(str(Path(folder, "tokenizer.json")))
-        # Both may be set in the file, to lengths of the author's liking.
+        # The file may set both, to lengths that its author chose.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._segments = segments
@@ -45,7 +45,7 @@ class FastTokenizer:
         self.pad_token_id = self._pad_id(config.get("pad_token"))
 
     def num_special_tokens_to_add(self, *, pair: bool) -> int:
-        """How many tokens stand around a text or a pair."""
+        """Return the number of tokens that are added to a text or a pair."""
         return int(self._tokenizer.num_special_tokens_to_add(pair))
 
     def __call__(
@@ -57,7 +57,7 @@ class FastTokenizer:
         max_length: int | None = None,
         **_: object,
     ) -> Batch:
-        """Encodes texts or pairs, in their order.
+        """Encode texts or pairs, in their order.
 
         Raises:
             Exception: tokenizers' own, when the text that may be cut is too short to be cut as far as needed.
@@ -70,7 +70,7 @@ class FastTokenizer:
         return Batch(self._tokenizer.encode_batch(texts), segments=self._segments)
 
     def _pad_id(self, token: object) -> int | None:
-        """The id of the padding token, which a configuration states as a text or as an object with one."""
+        """Return the id of the padding token, which a configuration states as text or as an object with a text."""
         text = token.get("content") if isinstance(token, dict) else token
         for candidate in (text, _PAD, _ROBERTA_PAD):
             if isinstance(candidate, str) and (found := self._tokenizer.token_to_id(candidate)) is not None:
