@@ -1,1 +1,1 @@
-"""From preflight to clean-up: deploys with the cdk command, rollbacks, expiry, and the AWS on this machine."""
+"""From preflight to clean-up: deploys with the cdk command, rollbacks, expiry, and the local AWS emulator."""

@@ -1,6 +1,6 @@
-"""The `cdk` command of this project, run for one catalog.
+"""The `cdk` command of this project, run for one catalog, and the progress of a deploy.
 
-A deploy as it goes on: `cdk deploy` in a process of its own, and what CloudFormation says of each resource.
+`cdk deploy` runs in a process of its own; CloudFormation's events give the state of each resource.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def cdk_command(*arguments: str, catalog: Path) -> list[str]:
-    """The command line of `cdk` with the catalog as its context.
+    """Return the command line of `cdk` with the catalog as its context.
 
     Raises:
         LocalError: there is no `cdk`.
@@ -62,7 +62,7 @@ class Progress:
     _seen: set[str] = field(default_factory=set)
 
     def take(self, events: Sequence[Any]) -> None:
-        """Add events, oldest first; those that were taken before count once."""
+        """Add events, oldest first; ignore those that were added before."""
         for event in events:
             if event["EventId"] in self._seen or event["Timestamp"] < self.started:
                 continue
@@ -71,7 +71,7 @@ class Progress:
             self.resources[event["LogicalResourceId"]] = (event["ResourceType"], status)
             if _is_of_containers(event["ResourceType"], event.get("PhysicalResourceId", "")):
                 self.log_groups.add(event["PhysicalResourceId"])
-            # CloudFormation cancels what was under way when something else failed; that is no cause.
+            # CloudFormation cancels what was under way when another resource failed; a cancellation is not a cause.
             if status.endswith("_FAILED") and "cancelled" not in (reason := event.get("ResourceStatusReason", "")):
                 self.failures.append(f"{event['LogicalResourceId']} ({event['ResourceType']}): {reason}")
 
@@ -86,7 +86,7 @@ def deploy(
     watch: LogWatch | None = None,
     poll_s: float = POLL_S,
 ) -> None:
-    """Run `cdk deploy`, writing what it prints to `log`, and show the progress every `poll_s` seconds.
+    """Run `cdk deploy`, write its output to `log`, and show the progress every `poll_s` seconds.
 
     Args:
         command: the command line.
@@ -114,7 +114,7 @@ def deploy(
                 _read_logs(watch, progress.log_groups, progress)
                 show(progress)
         except KeyboardInterrupt:
-            # cdk gets Ctrl-C too; CloudFormation goes on with what it was told.
+            # cdk receives Ctrl-C too; CloudFormation continues the deploy.
             process.wait()
             raise
     _look(cloudformation, stack, progress)
@@ -129,19 +129,19 @@ def _look(cloudformation: CloudFormationClient, stack: str, progress: Progress) 
     try:
         events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
     except (ClientError, BotoCoreError):
-        # Not there yet, while cdk is at its synth or at publishing assets; or not to be reached, which cdk outlasts.
+        # The stack does not exist yet while cdk synthesizes or publishes assets; cdk outlasts an unreachable service.
         return
     progress.take(list(reversed(events)))
 
 
 def _read_logs(watch: LogWatch | None, groups: Iterable[str], progress: Progress) -> None:
-    """Read what containers say, once there can be any."""
+    """Read the logs of the containers, once there can be any."""
     if watch is not None and any(kind in _WITH_CONTAINERS for kind, _ in progress.resources.values()):
         watch.look(groups)
 
 
 def _log_groups(cloudformation: CloudFormationClient, stack: str) -> set[str]:
-    """The log groups of containers that an update has left as they were: no event tells of them."""
+    """Return the log groups of containers that an update leaves unchanged: no event names them."""
     try:
         pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
         found = [one for page in pages for one in page["StackResourceSummaries"]]
@@ -164,7 +164,7 @@ def _explain(stack: str, progress: Progress, code: int, log: Path, watch: LogWat
 
 
 def _told_by_containers(progress: Progress, watch: LogWatch | None) -> list[str]:
-    """Name the models that were not loaded; where no container does and one is to blame, give the end of the log."""
+    """Name the models that were not loaded; if a container failed and no log names one, return the log's end."""
     if watch is None:
         return []
     if failures := watch.reader.failures:

@@ -1,4 +1,4 @@
-"""The end of a deployed endpoint: when it comes, moving it, and taking it back after it has come.
+"""The expiry of a deployed endpoint: reading it, moving it, and restoring an endpoint that has expired.
 
 The stack's schedules are changed in place, and CloudFormation knows nothing of that: it writes them again only when
 something of theirs changes in the template. An endpoint that was deleted is made again under its own name with the
@@ -42,11 +42,11 @@ _KEPT: Final = ("Description", "FlexibleTimeWindow", "Target", "ActionAfterCompl
 
 @dataclass(frozen=True, kw_only=True)
 class Lifetime:
-    """How a deployed endpoint ends.
+    """The expiry of a deployed endpoint.
 
-    `action` is DELETE_ENDPOINT or COPIES_TO_ZERO. `at` is the end in UTC, also one that has come; None means never.
+    `action` is DELETE_ENDPOINT or COPIES_TO_ZERO. `at` is the end in UTC, also after it has passed; None means never.
     `schedules` has the name of each schedule and the seconds by which it comes after the end. `state` is SageMaker's
-    status of the endpoint, "Gone" where it was deleted, "AtZero" where its copies were taken and scaling is suspended.
+    status of the endpoint, "Gone" if it was deleted, "AtZero" if its copies were removed and scaling is suspended.
     """
 
     deployment: Deployment
@@ -60,17 +60,17 @@ class Lifetime:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the end has come, so that prolonging brings the endpoint back."""
+        """Return True if the endpoint has expired, so that prolonging restores it."""
         return self.state in {GONE, AT_ZERO}
 
     @property
     def lost_scaling(self) -> bool:
-        """Whether an end that has come took scaling along: Application Auto Scaling forgets what is deleted."""
+        """Return True if an expiry removed the scaling too: Application Auto Scaling forgets what is deleted."""
         return self.state == GONE and self.bounds is not None
 
 
 def read_when(text: str, *, now: dt.datetime, current: dt.datetime | None) -> dt.datetime | None:
-    """The end that a user asks for; None is never.
+    """Parse the expiry that a user requests; None is never.
 
     Args:
         text: `never`, `+4h` (after the present end, or from now if that is past), or what `expires` of a catalog takes.
@@ -96,7 +96,7 @@ def read_when(text: str, *, now: dt.datetime, current: dt.datetime | None) -> dt
 
 
 def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
-    """Ask CloudFormation, EventBridge Scheduler and SageMaker about the end of a stack's endpoint.
+    """Read the expiry of a stack's endpoint from CloudFormation, EventBridge Scheduler and SageMaker.
 
     Raises:
         StackError: there is no such stack, or its endpoint has no end.
@@ -124,7 +124,7 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
 
 
 def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> None:
-    """Give the endpoint another end; None switches the schedules off and leaves them in the stack.
+    """Move the endpoint's expiry; None disables the schedules and leaves them in the stack.
 
     Raises:
         StackError: Scheduler refuses.
@@ -148,7 +148,7 @@ def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> 
 
 
 def restore(session: boto3.Session, lifetime: Lifetime, say: Callable[[str], None]) -> None:
-    """Bring an endpoint back whose end has come; one that is there is left alone.
+    """Restore an endpoint that has expired; one that exists is left unchanged.
 
     A multi-model endpoint is made again and waited for, which takes as long as its first deploy. A scale-to-zero one
     gets its bounds back; its next call wakes it up.
@@ -197,7 +197,7 @@ def _wait_in_service(session: boto3.Session, deployment: Deployment, say: Callab
 
 
 def _end(session: boto3.Session, deployment: Deployment, facts: dict[str, Any]) -> dt.datetime | None:
-    """The end as the first schedule has it; None where it is switched off."""
+    """Return the expiry by the first schedule; None if that is disabled."""
     client: Any = session.client("scheduler", region_name=deployment.region)
     name, seconds = min(facts["schedules"], key=lambda one: one[1])
     try:

@@ -1,4 +1,4 @@
-"""Starting and stopping the AWS on this machine, as a process of its own.
+"""Start and stop the local AWS emulator as a process of its own.
 
 `local_aws` is never imported from here: the arrow between the folders points the other way, and a deploy machine does
 not install what it needs.
@@ -45,7 +45,7 @@ _NEEDS = ("moto", "starlette", "torch", "transformers", "uvicorn")
 
 @dataclass(frozen=True, kw_only=True)
 class LocalServer:
-    """A running AWS on this machine: where it answers, its process, and the folder it keeps logs and archives in.
+    """A running local AWS: its address, its process, and the folder with its logs and archives.
 
     `catalog` is what it was started for, None where that is not known.
     """
@@ -56,7 +56,7 @@ class LocalServer:
     catalog: Path | None = None
 
     def environment(self, catalog: Path | None = None) -> dict[str, str]:
-        """The variables with which `cdk`, `aws`, boto3 and `locust` talk to this server and not to AWS.
+        """Return the variables with which `cdk`, `aws`, boto3 and `locust` call this server instead of AWS.
 
         Raises:
             LocalError: the state folder has no access key that this user may read.
@@ -77,7 +77,7 @@ class LocalServer:
         }
 
     def ask(self, path: str, put: object = None, *, method: str | None = None) -> Any:  # noqa: ANN401 - JSON
-        """Ask one of the server's own pages, such as /_cohost/endpoints, and return its JSON.
+        """Request one of the server's own pages, such as /_cohost/endpoints, and return its JSON.
 
         Args:
             path: the page.
@@ -133,7 +133,7 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
 
 
 def is_local(url: str) -> bool:
-    """Tell whether a service answers on this machine."""
+    """Return True if a service's endpoint is on this machine."""
     return urllib.parse.urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}
 
 
@@ -156,13 +156,13 @@ def read_key(state: Path) -> dict[str, str]:
 
 
 def subcommand(name: str, state: Path) -> str:
-    """Write a subcommand of `cohost local` as one types it for a state folder."""
+    """Format a subcommand of `cohost local` as a user types it for a state folder."""
     where = "" if state.resolve() == DEFAULT_STATE.resolve() else f" --state {shlex.quote(str(state))}"
     return f"cohost local {name}{where}"
 
 
 def find(state: Path) -> LocalServer | None:
-    """The server that keeps its state in a folder; None when none runs there."""
+    """Return the server that keeps its state in a folder; None if none runs there."""
     try:
         record = json.loads((state / "server.json").read_text())
         catalog = record.get("catalog")
@@ -194,7 +194,7 @@ def stop(state: Path) -> bool:
 
 
 def check_packages() -> None:
-    """See that the packages are there that `local_aws` needs.
+    """Check that the packages that `local_aws` needs are installed.
 
     Raises:
         LocalError: some are missing.
@@ -209,7 +209,7 @@ def check_packages() -> None:
 
 
 def check_port(port: int) -> None:
-    """See that a server can listen on a port of 127.0.0.1.
+    """Check that a server can listen on a port of 127.0.0.1.
 
     Raises:
         LocalError: it cannot.
@@ -228,7 +228,7 @@ def check_port(port: int) -> None:
 
 
 def _spawn(command: Sequence[str], log: Path) -> int:
-    """Start a program in a session of its own, so that it outlives this one and its terminal; its process id."""
+    """Start a program in a session of its own, so that it outlives this one and its terminal; return its process id."""
     # Not subprocess.Popen: that object wants to see its process end, and this one is meant to stay.
     return os.posix_spawn(
         command[0],
@@ -288,7 +288,7 @@ def _health(url: str) -> Mapping[str, Any] | None:
 
 
 def _signed(key: Mapping[str, str], method: str, url: str, body: bytes) -> dict[str, str]:
-    """Sign a request for a page; its headers."""
+    """Sign a request for a page and return its headers."""
     from botocore.auth import SigV4Auth  # noqa: PLC0415 - most commands need no botocore
     from botocore.awsrequest import AWSRequest  # noqa: PLC0415 - as above
     from botocore.credentials import Credentials  # noqa: PLC0415 - as above

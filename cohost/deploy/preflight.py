@@ -45,7 +45,7 @@ _BAD_CREDENTIALS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What one check found: `unknown` is "could not be checked", and `why` says in every case why."""
+    """The outcome of one check. `unknown` means that it could not be made; `why` is the reason of every outcome."""
 
     check: str
     outcome: Outcome
@@ -53,22 +53,22 @@ class Finding:
 
 
 def passed(check: str, why: str) -> Finding:
-    """The check holds."""
+    """Return the finding of a check that passed."""
     return Finding(check=check, outcome="pass", why=why)
 
 
 def failed(check: str, why: str) -> Finding:
-    """The deploy would fail or surprise; `why` carries the fix."""
+    """Return the finding of a check without which the deploy would fail or surprise; `why` has the fix."""
     return Finding(check=check, outcome="fail", why=why)
 
 
 def unknown(check: str, why: str) -> Finding:
-    """It could not be checked, which is no reason to stop."""
+    """Return the finding of a check that could not be made, which does not stop a deploy."""
     return Finding(check=check, outcome="unknown", why=why)
 
 
 def guarded(check: str, work: Callable[[], Finding]) -> Finding:
-    """Run a check; what the service or the network refuses makes it unknown, bad credentials make it fail."""
+    """Run a check; an error of the service or the network makes it unknown, invalid credentials make it fail."""
     try:
         return work()
     except _NO_CREDENTIALS as error:
@@ -92,13 +92,13 @@ BOOTSTRAP_PARAMETER: Final = "/cdk-bootstrap/hnb659fds/version"
 
 
 def check_credentials(session: boto3.Session, region: str) -> Finding:
-    """Whether the credentials are good, and whose account they open."""
+    """Check that the credentials are valid, and name their account."""
     identity = session.client("sts", region_name=region).get_caller_identity()
     return passed(CREDENTIALS, f"account {identity['Account']}, {identity['Arn']}")
 
 
 def check_bootstrap(session: boto3.Session, region: str) -> Finding:
-    """Whether the CDK's own bucket and roles are there, in a version that the CDK takes."""
+    """Check that the CDK's own bucket and roles exist, in a version that the CDK accepts."""
     fix = "fix: cdk bootstrap"
     try:
         answer = session.client("ssm", region_name=region).get_parameter(Name=BOOTSTRAP_PARAMETER)
@@ -118,7 +118,7 @@ SERVICE: Final = "sagemaker"
 
 
 def quotas_of(session: boto3.Session, region: str) -> dict[str, float]:
-    """SageMaker's quotas "<type> for endpoint usage" in a region: the instances allowed, by type.
+    """Return SageMaker's quotas "<type> for endpoint usage" of a region: the instances allowed, by type.
 
     Service Quotas names one for each type that hosting offers in the region (its console: Amazon SageMaker).
     """
@@ -134,7 +134,7 @@ def quotas_of(session: boto3.Session, region: str) -> dict[str, float]:
 
 
 def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
-    """Whether hosting offers the instance type in the region; `quotas` asks for what `quotas_of` answers."""
+    """Check that hosting offers the instance type in the region; `quotas` returns what `quotas_of` does."""
     wanted = catalog.endpoint.instance_type
     offered = quotas()
     if wanted in offered:
@@ -145,9 +145,9 @@ def check_offered(quotas: Quotas, region: str, catalog: Catalog) -> Finding:
 
 
 def check_quota(quotas: Quotas, session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Whether the quota leaves room for what the catalog may scale to, beside what runs already.
+    """Check that the quota has room for the catalog's largest scale beside the instances that already run.
 
-    An update without a gap runs the old and the new instances side by side, so twice the fewest must fit too.
+    An update without downtime runs the old and the new instances side by side, so twice the minimum must fit too.
     """
     wanted = catalog.endpoint.instance_type
     quota = quotas().get(wanted, 0)
@@ -173,7 +173,7 @@ _NOT_THERE: Final = "ValidationException"
 
 
 def check_endpoint(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Whether an endpoint of the catalog's name is of its topology, and may have its instance type.
+    """Check that an endpoint of the catalog's name has its topology, and can take its instance type.
 
     SageMaker updates no endpoint of models to one of components, or back, and changes no instance type of a variant
     that Application Auto Scaling has registered (AWS: update endpoints that use auto scaling).
@@ -207,7 +207,7 @@ def check_endpoint(session: boto3.Session, region: str, catalog: Catalog) -> Fin
 
 
 def _variant_of(session: boto3.Session, region: str, name: str) -> dict[str, Any] | None:
-    """The production variant of an endpoint, as its configuration states it; None if there is no such endpoint."""
+    """Return the production variant of an endpoint, as its configuration states it; None without such an endpoint."""
     client = session.client("sagemaker", region_name=region)
     try:
         config = client.describe_endpoint(EndpointName=name)["EndpointConfigName"]
@@ -219,7 +219,7 @@ def _variant_of(session: boto3.Session, region: str, name: str) -> dict[str, Any
 
 
 def _stack_that_had(session: boto3.Session, region: str, name: str) -> str | None:
-    """The stack whose endpoint of this name ends by itself; None if no stack has one."""
+    """Return the stack whose endpoint of this name expires; None if no stack has one."""
     client = session.client("cloudformation", region_name=region)
     for page in client.get_paginator("describe_stacks").paginate():
         for stack in page["Stacks"]:
@@ -230,7 +230,7 @@ def _stack_that_had(session: boto3.Session, region: str, name: str) -> str | Non
 
 
 def _is_scaled(session: boto3.Session, region: str, name: str, variant: dict[str, Any]) -> bool:
-    """Whether Application Auto Scaling has registered the variant."""
+    """Return True if Application Auto Scaling has registered the variant."""
     client = session.client("application-autoscaling", region_name=region)
     resource = f"endpoint/{name}/variant/{variant['VariantName']}"
     found = client.describe_scalable_targets(ServiceNamespace="sagemaker", ResourceIds=[resource])
@@ -241,7 +241,7 @@ IMAGE: Final = "image"
 
 
 def check_image(session: boto3.Session, region: str, catalog: Catalog) -> Finding:
-    """Ask the registry for the manifest of the catalog's image.
+    """Request the manifest of the catalog's image from the registry.
 
     Raises:
         ImageError: the catalog's image cannot be read.
@@ -259,7 +259,7 @@ def check_image(session: boto3.Session, region: str, catalog: Catalog) -> Findin
 
 
 def _identifier(reference: str) -> dict[str, str]:
-    """How the registry's API names what a URI's ":tag" or "@digest" says."""
+    """Return the registry API's identifier for the ":tag" or "@digest" of a URI."""
     return {"imageDigest": reference[1:]} if reference.startswith("@") else {"imageTag": reference[1:]}
 
 
@@ -267,7 +267,7 @@ CONFIG_FILE: Final = "config.json"
 
 
 def check_on_hub(name: str, entry: ModelEntry) -> Finding:
-    """Ask the Hub for the model's configuration in its revision; `HF_ENDPOINT` names another Hub."""
+    """Request the model's configuration in its revision from the Hub; `HF_ENDPOINT` names another Hub."""
     check = f"model {name}"
     where = f"{entry.model_id} at {entry.revision or 'main'}"
     try:
@@ -280,7 +280,7 @@ def check_on_hub(name: str, entry: ModelEntry) -> Finding:
 
 
 def check_pushed(session: boto3.Session, catalog: Catalog, name: str, entry: ModelEntry) -> Finding:
-    """Whether the weights of a model that go to S3 were pushed, and pushed whole."""
+    """Check that the weights of a model that belong in S3 were pushed completely."""
     check = f"model {name}"
     revision = Revision(entry.model_id, str(entry.revision))
     try:
@@ -299,7 +299,7 @@ PRICE: Final = "price"
 
 
 def check_price(catalog: Catalog, prices: PriceList, region: str) -> Finding:
-    """Hold the bill of the most instances against the catalog's budget, where it states one."""
+    """Compare the bill of the maximum number of instances with the catalog's budget, if it states one."""
     least, most = instance_bounds(catalog)
     bill = bill_for(prices, region, catalog.endpoint.instance_type, least=least, most=most)
     if (month := bill.per_month) is None:
@@ -316,7 +316,7 @@ def check_price(catalog: Catalog, prices: PriceList, region: str) -> Finding:
 
 
 def run_checks(session: boto3.Session, region: str, catalog: Catalog, prices: PriceList) -> Iterator[Finding]:
-    """Yield the outcome of each check as soon as it is known; the cheapest and most telling come first.
+    """Yield the outcome of each check as soon as it is known; the cheapest and most informative come first.
 
     Without an account, what needs one is not asked.
 

@@ -1,10 +1,8 @@
-"""Updating a stack to a template, and looking on until it has ended.
+"""Rollback to an earlier generation that is still stored, without the checkout that it was deployed from.
 
-Back to an earlier generation that is still stored, without the checkout that it was deployed from.
-
-What such a generation was published from lies beside the archives. It is put in the place of the present models in the
-template that is deployed, and CloudFormation updates the stack to that. Nothing is packed again: the resource is told
-the generation by its id, so it does not matter which code the present function carries.
+What such a generation was published from is stored beside the archives. It replaces the present models in the deployed
+template, and CloudFormation updates the stack to that template. Nothing is packed again: the resource gets the
+generation by its id, so it does not matter which code the present function has.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ _DONE: Final = "UPDATE_COMPLETE"
 
 
 def read_template(cloudformation: CloudFormationClient, stack: str) -> dict[str, Any]:
-    """The template of a stack as it was deployed.
+    """Return the template of a stack as it was deployed.
 
     Raises:
         StackError: CloudFormation does not give it, or not as JSON, which `cdk` writes.
@@ -100,7 +98,7 @@ def update(
 
 @contextmanager
 def _handed_over(s3: S3Client, deployment: Deployment, body: str) -> Iterator[dict[str, Any]]:
-    """The template as an argument; a long one lies in the stack's own bucket for as long as it takes to be read."""
+    """Yield the template as an argument; a long one is kept in the stack's own bucket while it is read."""
     if len(body.encode()) <= BODY_BYTES:
         yield {"TemplateBody": body}
         return
@@ -153,7 +151,7 @@ _PLACEHOLDER: Final = "{"
 
 
 def check_topology(deployment: Deployment) -> None:
-    """Check that a deployment is one whose generations can be changed by themselves.
+    """Check that the generations of a deployment can be changed by themselves.
 
     Raises:
         StackError: it is a comparison design.
@@ -166,7 +164,7 @@ def check_topology(deployment: Deployment) -> None:
 
 
 def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
-    """The generation of that id, or the one that served last before the present one.
+    """Return the generation of that id, or the last one that served before the present one.
 
     Raises:
         StackError: none is stored, or none of that id.
@@ -186,7 +184,7 @@ def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
 
 
 def present_models(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """The properties of each model as a template has them.
+    """Return the properties of each model in a template.
 
     Raises:
         StackError: the template has no model store, or several.
@@ -195,7 +193,7 @@ def present_models(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def differences(now: Mapping[str, Mapping[str, str]], then: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """What going back changes, a line a model: that it comes, goes, or which of its properties become what."""
+    """List the changes of a rollback, one line per model: added, removed, or which of its properties change to what."""
     lines = [f"{name}: comes back" for name in then if name not in now]
     lines += [f"{name}: goes" for name in now if name not in then]
     for name in then:
@@ -207,7 +205,7 @@ def differences(now: Mapping[str, Mapping[str, str]], then: Mapping[str, Mapping
 
 
 def template_of(template: Mapping[str, Any], deployment: Deployment, target: Earlier) -> dict[str, Any]:
-    """The deployed template with an earlier generation in the place of the present one.
+    """Return the deployed template with an earlier generation in place of the present one.
 
     Raises:
         StackError: the stack would not serve what the generation holds; says what is in the way.
@@ -237,7 +235,7 @@ def _store_of(template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(present: Mapping[str, Any], target: Earlier, deployment: Deployment) -> None:
-    """What the generation needs beside its archives, and what only a deploy of its own checkout would bring."""
+    """Check what the generation needs beside its archives, and what only a deploy of its own checkout would bring."""
     then = target.properties
     if present.get("Layout") != then.get("Layout"):
         raise _missing(target, deployment, "another topology's archives")
@@ -255,7 +253,7 @@ def _missing(target: Earlier, deployment: Deployment, what: str) -> StackError:
 
 
 def _places(models: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
-    """The addresses of the user's own that weights lie at; the role is given the right to read just these."""
+    """Yield the user's own addresses of weights; the role may read only these."""
     for properties in models.values():
         address = properties.get("option.model_id", "")
         if address.startswith(_S3) and not address.startswith(_S3 + _PLACEHOLDER):
@@ -268,7 +266,7 @@ def _tell(
     then: Mapping[str, Any],
     before: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """Let the outputs that name models name those that are back."""
+    """Update the outputs that name models to the restored ones."""
     models: Mapping[str, Mapping[str, str]] = then["Models"]
     outputs["Models"]["Value"] = json.dumps(addresses(deployment.topology, models))
     if KINDS_OUTPUT in outputs:

@@ -1,9 +1,7 @@
-"""What of our stacks is still there: by the stacks' own lists, and by the tags that CloudFormation puts on resources.
+"""Resources of this project that still exist, and all SageMaker endpoints of an account and region with their price.
 
-A stack's list names what it has, and after its deletion what it left. It forgets what an update replaced and could not
-delete; SageMaker's own tags find that.
-
-All SageMaker endpoints of an account and region, with their price: what is running that nobody thinks of.
+A stack's own list names what it has and, after its deletion, what it left. It forgets what an update replaced and could
+not delete; the tags that CloudFormation puts on SageMaker's resources find that.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _LOGGING: Final = {ENDPOINT: "Endpoints", COMPONENT: "InferenceComponents"}
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Leftover:
-    """One thing that is there. `kept` is True for what its stack leaves on purpose when it goes."""
+    """One resource that exists. `kept` is True if its stack leaves it on purpose when it is deleted."""
 
     type: str
     name: str
@@ -48,12 +46,12 @@ class Leftover:
 
     @property
     def bills(self) -> str | None:
-        """What it costs while it is there; None for nothing."""
+        """Return what the resource costs while it exists; None if it costs nothing."""
         return KINDS[self.type].bills
 
 
 def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[Leftover]:
-    """Everything of these stacks that is there, in the order in which it can be removed, each once.
+    """Return everything of these stacks that exists, in the order in which it can be removed, each resource once.
 
     Resources that go with another one, such as a role's policy, are not told apart from it.
     """
@@ -66,7 +64,7 @@ def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[L
 
 
 def stack_of(sagemaker: SageMakerClient, arn: str) -> str | None:
-    """The stack that made something in SageMaker, by its tags; None for what no stack made."""
+    """Return the stack that created a resource of SageMaker, by its tags; None if no stack did."""
     tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
     return next((tag["Value"] for tag in tags if tag["Key"] == STACK_TAG), None)
 
@@ -83,7 +81,7 @@ def _listed(session: boto3.Session, stacks: Iterable[OurStack]) -> Iterator[Left
 
 
 def _made_anew(session: boto3.Session, resource: StackResource) -> bool:
-    """Whether something of that name is there although the stack's own is deleted: then its log is somebody else's."""
+    """Return True if a resource of that name exists after the stack's own was deleted: the log is the new one's."""
     return resource.gone and KINDS[resource.type].exists(session, resource.name)
 
 
@@ -102,7 +100,7 @@ def _tagged(session: boto3.Session, names: set[str]) -> Iterator[Leftover]:
 
 
 def _components(session: boto3.Session, endpoint: str, stack: str) -> Iterator[Leftover]:
-    """The components of an endpoint: they carry no tag of CloudFormation's, and go before it."""
+    """Return the components of an endpoint: they have no CloudFormation tag, and are deleted before the endpoint."""
     pages = session.client("sagemaker").get_paginator("list_inference_components").paginate(EndpointNameEquals=endpoint)
     for page in pages:
         for one in page["InferenceComponents"]:
@@ -111,7 +109,7 @@ def _components(session: boto3.Session, endpoint: str, stack: str) -> Iterator[L
 
 
 def _log_group(noun: str, name: str, stack: str) -> Leftover:
-    """The group that SageMaker makes by itself where no stack does, and never removes."""
+    """Return the log group that SageMaker creates itself if no stack does, and never removes."""
     return Leftover(type=LOG_GROUP, name=f"/aws/sagemaker/{noun}/{name}", stack=stack)
 
 
@@ -135,7 +133,7 @@ class RunningEndpoint:
 
 
 def find_endpoints(session: boto3.Session, region: str, prices: PriceList) -> Iterator[RunningEndpoint]:
-    """Every endpoint of a region, of ours or not, in SageMaker's order (the newest first)."""
+    """Return every endpoint of a region, created by this project or not, in SageMaker's order (newest first)."""
     sagemaker = session.client("sagemaker", region_name=region)
     for page in sagemaker.get_paginator("list_endpoints").paginate():
         for one in page["Endpoints"]:
@@ -153,7 +151,7 @@ def find_endpoints(session: boto3.Session, region: str, prices: PriceList) -> It
 
 
 def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:  # noqa: ANN401 - a boto3 client
-    """How many instances of which type run; variants without instances of their own (serverless) count as none."""
+    """Count the running instances of each type; variants without instances of their own (serverless) count as none."""
     config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
     types = {variant["VariantName"]: variant.get("InstanceType") for variant in config["ProductionVariants"]}
     counted: dict[str, int] = {}

@@ -1,9 +1,7 @@
-"""Waiting until something that is under way has come to rest.
-
-The kinds of things that a stack of ours makes: what each costs, whether one is there, and how it goes.
+"""The types of resources that a stack of this project creates: what each costs, whether one exists, and its removal.
 
 The order of the table is the order of removal: what scales before what is scaled, what calls before what it calls.
-Bills are stated for things that cost while nobody calls them.
+`bills` is stated for resources that cost while nobody calls them.
 """
 
 from __future__ import annotations
@@ -22,20 +20,20 @@ if TYPE_CHECKING:
     import boto3
 
 
-# SageMaker goes on with a start-up that fails for an hour and more, and refuses every delete meanwhile.
+# SageMaker retries a failing start-up for an hour and more, and rejects every deletion meanwhile.
 LIMIT_S = 2 * 60 * 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How to wait: the seconds between looks, the longest wait, and whom to tell what is waited for."""
+    """Options of a wait: the seconds between polls, the longest wait, and a callback that receives what is awaited."""
 
     poll_s: float = 10.0
     limit_s: float = LIMIT_S
     tell: Callable[[str], None] = lambda _: None
 
     def until(self, what: str, look: Callable[[], str | None]) -> None:
-        """Wait while `look` names a state that something is in; None is the end.
+        """Wait while `look` returns the name of a state; None ends the wait.
 
         Raises:
             CleanupError: the limit has passed.
@@ -51,7 +49,7 @@ class Patience:
             time.sleep(self.poll_s)
 
 
-# What services say of a thing that is not there; SageMaker has no code of its own for it.
+# Error codes of services for a missing resource; SageMaker has none of its own for it.
 _MISSING_CODES: Final = frozenset(
     {
         "404",
@@ -72,8 +70,9 @@ _MISSING_TEXTS: Final = ("Could not find", "does not exist")
 class Kind:
     """One type of resource, by its name in CloudFormation.
 
-    `bills` says what it costs while it is there, None for nothing. `there` and `remove` take a session and the name;
-    `there` may raise what the service says of a missing one. `state` is the status of one that takes time to change.
+    `bills` is what it costs while it exists, None for nothing. `there` and `remove` take a session and the name;
+    `there` may raise the service's error for a missing resource. `state` is the status of one that takes time to
+    change.
     """
 
     type: str
@@ -83,7 +82,7 @@ class Kind:
     state: Callable[[boto3.Session, str], str] | None = None
 
     def exists(self, session: boto3.Session, name: str) -> bool:
-        """Whether the thing is there."""
+        """Return True if the resource exists."""
         try:
             return bool(self.there(session, name))
         except ClientError as error:
@@ -93,13 +92,13 @@ class Kind:
 
 
 def is_missing(error: ClientError) -> bool:
-    """Whether a service says that a thing is not there."""
+    """Return True if a service's error means that the resource does not exist."""
     detail = error.response["Error"]
     return detail.get("Code") in _MISSING_CODES or any(text in detail.get("Message", "") for text in _MISSING_TEXTS)
 
 
 def wait_until_steady(session: boto3.Session, kind: Kind, name: str, patience: Patience) -> None:
-    """Wait while something is in a state in which SageMaker refuses to delete it: Creating, Updating and the like.
+    """Wait while a resource is in a state in which SageMaker rejects its deletion: Creating, Updating and the like.
 
     Raises:
         CleanupError: it did not come to rest in time.
@@ -120,12 +119,12 @@ def wait_until_steady(session: boto3.Session, kind: Kind, name: str, patience: P
 
 
 def name_of(physical_id: str) -> str:
-    """The name in a physical id; SageMaker's are ARNs, whose last part it is."""
+    """Return the name in a physical id: the last part, because SageMaker's ids are ARNs."""
     return physical_id.rpartition("/")[2] if physical_id.startswith("arn:aws:sagemaker:") else physical_id
 
 
 def _simple(service: str, describe: str, remove: str, key: str) -> Mapping[str, Any]:
-    """The calls of a kind that one operation describes and another removes, both by one argument."""
+    """Return the calls of a resource type that one operation describes and another deletes, both by one argument."""
 
     def there(session: boto3.Session, name: str) -> Any:  # noqa: ANN401 - whatever the service answers
         return getattr(_client(session, service), describe)(**{key: name})

@@ -1,4 +1,4 @@
-"""The CloudFormation stacks of this project: those that are there, and those that are gone but left something."""
+"""The CloudFormation stacks of this project: existing ones, and deleted ones that left something behind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OurStack:
 
     @property
     def gone(self) -> bool:
-        """Whether it is deleted; something that it kept may still be there."""
+        """Return True if the stack is deleted; a resource that it retained may still exist."""
         return self.status == _DELETED
 
 
@@ -50,12 +50,12 @@ class StackResource:
 
     @property
     def gone(self) -> bool:
-        """Whether it is deleted."""
+        """Return True if the resource is deleted."""
         return self.status == _DELETED
 
 
 def find_stacks(session: boto3.Session, name: str | None) -> list[OurStack]:
-    """The stacks of a name, or all of ours for None; CloudFormation remembers deleted ones for 90 days."""
+    """Return the stacks of a name, or for None all of this project; CloudFormation keeps deleted ones for 90 days."""
     pages = session.client("cloudformation").get_paginator("list_stacks").paginate()
     return [
         OurStack(name=one["StackName"], arn=one["StackId"], status=one["StackStatus"])
@@ -66,7 +66,7 @@ def find_stacks(session: boto3.Session, name: str | None) -> list[OurStack]:
 
 
 def resources_of(session: boto3.Session, stack: OurStack) -> list[StackResource]:
-    """What a stack has, or had when it went; each by its status."""
+    """Return the resources that a stack has, or had when it was deleted, each with its status."""
     pages = session.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack.arn)
     return [
         StackResource(
@@ -84,7 +84,7 @@ def resources_of(session: boto3.Session, stack: OurStack) -> list[StackResource]
 def delete_stack(
     session: boto3.Session, stack: OurStack, patience: Patience, *, everything: bool
 ) -> list[StackResource]:
-    """Delete a stack, through operations that are under way and through deletes that were refused.
+    """Delete a stack, also through operations that are under way and deletions that were rejected.
 
     What CloudFormation cannot delete after several attempts is left and returned. Objects that others put into its
     bucket are deleted only if `everything` shall go.
@@ -109,7 +109,7 @@ def _settle(session: boto3.Session, stack: OurStack, patience: Patience) -> None
 
     def under_way() -> str | None:
         status = str(cloudformation.describe_stacks(StackName=stack.arn)["Stacks"][0]["StackStatus"])
-        # A change set that nobody executed stays in review for ever.
+        # A stack whose change set nobody executed stays in review for ever.
         return status if status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS" else None
 
     patience.until(f"stack {stack.name}", under_way)
@@ -131,12 +131,12 @@ def _request(session: boto3.Session, stack: OurStack, *, retain: Sequence[str]) 
 
 
 def _make_deletable(session: boto3.Session, resource: StackResource, patience: Patience, *, everything: bool) -> None:
-    """Take away what CloudFormation's delete most likely failed on: something under way, or objects in a bucket."""
+    """Remove the most likely causes of a failed deletion: an operation under way, or objects in a bucket."""
     kind = KINDS.get(resource.type)
     if kind is None or not kind.exists(session, resource.name):
         return
     if resource.type != BUCKET:
         wait_until_steady(session, kind, resource.name, patience)
     elif everything:
-        # What is left in a bucket after its archives were removed was put there by somebody else.
+        # Objects that remain in a bucket after its archives were removed were put there by somebody else.
         empty_bucket(session, resource.name)

@@ -1,4 +1,4 @@
-"""The whole clean-up: stacks, then what they left, then a second look that proves what is there."""
+"""The whole clean-up: delete the stacks, then what they left, then list again to prove what still exists."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """What is there: stacks that are not deleted, and resources."""
+    """Everything that exists: stacks that are not deleted, and resources."""
 
     stacks: tuple[OurStack, ...]
     resources: tuple[Leftover, ...]
 
     def left(self, *, everything: bool) -> list[Leftover]:
-        """The resources that a clean-up should have removed; with `everything`, kept buckets count too."""
+        """Return the resources that a clean-up should have removed; with `everything`, retained buckets count too."""
         return [one for one in self.resources if everything or not one.kept]
 
     def kept(self) -> list[Leftover]:
-        """The resources that their stacks left on purpose."""
+        """Return the resources that their stacks left on purpose."""
         return [one for one in self.resources if one.kept]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a clean-up removed, what it could not and why, and what a second look found."""
+    """The resources that a clean-up removed, those that it could not and why, and those that a second listing found."""
 
     removed: tuple[str, ...]
     faults: tuple[str, ...]
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def take_inventory(session: boto3.Session, stack: str | None) -> Inventory:
-    """What there is of one stack, or for None of all stacks of ours."""
+    """Return what exists of one stack, or for None of all stacks of this project."""
     stacks = find_stacks(session, stack)
     return Inventory(
         stacks=tuple(one for one in stacks if not one.gone), resources=tuple(find_leftovers(session, stacks))
@@ -53,7 +53,7 @@ def take_inventory(session: boto3.Session, stack: str | None) -> Inventory:
 
 
 def clean_up(session: boto3.Session, stack: str | None, patience: Patience, *, everything: bool) -> Outcome:
-    """Remove one stack, or for None all of ours, and what they left; a second run finds nothing to do.
+    """Remove one stack, or for None all of this project, and what they left; a second run finds nothing to do.
 
     One thing that cannot be removed does not keep the others from going. With `everything`, buckets go that a stack
     keeps when it is destroyed, and the objects that others put into them.
