@@ -1,4 +1,4 @@
-"""The client that everybody uses: one call by a model's name, whatever the endpoint's topology."""
+"""The client for all callers: one call by a model's name, whatever the endpoint's topology."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ RESTART_PAUSES = Backoff(first_s=0.25, longest_s=5.0)
 
 
 def _untold(_: Waiting) -> None:
-    """Nobody wants to know how long it has been."""
+    """Ignore the progress of a wait: the default callback."""
 
 
 class _Restarts:
-    """Lets the calls of one model wait while its worker process is started again. Safe for threads.
+    """Lets the calls of one model wait while its worker process is restarted. Thread-safe.
 
-    A wait that was in vain is not repeated: until a call is answered, each one that would wait no longer is made once.
-    So a model that never comes back costs one caller the whole limit, and not all of them.
+    After a wait in vain, a call that would wait no longer than that is made once and not repeated, until a call
+    succeeds. So a model that never comes back costs one caller the whole limit, and not all of them.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -65,7 +65,7 @@ class _Restarts:
         self._in_vain_s = -1.0
 
     def run(self, send: Callable[[], Answer], limit_s: float) -> Answer:
-        """Make a call, and make it again while the model's process is stopped, for so many seconds at most.
+        """Make a call, and repeat it for up to `limit_s` seconds while the model's process is stopped.
 
         Raises:
             LimitPassedError: it was stopped until the limit.
@@ -93,10 +93,10 @@ class _Restarts:
 class CohostClient:
     """Calls models of one deployed endpoint by name.
 
-    Thread-safe as its boto3 clients are; threads that wait for the same model, or for the same endpoint to wake up,
-    wait together, and one of them asks. `s3` is asked only for a name that the stack's outputs do not have: a model
-    pushed since the last deploy. `sagemaker` is asked only while a scale-to-zero endpoint wakes up; without it the
-    endpoint is called once a minute then.
+    Thread-safe as its boto3 clients are. Threads that wait for the same model, or for the same endpoint to wake up,
+    wait together, and one of them polls. `s3` is called only for a name that the stack's outputs do not have: a model
+    pushed since the last deploy. `sagemaker` is called only while a scale-to-zero endpoint wakes up; without it the
+    endpoint is called once per minute then.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class CohostClient:
     def from_stack(
         cls, stack_name: str = DEFAULT_STACK, *, session: boto3.Session | None = None, max_connections: int = 10
     ) -> CohostClient:
-        """A client for a deployed stack, in the region where the stack is.
+        """Return a client for a deployed stack, in the region of the stack.
 
         Args:
             stack_name: the CloudFormation stack.
@@ -140,7 +140,7 @@ class CohostClient:
     def from_deployment(
         cls, deployment: Deployment, session: boto3.Session, *, max_connections: int = 10, retries: int | None = None
     ) -> CohostClient:
-        """A client for a stack whose outputs are known; `retries` None leaves what boto3 repeats by itself to boto3."""
+        """Return a client for a stack whose outputs are known; `retries` None keeps boto3's own retries."""
         again: Any = {} if retries is None else {"retries": {"total_max_attempts": retries + 1}}
         config = Config(read_timeout=READ_TIMEOUT_S, max_pool_connections=max_connections, **again)
         region = deployment.region
@@ -208,7 +208,7 @@ class CohostClient:
         return as_results(answer, parameters)
 
     def route(self, model: str) -> Route:
-        """Where calls of a model go.
+        """Return the route of a model's calls.
 
         Raises:
             RoutingError: no such model on the endpoint.
@@ -238,7 +238,7 @@ class CohostClient:
         return answer
 
     def _there(self, model: str, send: Callable[[], Answer], ready_s: float, restart_s: float) -> Answer:
-        """Make a call; wait so many seconds for a model that is being loaded, or whose process has ended."""
+        """Make a call; wait up to these limits for a model that is being loaded, or whose process has ended."""
         loading = self._loading.get(model) or self._loading.setdefault(
             model, Gate(ModelNotReadyError, backoff=READY_PAUSES, clock=self._clock)
         )
@@ -250,13 +250,13 @@ class CohostClient:
         return RESTART_TIMEOUT_S if restarts else STOPPED_TIMEOUT_S
 
     def _list_live(self) -> dict[str, str]:
-        """The models whose archives lie in the live generation, pushed ones too."""
+        """Return the models whose archives are in the live generation, pushed ones too."""
         prefix = f"{self.deployment.prefix}{self.deployment.generation}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.deployment.bucket, Prefix=prefix)
         try:
             keys = [item["Key"].removeprefix(prefix) for page in pages for item in page.get("Contents", [])]
         except ClientError:
-            # A caller that may invoke need not be allowed to list; then the outputs are all there is to know.
+            # A caller with the right to invoke may lack the right to list; then only the outputs are known.
             return {}
         return {key.removesuffix(ARCHIVE_SUFFIX): key for key in keys if key.endswith(ARCHIVE_SUFFIX)}
 
@@ -273,7 +273,7 @@ class CohostClient:
         return read_answer(model, answer)
 
     def _too_late(self, model: str, passed: LimitPassedError) -> InvocationError:
-        """The error of a caller whose limit has passed, made anew: another caller may have heard the refusal."""
+        """Return the error of a caller whose limit has passed, as a new object: another caller may hold the refusal."""
         last = passed.last
         if not isinstance(last, InvocationError):
             raise last
@@ -287,7 +287,7 @@ class CohostClient:
         return ModelNotReadyError(f"{said}; {way}", status=last.status, code=last.code)
 
     def _way_back(self, model: str) -> str:
-        """Say what becomes of a model whose process has ended, and what to do about it."""
+        """Describe what happens to a model whose process has ended, and the fix."""
         handler = self.deployment.handlers.get(model)
         if handler == RESTARTING_HANDLER:
             return (

@@ -2,11 +2,10 @@
 
 Source: AWS API reference, DescribeInferenceComponent, UpdateInferenceComponentRuntimeConfig and RegisterScalableTarget.
 
-Waiting for a scale-to-zero endpoint to wake up, without waking it more than once.
-
-A call at zero is refused and counted; the count raises an alarm, and an alarm that stays on asks for one more copy each
-minute (AWS guide: CloudWatch alarm actions). So after the first refused call nothing is sent while a copy is on its
-way: SageMaker is asked how many copies run.
+This module also waits for a scale-to-zero endpoint to wake up, without waking it more than once. A call at zero copies
+is refused and counted; the count raises an alarm, and while the alarm lasts it requests one more copy per minute (AWS
+guide: CloudWatch alarm actions). So after the first refused call nothing is sent while a copy is starting: SageMaker is
+polled for the number of running copies.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ DIMENSION: Literal["sagemaker:inference-component:DesiredCopyCount"] = "sagemake
 
 
 class UnderWayError(StackError):
-    """A change of the component goes on, and no other one is taken until it has ended."""
+    """A change of the component is under way, and SageMaker accepts no other one until it has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """How many copies are wanted and how many run, and the component's status with the reason of a failure."""
+    """The number of copies desired and running, and the component's status with the reason of a failure."""
 
     status: str
     desired: int
@@ -53,7 +52,7 @@ class Copies:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Auto scaling's least and most copies; `suspended`: neither a call nor the schedule adds copies."""
+    """Auto scaling's minimum and maximum of copies; `suspended`: neither a call nor the schedule adds copies."""
 
     minimum: int
     maximum: int
@@ -61,7 +60,7 @@ class Bounds:
 
 
 def read_copies(sagemaker: SageMakerClient, component_name: str) -> Copies:
-    """Ask SageMaker about a component; raises botocore's ClientError when it refuses."""
+    """Read a component's copies from SageMaker; raises botocore's ClientError when it refuses."""
     found = sagemaker.describe_inference_component(InferenceComponentName=component_name)
     runtime = found.get("RuntimeConfig", {})
     return Copies(
@@ -73,7 +72,7 @@ def read_copies(sagemaker: SageMakerClient, component_name: str) -> Copies:
 
 
 def need_component(deployment: Deployment, command: str) -> str:
-    """The name of the deployment's component.
+    """Return the name of the deployment's component.
 
     Raises:
         RoutingError: it is a multi-model endpoint, which has no copies to set.
@@ -99,14 +98,14 @@ class Component:
         self._scaling = session.client("application-autoscaling", region_name=deployment.region)
 
     def copies(self) -> Copies:
-        """Its copies now."""
+        """Return its copies now."""
         try:
             return read_copies(self._sagemaker, self.name)
         except ClientError as error:
             raise self._fault("cannot be looked up", error) from error
 
     def set_copies(self, count: int) -> None:
-        """Ask for so many copies; raises UnderWayError while the last change goes on."""
+        """Request this number of copies; raises UnderWayError while the last change is under way."""
         try:
             self._sagemaker.update_inference_component_runtime_config(
                 InferenceComponentName=self.name, DesiredRuntimeConfig={"CopyCount": count}
@@ -116,7 +115,7 @@ class Component:
             raise (UnderWayError(str(fault)) if self.copies().status in _UNDER_WAY else fault) from error
 
     def bounds(self) -> Bounds | None:
-        """Its scalable target's bounds; None where nothing scales it."""
+        """Return its scalable target's bounds; None if nothing scales it."""
         try:
             answer = self._scaling.describe_scalable_targets(
                 ServiceNamespace=NAMESPACE, ResourceIds=[self._resource()], ScalableDimension=DIMENSION
@@ -133,7 +132,7 @@ class Component:
         return None
 
     def set_bounds(self, bounds: Bounds) -> None:
-        """Change its scalable target, which must be there."""
+        """Change its scalable target, which must exist."""
         try:
             self._scaling.register_scalable_target(
                 ServiceNamespace=NAMESPACE,
@@ -179,7 +178,7 @@ _NO_CAPACITY = re.compile(r"\bno capacity to process this request\b", re.IGNOREC
 
 
 def is_no_capacity(error_type: str, message: str) -> bool:
-    """Whether an error of InvokeEndpoint says that the component has no copy that runs.
+    """Return True if an error of InvokeEndpoint means that the component has no running copy.
 
     It is a ValidationError with status 400, as many other faults are; only its text tells (AWS guide: scale an endpoint
     to zero instances).
@@ -188,9 +187,9 @@ def is_no_capacity(error_type: str, message: str) -> bool:
 
 
 class Waker:
-    """Lets the calls of one component wait until it is awake. Safe for threads: one asks, the others wait with it.
+    """Lets the calls of one component wait until it is awake. Thread-safe: one thread polls, the others wait with it.
 
-    `sagemaker` None, or one that may not look at the component: nothing but calls shows that it is up.
+    If `sagemaker` is None or may not describe the component, only calls show that it is awake.
     """
 
     def __init__(self, component_name: str, sagemaker: SageMakerClient | None, clock: Clock) -> None:
@@ -202,7 +201,7 @@ class Waker:
         self._gate = Gate(NoCapacityError, backoff=PAUSES, clock=clock, look=self._look)
 
     def run(self, send: Callable[[], Answer], *, limit_s: float, notice: Callable[[Waiting], None]) -> Answer:
-        """Make a call; while there is no capacity for it, wait and make it again.
+        """Make a call; while there is no capacity for it, wait and repeat it.
 
         Raises:
             LimitPassedError: there was none until the limit.
@@ -211,7 +210,7 @@ class Waker:
         return self._gate.run(lambda: self._send(send), limit_s=limit_s, notice=notice)
 
     def answered(self) -> None:
-        """A call that did not wait was answered: let those through that do."""
+        """Release the waiting calls, because a call that did not wait was answered."""
         self._gate.open()
 
     def _send(self, send: Callable[[], Answer]) -> Answer:
@@ -220,7 +219,7 @@ class Waker:
         return send()
 
     def _look(self) -> bool:
-        """Whether another call makes sense by now."""
+        """Return True if another call makes sense by now."""
         since_s = self._clock.now() - self._called_at
         copies = self._copies()
         if copies is None:
@@ -240,5 +239,5 @@ class Waker:
         try:
             return read_copies(self._sagemaker, self._name)
         except ClientError:
-            # A caller that may invoke need not be allowed to look.
+            # A caller with the right to invoke may lack the right to describe the component.
             return None

@@ -1,12 +1,9 @@
-"""A call's body, and what its answer or its error means.
+"""A call's body, the meaning of its answer or error, and an example call to paste into a shell.
 
-Answers of DJL's Java translators in the shapes of every other design, so that callers need not know who answers.
-
-A translator answers one text with its labels or its vector, and a list of texts with a list of these; every other
-handler answers with a list, one result a text (DJL 0.36.0: TextClassificationServingTranslator,
+Answers of DJL's Java translators get the shape of every other design, so that callers need not know which handler
+answers. A translator answers one text with its labels or its vector, and a list of texts with a list of these; every
+other handler answers with a list, one result per text (DJL 0.36.0: TextClassificationServingTranslator,
 TextEmbeddingServingTranslator).
-
-A call of a model that can be pasted into a shell.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ _WORKER_STOPPED = "Backend Python process is stopped."
 
 
 def make_body(model: str, inputs: object, parameters: Mapping[str, object] | None) -> bytes:
-    """The body of a call, as JSON in UTF-8.
+    """Return the body of a call, as JSON in UTF-8.
 
     Raises:
         InvocationError: it is empty, or too large to be sent.
@@ -58,7 +55,7 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
 
 
 def read_answer(model: str, answer: bytes) -> Any:  # noqa: ANN401 - each task answers a shape of its own
-    """The content of an answer.
+    """Parse the content of an answer.
 
     Raises:
         InvocationError: it is a sentence instead of results.
@@ -75,14 +72,14 @@ def read_answer(model: str, answer: bytes) -> Any:  # noqa: ANN401 - each task a
 
 
 def unreachable(model: str, error: BotoCoreError) -> InvocationError:
-    """What a call that got no answer is told."""
+    """Return the error of a call that got no answer."""
     return InvocationError(f"model {model!r} cannot be called: {error}; fix: check the network, credentials and region")
 
 
 def is_worker_stopped(status: int, body: str) -> bool:
-    """Tell whether a container's answer says that the model's process has ended and the call did not reach it.
+    """Return True if a container's answer means that the model's process has ended and the call did not reach it.
 
-    Only this text tells: a model answers 400 for other reasons too (DJL Serving 0.36.0, recordings 24 and 27).
+    Only the text shows it: a model answers 400 for other reasons too (DJL Serving 0.36.0, recordings 24 and 27).
     """
     if status != HTTPStatus.BAD_REQUEST:
         return False
@@ -94,7 +91,7 @@ def is_worker_stopped(status: int, body: str) -> bool:
 
 
 def refused(model: str, error: ClientError) -> InvocationError:
-    """The error to raise for one of the service or the model, of the class of its own where it has one."""
+    """Convert an error of the service or the model, to a class of its own if it has one."""
     response: Mapping[str, Any] = error.response
     code = response["Error"].get("Code", "")
     status = response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"]
@@ -114,7 +111,7 @@ def refused(model: str, error: ClientError) -> InvocationError:
 
 
 def _said(message: str) -> str:
-    """Put a container's answer into one line: the words of its JSON, in the forms that DJL Serving gives it."""
+    """Format a container's answer as one line: the text of its JSON, in the shapes that DJL Serving uses."""
     try:
         content = json.loads(message)
     except ValueError:
@@ -129,7 +126,7 @@ _TOP_K = "top_k"
 
 
 def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - any JSON value
-    """An answer as a list with one result a text; what no translator has written is returned as it is.
+    """Convert an answer to a list with one result per text; an answer that no translator wrote is returned unchanged.
 
     Labels become `{"label", "score"}`: the best of each text, or with the parameter `top_k` a list of them. A
     translator does not read that parameter, and gives five labels at most.
@@ -147,12 +144,15 @@ def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> 
 
 
 def count_results(content: list[Any]) -> int:
-    """How many texts an answer is about."""
+    """Count the texts that an answer is about."""
     return 1 if _is_vector(content) or _are_classes(content) else len(content)
 
 
 def _is_vector(content: Any) -> bool:  # noqa: ANN401 - any JSON value
-    """One text's embedding. No other answer is a list of numbers; the first tells, since there may be thousands."""
+    """Return True if a value is one text's embedding.
+
+    No other answer is a list of numbers; the first element decides, since there may be thousands.
+    """
     return isinstance(content, list) and bool(content) and isinstance(content[0], float)
 
 
@@ -165,7 +165,7 @@ def _are_classes(content: Any) -> TypeGuard[list[dict[str, Any]]]:  # noqa: ANN4
 
 
 def tiny_call(task: str | None) -> tuple[str, dict[str, object]]:
-    """A short text, and the parameters that a model of this task cannot do without (None: no task is known)."""
+    """Return a short text, and the parameters that a model of this task requires (None: no task is known)."""
     parameters: dict[str, object] = {}
     if task == "zero-shot-classification":
         parameters["candidate_labels"] = ["shipping", "billing"]
@@ -182,9 +182,9 @@ def call_of(
     known: Iterable[str] | Mapping[str, str],
     inference_component_name: str | None = None,
 ) -> str:
-    """The `aws` command that calls a model with one text, and labels where its task needs some.
+    """Format the `aws` command that calls a model with one text, and with labels if its task needs some.
 
-    The rest is as `find_route` takes it, which may raise RoutingError.
+    The other arguments are those of `find_route`, which may raise RoutingError.
     """
     route = find_route(
         endpoint_name=endpoint_name,

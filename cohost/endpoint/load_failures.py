@@ -1,8 +1,8 @@
-"""Why models were not loaded, read from a container's log.
+"""The reasons why models were not loaded, read from a container's log.
 
-The answer to a load holds the handler's own words only where the handler put them there; the rest stands in the log.
-Sources: DJL Serving 0.36.0 (PyProcess: a worker's output, whose lines begin with process and model; ModelServer: a
-model of the model store that fails) and, on the AWS of this machine, what its SageMaker writes between the lines.
+The answer to a load has the handler's own words only if the handler put them there; the rest is in the log. Sources:
+DJL Serving 0.36.0 (PyProcess: a worker's output, whose lines begin with process and model; ModelServer: a model of the
+model store that fails) and, on the local AWS emulator, the lines that its SageMaker writes between.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMPONENT_LOGS: Final = "/aws/sagemaker/InferenceComponents/"
 _TAIL_LINES: Final = 10
 _MOST_PAGES: Final = 20
 _MOST_BYTES: Final = 1 << 20
-# A line takes some seconds to be found in CloudWatch.
+# CloudWatch finds a line only some seconds after it was written.
 _LOG_PAUSES_S: Final = (0.5, 1.5, 3.0, 5.0)
 # The server cuts a model's name in the names of its workers' threads.
 _THREAD_NAME: Final = 15
@@ -47,7 +47,7 @@ _INITIALIZED = re.compile(r"Model \[(?P<model>[^\]]+)\] initialized")
 _NOT_LOADED = re.compile(r" sagemaker (?P<model>\S+) was not loaded: (?P<text>.+)$")
 _LOADED = re.compile(r" sagemaker (?P<model>\S+) was loaded as (?P<id>\S+)")
 _OF_JSON = re.compile(r'"message": ?"(?P<text>(?:[^"\\]|\\.)*)"')
-# What the server answers where only the log knows more.
+# Answers of the server that give no reason: only the log has it.
 _SAYS_NOTHING = ("invoke handler failure", "invoke_handler_async() failure", "Python stream closed unexpectedly")
 
 
@@ -59,21 +59,21 @@ class LoadFailure:
     reason: str
 
     def line(self) -> str:
-        """Say it in one line."""
+        """Format the failure as one line."""
         return f"model {self.model} was not loaded: {self.reason}"
 
 
 def says_nothing(answer: str) -> bool:
-    """Tell whether a server's answer to a load only says that there was a failure."""
+    """Return True if a server's answer to a load only states that there was a failure."""
     return any(text in answer for text in _SAYS_NOTHING)
 
 
 @dataclass(kw_only=True)
 class LogReader:
-    """Reads a log line by line, and knows which models are not loaded as far as the last line tells.
+    """Reads a log line by line, and tracks which models are not loaded as of the last line.
 
-    `names` are the catalog's models: a name of the container's own is given as the catalog has it. `tail` holds the
-    last lines, for a container that ends without saying why, and `last_raised` the last error of any worker.
+    `names` are the catalog's models: a container's name of a model is translated to the catalog's. `tail` holds the
+    last lines, for a container that ends without a reason, and `last_raised` the last error of any worker.
     """
 
     names: Iterable[str] = ()
@@ -87,7 +87,7 @@ class LogReader:
 
     @property
     def failures(self) -> tuple[LoadFailure, ...]:
-        """The models that were not loaded, in the order in which they failed."""
+        """Return the models that were not loaded, in the order in which they failed."""
         known = {server_name(name): name for name in self.names}
         return tuple(
             LoadFailure(model=known.get(model, model.removesuffix(ARCHIVE_SUFFIX)), reason=reason)
@@ -95,11 +95,11 @@ class LogReader:
         )
 
     def reason(self, model: str) -> str | None:
-        """Give what the last error that a worker of a model raised came to; None where none did."""
+        """Return the summary of the last error that a worker of a model raised; None if none did."""
         return self._raised.get(server_name(model)[:_THREAD_NAME]) or self._raised.get(model[:_THREAD_NAME])
 
     def feed(self, line: str) -> None:
-        """Take in the next line."""
+        """Process the next line."""
         if line.strip():
             self.tail.append(line.strip())
         if (worker := _WORKER.search(line)) is not None:
@@ -135,13 +135,13 @@ class LogReader:
 
     @staticmethod
     def _told(answer: str) -> str:
-        """The message of a container's answer, which is JSON."""
+        """Return the message of a container's answer, which is JSON."""
         found = _OF_JSON.search(answer)
         return answer if found is None else found["text"]
 
 
 def read_log(path: Path, names: Iterable[str] = ()) -> LogReader:
-    """Read a container's log from a file of this machine, or its end where it is long; none is an empty one."""
+    """Read a container's log from a local file, or its end if it is long; a missing file is an empty log."""
     reader = LogReader(names=names)
     try:
         with path.open("rb") as file:
@@ -155,13 +155,13 @@ def read_log(path: Path, names: Iterable[str] = ()) -> LogReader:
 
 
 def log_groups(endpoint: str, component: str | None) -> list[str]:
-    """Name the log groups that an endpoint's containers write to."""
+    """Return the names of the log groups that an endpoint's containers write to."""
     return [ENDPOINT_LOGS + endpoint, *([] if component is None else [COMPONENT_LOGS + component])]
 
 
 @contextmanager
 def told_by_the_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> Iterator[None]:
-    """Add what the endpoint's log says to the error of a call whose model was not loaded, if the answer does not say.
+    """Add the reason in the endpoint's log to the error of a call whose model was not loaded, if the answer has none.
 
     Raises:
         InvocationError: the error of the block, with the reason where the log gives one within some seconds.
@@ -189,7 +189,7 @@ def _first_reason(watch: LogWatch, endpoint: str, model: str) -> str | None:
 
 
 class LogWatch:
-    """Follows log groups of CloudWatch; what cannot be read (yet, any more, or for want of rights) is left out."""
+    """Follows log groups of CloudWatch; skips those that cannot be read (yet, any more, or without the right)."""
 
     def __init__(self, logs: CloudWatchLogsClient, names: Iterable[str], since_ms: int) -> None:
         self.reader = LogReader(names=tuple(names))
@@ -198,7 +198,7 @@ class LogWatch:
         self._seen: set[str] = set()
 
     def look(self, groups: Iterable[str]) -> None:
-        """Read the events that have come since the last look."""
+        """Read the events since the last call."""
         for group in groups:
             try:
                 self._read(group)

@@ -1,7 +1,7 @@
-"""A tiny call or two of each model, which show what no ping and no list of models tells.
+"""One or two tiny calls of each model, which show what neither a ping nor the list of models shows.
 
-A stock model whose worker process has ended stays READY, and pings stay 200; only a call hears of it (DJL Serving
-0.36.0, recording 24). A call makes a multi-model endpoint load the model, so nothing is probed without being asked for.
+A stock model whose worker process has ended stays READY, and pings stay 200; only a call fails (DJL Serving 0.36.0,
+recording 24). A call makes a multi-model endpoint load the model, so nothing is probed unless the user requests it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """The outcome of calling one model: `milliseconds` until its first answer, `detail` what it said where not well.
+    """The outcome of calling one model: `milliseconds` until its first answer, and `detail`, the text of a failed one.
 
-    A model that refuses a valid input may be well all the same, where its task is not known or its handler wants more.
+    A model that refuses a valid input may be well all the same, if its task is not known or its handler needs more.
     """
 
     model: str
@@ -56,14 +56,14 @@ class Probe:
 
     @property
     def well(self) -> bool:
-        """Tell whether callers get answers."""
+        """Return True if callers get answers."""
         return self.verdict in {Verdict.OK, Verdict.REFUSES}
 
 
 def probe_deployment(status: Status, deployment: Deployment, session: boto3.Session) -> tuple[Probe, ...]:
-    """Call each model of a deployment, those that were pushed too; none where no copy runs.
+    """Call each model of a deployment, pushed ones too; none if no copy runs.
 
-    A call would wake one. On a multi-model endpoint it loads a model that is not loaded.
+    A call would wake a copy. On a multi-model endpoint it loads a model that is not loaded.
     """
     if status.component is not None and not status.component.current_copies:
         return ()
@@ -74,10 +74,10 @@ def probe_deployment(status: Status, deployment: Deployment, session: boto3.Sess
 def probe_models(
     client: CohostClient, models: Iterable[str], now: Callable[[], float] = time.perf_counter
 ) -> list[Probe]:
-    """Call each model twice with a short text, and labels where its task needs some; a stopped one three times.
+    """Call each model twice with a short text, and labels if its task needs some; a stopped one three times.
 
-    One of three workers or more may have ended and not be met. A model that the server restarts is called once, since
-    it needs nobody to see that.
+    With three workers or more, an ended one may not be met. A model that the server restarts is called once, since
+    nobody has to act on that.
     """
     return [_probe(client, model, now) for model in models]
 
@@ -120,5 +120,5 @@ def _verdict(client: CohostClient, model: str, error: InvocationError) -> Verdic
     if isinstance(error, ModelNotReadyError | NoCapacityError):
         return Verdict.NOT_READY
     refuses = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
-    # A 4xx of the service itself, such as one without the right to call, is none of the model's.
+    # A 4xx of the service itself, such as a missing right to call, does not come from the model.
     return Verdict.REFUSES if refuses and error.code in {None, "ModelError"} else Verdict.FAILS

@@ -1,12 +1,8 @@
-"""Schedule expressions of Application Auto Scaling: `cron(…)` of six fields, `rate(…)`, `at(…)`.
+"""Schedule expressions of Application Auto Scaling and the times at which they are due: `cron(…)`, `rate(…)`, `at(…)`.
 
-Syntax as AWS documents it (Application Auto Scaling user guide: Schedule recurring scaling actions using cron
-expressions, and with rate expressions): minutes, hours, day of the month, month, day of the week (1 is Sunday), year.
-
-When a scheduled action is due: the times of `cron(…)`, `rate(…)` and `at(…)`.
-
-Syntax and the meaning of L, W and #: Application Auto Scaling user guide, "Schedule recurring scaling actions using
-cron expressions" and "… using rate expressions".
+A cron expression has six fields: minutes, hours, day of the month, month, day of the week (1 is Sunday), year. Syntax
+and the meaning of L, W and #: Application Auto Scaling user guide, "Schedule recurring scaling actions using cron
+expressions" and "… using rate expressions".
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ DAYS: Final = {"SUN": 1, "MON": 2, "TUE": 3, "WED": 4, "THU": 5, "FRI": 6, "SAT"
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """One field of a cron expression: its name, its bounds, names of values, and what else may stand there."""
+    """One field of a cron expression: its name, its bounds, names of values, and other values that it allows."""
 
     name: str
     least: int
@@ -56,7 +52,7 @@ _CRON = re.compile(r"cron\(([^()]*)\)")
 
 
 def check_expression(text: str) -> str:
-    """The expression unchanged.
+    """Return the expression unchanged if Application Auto Scaling accepts it.
 
     Raises:
         ValueError: Application Auto Scaling would refuse it; the text says what is wrong, what is allowed and the fix.
@@ -69,7 +65,7 @@ def check_expression(text: str) -> str:
 
 
 def _faults(text: str) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong, and the fix."""
+    """Yield each error with its fix."""
     if match := _CRON.fullmatch(text):
         yield from _cron_faults(match[1].split())
     elif match := _AT.fullmatch(text):
@@ -107,7 +103,7 @@ def _cron_faults(fields: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_item(kind: _Kind, item: str) -> bool:
-    """Whether an item of a field is `*`, a value or a range, with a step or without."""
+    """Return True if an item of a field is `*`, a value or a range, with a step or without."""
     base, slash, step = item.partition("/")
     if slash and not (step.isdecimal() and 1 <= int(step) <= kind.most):
         return False
@@ -129,7 +125,7 @@ _LOOK_AHEAD_DAYS: Final = 366 * 29
 
 
 def next_time(expression: str, timezone: str, after: float, *, start: float) -> float | None:
-    """The first time later than `after` at which an expression is due, in seconds since 1970; None if there is none.
+    """Return the first time after `after` at which an expression is due, in seconds since 1970; None if there is none.
 
     Args:
         expression: one that `schedule_expression.check_expression` has accepted.
@@ -172,7 +168,7 @@ class _Cron:
         )
 
     def times(self, first: dt.date, zone: zoneinfo.ZoneInfo) -> Iterator[float]:
-        """All times from a day on, in order."""
+        """Yield all times from a day on, in order."""
         for offset in range(_LOOK_AHEAD_DAYS):
             day = first + dt.timedelta(days=offset)
             if day.year in self.years and day.month in self.months and self._has_day(day):
@@ -211,14 +207,14 @@ def _is_day_of_week(item: str, day: dt.date) -> bool:
 
 
 def _nearest_weekday(day: dt.date) -> dt.date:
-    """The day itself, or the weekday next to it in the same month."""
+    """Return the day itself, or the nearest weekday in the same month."""
     shift = {6: -1, 7: 1}.get(day.isoweekday(), 0)
     near = day + dt.timedelta(days=shift)
     return near if near.month == day.month else day - dt.timedelta(days=2 * shift)
 
 
 def _values(field: str, least: int, most: int, names: dict[str, int] | None = None) -> set[int]:
-    """The numbers that a field stands for."""
+    """Return the numbers that a field matches."""
 
     def number(text: str) -> int:
         return (names or {}).get(text) or int(text)

@@ -1,4 +1,4 @@
-"""What a deployed stack says of itself: its outputs, read once into a typed object."""
+"""The outputs of a deployed stack, read once into a typed object."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Deployment:
     tasks: Mapping[str, str] = field(default_factory=dict)
 
     def check_pushable(self) -> None:
-        """Check that a model can be added by itself.
+        """Check that a model can be added without a deploy.
 
         Raises:
             RoutingError: only a deploy publishes what the endpoint serves.
@@ -108,22 +108,22 @@ class Deployment:
 
 
 def kind_of(handler: str, task: str) -> str:
-    """A model's `handler` and `task` as the stack's output Kinds has them."""
+    """Return a model's `handler` and `task` as the stack's output Kinds has them."""
     return f"{handler}/{task}"
 
 
 def read_deployment(cloudformation: CloudFormationClient, stack_name: str = DEFAULT_STACK) -> Deployment:
-    """Ask CloudFormation for a stack's outputs; raises as `read_outputs` and `Deployment.from_outputs` do."""
+    """Read a stack's outputs into a Deployment; raises as `read_outputs` and `Deployment.from_outputs` do."""
     return Deployment.from_outputs(stack_name, read_outputs(cloudformation, stack_name))
 
 
 def outputs_of(stack: StackTypeDef) -> dict[str, str]:
-    """The outputs in CloudFormation's description of a stack, by name."""
+    """Return the outputs in CloudFormation's description of a stack, by name."""
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
 def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:
-    """Ask CloudFormation for a stack's outputs, by name.
+    """Read a stack's outputs from CloudFormation, by name.
 
     Raises:
         StackError: there is no such stack, it is on its way to be created or deleted, or CloudFormation cannot be

@@ -1,4 +1,4 @@
-"""What is deployed and how it is: the endpoint, its generation, the archives in it, and how many are loaded."""
+"""The state of a deployment: the endpoint, its generation, the archives in it, and the number of loaded models."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ LOG_WINDOW = timedelta(hours=1)
 
 @dataclass(frozen=True, kw_only=True)
 class ComponentStatus:
-    """The inference component of a scale-to-zero endpoint: its copies, and within which bounds they are scaled.
+    """The inference component of a scale-to-zero endpoint: its copies, and the bounds within which they are scaled.
 
-    `bounds` is None where nothing scales it.
+    `bounds` is None if nothing scales it.
     """
 
     name: str
@@ -46,11 +46,11 @@ class ComponentStatus:
 class Status:
     """The state of one deployment.
 
-    `archives` maps each archive in the live generation to its content digest: one a model, or one of all models where
-    an inference component serves them. `loaded_models` is SageMaker's count over all instances, at most some minutes
-    old; None when it has reported none yet, or on a scale-to-zero endpoint, of which it counts none. SageMaker does not
-    tell which models those are. `component` is None on a multi-model endpoint. `load_failures` are the models that
-    containers have not loaded in the last hour, as far as their logs tell.
+    `archives` maps each archive in the live generation to its content digest: one per model, or one of all models if an
+    inference component serves them. `loaded_models` is SageMaker's count over all instances, at most some minutes old;
+    None if it has reported none yet, or on a scale-to-zero endpoint, for which it counts none. SageMaker does not
+    report which models those are. `component` is None on a multi-model endpoint. `load_failures` are the models that
+    containers have not loaded in the last hour, as far as their logs show.
     """
 
     stack_name: str
@@ -69,12 +69,12 @@ class Status:
     load_failures: tuple[LoadFailure, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The status as JSON data."""
+        """Return the status as JSON data."""
         return asdict(self)
 
 
 def read_status(deployment: Deployment, session: boto3.Session) -> Status:
-    """Ask SageMaker, S3 and CloudWatch about a deployment.
+    """Read the status of a deployment from SageMaker, S3 and CloudWatch.
 
     Raises:
         StackError: the endpoint of the stack is gone.
@@ -114,7 +114,7 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
 
 
 def _load_failures(deployment: Deployment, session: boto3.Session) -> tuple[LoadFailure, ...]:
-    """The models that the log groups of the containers tell not to have been loaded; none without a right to read."""
+    """Return the models that were not loaded, by the containers' log groups; none without the right to read those."""
     since = datetime.now(UTC) - LOG_WINDOW
     logs = session.client("logs", region_name=deployment.region)
     watch = LogWatch(logs, deployment.models, int(since.timestamp() * 1000))
@@ -123,7 +123,10 @@ def _load_failures(deployment: Deployment, session: boto3.Session) -> tuple[Load
 
 
 def _archives(deployment: Deployment, session: boto3.Session) -> dict[str, str]:
-    """The archives by model, with their digests; those of the CPU design are named by them, and no store knows them."""
+    """Return the archives by model, with their digests.
+
+    Archives of the CPU design are named by their digests, and no model store lists them.
+    """
     if deployment.topology == CPU_ONNX:
         return {name: target.removesuffix(ARCHIVE_SUFFIX) for name, target in deployment.models.items()}
     s3 = session.client("s3", region_name=deployment.region)
@@ -146,7 +149,7 @@ def _component(deployment: Deployment, session: boto3.Session) -> ComponentStatu
 
 
 def _loaded_models(session: boto3.Session, deployment: Deployment, variant: str) -> int | None:
-    """The latest LoadedModelCount (AWS guide: CloudWatch metrics for multi-model endpoint deployments)."""
+    """Return the latest LoadedModelCount (AWS guide: CloudWatch metrics for multi-model endpoint deployments)."""
     now = datetime.now(UTC)
     answer = session.client("cloudwatch", region_name=deployment.region).get_metric_statistics(
         Namespace="/aws/sagemaker/Endpoints",

@@ -1,7 +1,7 @@
-"""Waking a scale-to-zero endpoint and putting it to sleep by hand, for the hours in which somebody works.
+"""Wake a scale-to-zero endpoint and put it to sleep by hand, for the hours in which somebody works.
 
-Both change what auto scaling may do together with the copies, because it would undo a number outside its bounds at
-once. What the deploy says stands in the stack's template, so that waking brings it back whatever was changed meanwhile.
+Both change auto scaling's bounds together with the copies, because it would undo a number outside its bounds at once.
+The deployed bounds are in the stack's template, so waking restores them whatever was changed meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ANYTHING = "Is somebody there?"
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What was changed: the copies wanted, and auto scaling's bounds before and after (None: nothing scales it).
+    """A change: the copies requested, and auto scaling's bounds before and after (None: nothing scales it).
 
     `instances_that_stay` are those that the endpoint keeps with no copy on them.
     """
@@ -49,18 +49,18 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long a command waits at most, in seconds, who is told meanwhile, and by which clock."""
+    """The longest wait of a command in seconds, a progress callback, and the clock."""
 
     limit_s: float
     notice: Callable[[Waiting], None]
     clock: Clock = field(default_factory=Clock)
 
     def left(self, started: float) -> Patience:
-        """What is left of it since a moment of its clock."""
+        """Return the wait that remains since a moment of its clock."""
         return replace(self, limit_s=max(0.0, self.limit_s - (self.clock.now() - started)))
 
     def wait(self, refusal: type[Exception], attempt: Callable[[], None]) -> None:
-        """Make an attempt again while it is refused; raises the last refusal when the limit has passed."""
+        """Repeat an attempt while it is refused; raises the last refusal when the limit has passed."""
         try:
             Gate(refusal, backoff=PAUSES, clock=self.clock).run(attempt, limit_s=self.limit_s, notice=self.notice)
         except LimitPassedError as passed:
@@ -68,7 +68,7 @@ class Patience:
 
 
 def put_to_sleep(deployment: Deployment, session: boto3.Session, patience: Patience, *, until_wake: bool) -> Change:
-    """Ask for no copies, and lower auto scaling's minimum to none.
+    """Request zero copies, and lower auto scaling's minimum to zero.
 
     Args:
         deployment: the stack's outputs.
@@ -87,7 +87,7 @@ def put_to_sleep(deployment: Deployment, session: boto3.Session, patience: Patie
 
 
 def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, *, copies: int | None) -> Change:
-    """Ask for at least one copy, and let auto scaling work as it was deployed.
+    """Request at least one copy, and restore auto scaling's deployed bounds.
 
     Args:
         deployment: the stack's outputs.
@@ -111,7 +111,7 @@ def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, 
 def wait_until_awake(
     deployment: Deployment, session: boto3.Session, patience: Patience, client: CohostClient
 ) -> Copies:
-    """Wait until a copy runs and the first model answers; the copies then.
+    """Wait until a copy runs and the first model answers; return the copies.
 
     Nothing is called before, because a refused call would ask for a further copy.
 
@@ -134,7 +134,7 @@ def wait_until_awake(
 
 
 def _from_a_model(error: InvocationError) -> bool:
-    """Whether a model is there to refuse the text, because its task needs more than that."""
+    """Return True if a model is there to refuse the text, because its task needs more than that."""
     if error.status is None or isinstance(error, WorkerStoppedError):
         return False
     return error.status == HTTPStatus.OK or (
@@ -168,7 +168,7 @@ def _change(
     bounds: tuple[Bounds | None, Bounds | None],
     wanted: Callable[[int], int],
 ) -> Change:
-    """Change bounds (before, after) and copies; the bounds go back if the copies are refused, or on Ctrl-C."""
+    """Change bounds (before, after) and copies; restore the bounds if the copies are refused, or on Ctrl-C."""
     before, after = bounds
     desired = component.copies().desired
     copies = wanted(desired)
@@ -203,12 +203,12 @@ def _awake_bounds(now: Bounds, deployed: Bounds, copies: int | None) -> Bounds:
         raise StackError(msg)
     # The schedule may have raised the minimum for these hours; that stays.
     minimum = max(now.minimum, deployed.minimum) if copies is None else max(copies, deployed.minimum)
-    # A maximum that the schedule lowered stays; one of none is that of an end that has come.
+    # A maximum that the schedule lowered stays; a maximum of 0 was set when the endpoint expired.
     return Bounds(minimum=minimum, maximum=max(now.maximum or deployed.maximum, minimum))
 
 
 def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds | None:
-    """The scalable target's bounds in the stack's template; None when it holds none."""
+    """Read the scalable target's bounds from the stack's template; None if it has none."""
     cloudformation = session.client("cloudformation", region_name=deployment.region)
     try:
         body: Any = cloudformation.get_template(StackName=deployment.stack_name)["TemplateBody"]
@@ -227,7 +227,7 @@ def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds |
 
 
 def _least_instances(deployment: Deployment, session: boto3.Session) -> tuple[int, str | None]:
-    """How many instances the endpoint keeps at least, and of which type."""
+    """Return the minimum number of instances of the endpoint, and their type."""
     sagemaker = session.client("sagemaker", region_name=deployment.region)
     try:
         endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
