@@ -1,6 +1,6 @@
 """Charts as SVG text: axes, lines, areas, points and bars, coloured by the page's style sheet.
 
-Drawn here and not by a chart library, so that a report is some ten kilobytes, needs no script, and prints as it looks.
+Drawn here and not by a chart library, so that a report has some ten kilobytes, needs no script, and prints as it looks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOG_STEPS = (1, 2, 5)
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: its values' range, whether it is logarithmic, and its title with the unit."""
+    """One axis: the range of its values, its scale (linear or logarithmic), and its title with the unit."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ class Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], title: str, *, log: bool = False, from_zero: bool = True) -> Axis:
-        """An axis that holds all values, with a little room above them."""
+        """Return an axis that holds all values, with a little room above them."""
         found = [value for value in values if math.isfinite(value) and (value > 0 or not log)] or [1.0]
         low, high = min(found), max(found)
         if log:
@@ -41,14 +41,14 @@ class Axis:
         return cls(low, high + (high - low or abs(high) or 1.0) * 0.06, title)
 
     def share(self, value: float) -> float:
-        """Where a value lies between the ends, from 0 to 1."""
+        """Return the position of a value between the ends, from 0 to 1."""
         if self.log:
             value = max(value, self.low)
             return (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        """Round values along the axis."""
+        """Return round values along the axis."""
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             ticks = [step * 10.0**power for power in powers for step in _LOG_STEPS]
@@ -77,7 +77,7 @@ class Chart:
     def line(
         self, xs: Sequence[float], ys: Sequence[float], colour: int, name: str | None = None, *, dashed: bool = False
     ) -> None:
-        """A line through points."""
+        """Draw a line through points."""
         points = " ".join(f"{self._x(x):.1f},{self._y(y):.1f}" for x, y in zip(xs, ys, strict=True))
         kind = "line dashed" if dashed else "line"
         self._marks.append(f'<polyline class="{kind} s{colour % COLOURS}" points="{points}"/>')
@@ -85,7 +85,7 @@ class Chart:
             self._legend.append((name, colour, kind))
 
     def area(self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], colour: int) -> None:
-        """A band between two lines: uncertainty, or a range."""
+        """Draw a band between two lines: uncertainty, or a range."""
         upper = [f"{self._x(x):.1f},{self._y(y):.1f}" for x, y in zip(xs, highs, strict=True)]
         lower = [f"{self._x(x):.1f},{self._y(y):.1f}" for x, y in zip(xs, lows, strict=True)]
         self._marks.append(f'<polygon class="area f{colour % COLOURS}" points="{" ".join(upper + lower[::-1])}"/>')
@@ -93,20 +93,20 @@ class Chart:
     def points(
         self, xs: Sequence[float], ys: Sequence[float], colour: int, tips: Sequence[str] = (), *, size: float = 3.5
     ) -> None:
-        """Points, each with a text that shows under the pointer where one is given."""
+        """Draw points, each with a text under the pointer if one is given."""
         for index, (x, y) in enumerate(zip(xs, ys, strict=True)):
             tip = f"<title>{escape(tips[index])}</title>" if tips else ""
             place = f'cx="{self._x(x):.1f}" cy="{self._y(y):.1f}" r="{size}"'
             self._marks.append(f'<circle class="point f{colour % COLOURS}" {place}>{tip}</circle>')
 
     def text(self, x: float, y: float, text: str) -> None:
-        """A small text beside a point."""
+        """Draw a small text beside a point."""
         self._marks.append(
             f'<text class="note" x="{self._x(x) + 6:.1f}" y="{self._y(y) - 6:.1f}">{escape(text)}</text>'
         )
 
     def span(self, start: float, end: float, name: str, *, shaded: bool) -> None:
-        """A stretch of the x axis with a name at its top: a step of a run."""
+        """Draw a stretch of the x axis with a name at its top: a step of a run."""
         left, right = self._x(max(start, self.x.low)), self._x(min(end, self.x.high))
         shade = "span shaded" if shaded else "span"
         box = f'x="{left:.1f}" y="{TOP}" width="{max(0.0, right - left):.1f}" height="{HEIGHT - TOP - BOTTOM}"'
@@ -115,17 +115,17 @@ class Chart:
             self._marks.append(f'<text class="note" x="{left + 4:.1f}" y="{TOP + 12}">{escape(name)}</text>')
 
     def bar(self, left: float, right: float, low: float, high: float, colour: int, tip: str) -> None:
-        """A bar between two values of x and two of y."""
+        """Draw a bar between two values of x and two of y."""
         x0, x1, y0, y1 = self._x(left), self._x(right), self._y(low), self._y(high)
         box = f'x="{x0:.1f}" y="{y1:.1f}" width="{x1 - x0:.1f}" height="{max(0.0, y0 - y1):.1f}"'
         self._marks.append(f'<rect class="bar f{colour % COLOURS}" {box}><title>{escape(tip)}</title></rect>')
 
     def legend(self, name: str, colour: int) -> None:
-        """A name in the legend for marks that have none of their own."""
+        """Add a name to the legend, for marks that have none of their own."""
         self._legend.append((name, colour, "box"))
 
     def svg(self, names: Sequence[tuple[float, str]] | None = None) -> str:
-        """The chart as SVG; `names` stand at values of x in place of numbers."""
+        """Render the chart as SVG; `names` replace the numbers at values of x."""
         frame = f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self.label)}">'
         return "".join([frame, *self._grid(names), *self._marks, "</svg>", self._key()])
 
@@ -163,5 +163,5 @@ class Chart:
 
 
 def _number(value: float) -> str:
-    """A tick's number, without decimals that say nothing."""
+    """Format a tick's number, without decimals that add nothing."""
     return f"{value:,.10g}" if abs(value) < 1e6 else f"{value:.3g}"  # noqa: PLR2004 - longer numbers do not fit

@@ -1,4 +1,4 @@
-"""Results of the standard protocol for several designs, and what a reader must know before comparing them.
+"""Results of the standard protocol for several designs, and the warnings that a reader needs to compare them.
 
 Writes the table by which designs are compared: Markdown, JSON with its schema, and one page.
 """
@@ -41,7 +41,7 @@ Note = tuple[str, str]
 
 
 def read_results(paths: Sequence[Path]) -> list[RunSummary]:
-    """The runs of folders with raw samples, and of report.json files, in the order given.
+    """Read the runs of folders with raw samples, and of report.json files, in the order given.
 
     Raises:
         ReportError: a path is neither, is damaged, or is of another version.
@@ -50,14 +50,14 @@ def read_results(paths: Sequence[Path]) -> list[RunSummary]:
 
 
 def design_of(record: RunRecord) -> str:
-    """The design in a few words, by the topology that the stack's outputs named."""
+    """Name the design in a few words, by the topology in the stack's outputs."""
     if record.target.kind == "container":
         return "container"
     return TOPOLOGIES.get(record.target.topology or "", "unknown")
 
 
 def where_measured(summaries: Sequence[RunSummary]) -> str:
-    """One sentence on whose numbers these are."""
+    """Return one sentence on where these numbers were measured."""
     emulated = [s for s in summaries if s.record.target.emulated]
     if not emulated:
         return "Measured on the targets named below; the machine that the calls came from is named with each."
@@ -72,7 +72,7 @@ def where_measured(summaries: Sequence[RunSummary]) -> str:
 
 
 def notes_of(summaries: Sequence[RunSummary]) -> list[Note]:
-    """What speaks against comparing these runs, the worst first."""
+    """Return the objections to comparing these runs, the most severe first."""
     found = [*_invalid(summaries), *_mixed(summaries), *_unlike(summaries), *_incomplete(summaries)]
     return sorted(found, key=lambda note: ("invalid", "warning", "note").index(note[0]))
 
@@ -109,7 +109,7 @@ def _mixed(summaries: Sequence[RunSummary]) -> Iterator[Note]:
 
 
 def _unlike(summaries: Sequence[RunSummary]) -> Iterator[Note]:
-    """What differs between the runs beside their designs."""
+    """Yield a warning for each difference between the runs that is not one of design."""
     records = [summary.record for summary in summaries]
     same: dict[str, set[object]] = {
         "models": {_models(record) for record in records},
@@ -153,7 +153,7 @@ def _labels(summaries: Sequence[RunSummary]) -> str:
 
 
 def when_of(summaries: Sequence[RunSummary]) -> str:
-    """The moment of the last of the runs."""
+    """Return the moment at which the last of the runs ended."""
     return moment(max(summary.record.ended for summary in summaries))
 
 
@@ -179,7 +179,7 @@ class DesignResult(BaseModel):
 
 
 class Comparison(BaseModel):
-    """The JSON file: `format` changes when a reader of an older one would misread it."""
+    """The content of the JSON file. `format` changes when a reader of an older one would misread it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -191,7 +191,7 @@ class Comparison(BaseModel):
 
 @dataclass(frozen=True)
 class WrittenComparison:
-    """The files of a comparison, and what is in them."""
+    """The files of a comparison, and their content."""
 
     markdown: Path
     json: Path
@@ -202,7 +202,7 @@ class WrittenComparison:
 
 
 def write_comparison(results: Sequence[Path], out: Path) -> WrittenComparison:
-    """Read results and write the comparison of them into a folder.
+    """Read results and write their comparison into a folder.
 
     Args:
         results: folders of runs, or report.json files; each run is one design.
@@ -234,12 +234,12 @@ def write_comparison(results: Sequence[Path], out: Path) -> WrittenComparison:
 
 
 def table_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, ...]]:
-    """The rows of the table, a design each, over all its models."""
+    """Return the rows of the table, one per design, over all its models."""
     return [(row[0], *row[2:6], *row[7:]) for row in (rows[0] for rows in map(headline_rows, summaries) if rows)]
 
 
 def _model_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, ...]]:
-    """The same for each model apart, model by model, so that designs stand below each other."""
+    """Return the rows per model and design, model by model, so that designs stand below each other."""
     rows = [
         (row[0], row[1], *row[2:6], *row[7:-1])
         for summary in summaries

@@ -1,8 +1,8 @@
-"""What SageMaker itself measured in the minutes of a run, from CloudWatch.
+"""SageMaker's own metrics for the minutes of a run, from CloudWatch.
 
 Names, namespaces, dimensions and units: AWS guides "Amazon SageMaker AI metrics in Amazon CloudWatch" and "CloudWatch
-metrics for multi-model endpoint deployments". There is none for a single model. Calls of an inference component are
-counted by its name, its instances by endpoint and variant.
+metrics for multi-model endpoint deployments". No metric is per model. Calls of an inference component are counted by
+its name, its instances by endpoint and variant.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Metric(BaseModel):
 
     @property
     def average(self) -> float:
-        """The mean over all values."""
+        """Return the mean over all values."""
         total = sum(point.count for point in self.points)
         return sum(point.average * point.count for point in self.points) / total
 
     @property
     def maximum(self) -> float:
-        """The largest value."""
+        """Return the largest value."""
         return max(point.maximum for point in self.points)
 
 
@@ -81,14 +81,14 @@ class EndpointMetrics(BaseModel):
     metrics: tuple[Metric, ...]
 
     def find(self, name: str) -> Metric | None:
-        """A metric by its name; None when CloudWatch had no value of it."""
+        """Return a metric by its name; None if CloudWatch had no value of it."""
         return next((metric for metric in self.metrics if metric.name == name), None)
 
 
 def metrics_of(run: Run, session: Any | None) -> EndpointMetrics | None:  # noqa: ANN401 - a boto3 session, or a test's
-    """The endpoint's metrics of a run: as kept in its folder, else asked for; None when there are none to be had.
+    """Return the endpoint's metrics of a run: those stored in its folder, else CloudWatch's; None if there are none.
 
-    `session` None asks nobody. A right that is missing, or a network, is no fault: a report is made without.
+    With `session` None nothing is requested. A missing right or network is not an error: a report is made without.
     """
     file = run.folder / METRICS_FILE
     kept = _kept(file)

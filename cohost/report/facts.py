@@ -1,6 +1,6 @@
-"""How numbers are written in reports: the same in Markdown and on the page.
+"""The facts that a reader needs to judge a run: where, what, with which versions, at what price, by which command.
 
-The facts that a reader needs to judge a run: where, what, with which versions, at what price, by which command.
+Also the format of numbers in reports: the same in Markdown and on the page.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _TEN, _HUNDRED = 10, 100
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A number with so many decimals; a dash for none."""
+    """Format a number with this many decimals; a dash for None."""
     return NONE if value is None else f"{value:,.{digits}f}"
 
 
 def short(value: float | None) -> str:
-    """A number with three digits or so, whatever its size."""
+    """Format a number with about three digits, whatever its size."""
     if value is None:
         return NONE
     if abs(value) >= _HUNDRED:
@@ -35,12 +35,12 @@ def short(value: float | None) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A moment in UTC, to the second."""
+    """Format a moment in UTC, to the second."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def duration(seconds: float) -> str:
-    """A duration in words."""
+    """Format a duration in words."""
     whole = round(seconds)
     return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{seconds:.1f} s"  # noqa: PLR2004 - a minute
 
@@ -50,7 +50,7 @@ FEW_CALLS = 30
 
 
 def facts_of(record: RunRecord) -> list[tuple[str, str]]:
-    """Names and values, in the order to be read."""
+    """Return names and values, in reading order."""
     target = record.target
     return [
         ("run", f"{record.id}, {moment(record.started)}, {duration(record.ended - record.started)}"),
@@ -69,7 +69,7 @@ def facts_of(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def price_text(record: RunRecord) -> str:
-    """The price with its date and source; "unknown" when it is not known, never 0."""
+    """Format the price with its date and source; "unknown" if it is not known, never 0."""
     price = record.price
     if price is None:
         return "none: an emulation costs nothing, and its speed is not AWS's" if record.target.emulated else UNKNOWN
@@ -77,7 +77,7 @@ def price_text(record: RunRecord) -> str:
 
 
 def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
-    """Marks and what else a reader should know, each with its weight: invalid, warning or note."""
+    """Return marks and other remarks on a run, each with its weight: invalid, warning or note."""
     record = summary.record
     notes = [("invalid" if mark.invalid else "warning", mark.message) for mark in record.marks]
     if record.target.emulated:
@@ -94,7 +94,7 @@ def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
 
 
 def cold_rows(record: RunRecord) -> list[tuple[str, ...]]:
-    """The first call of each model: model, until it answered, a second call, the difference, refusals, failure."""
+    """Return the first call per model: model, time to its answer, a second call, the difference, refusals, failure."""
     rows: list[tuple[str, ...]] = []
     for call in record.cold:
         loading = None if call.first_s is None or call.second_s is None else call.first_s - call.second_s
@@ -104,7 +104,7 @@ def cold_rows(record: RunRecord) -> list[tuple[str, ...]]:
 
 
 def metric_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Latency as the callers had it and as SageMaker measured it, then the endpoint's other metrics."""
+    """Return latency as callers and as SageMaker measured it, then the endpoint's other metrics."""
     if summary.metrics is None:
         return []
     found = [step.total.latency_ms for step in summary.steps if step.total.latency_ms]

@@ -48,19 +48,19 @@ FAILURE_COLUMNS = ("step", "model", "failure", "calls", "share")
 
 
 def markdown(summaries: Sequence[RunSummary]) -> str:
-    """The whole report."""
+    """Render the whole report."""
     head = table(HEADLINE_COLUMNS, (row for summary in summaries for row in headline_rows(summary)))
     return "\n\n".join(["# Load test", head, *map(_section, summaries)]) + "\n"
 
 
 def headline_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """The rows of the table by which designs are compared."""
+    """Return the rows of the table by which designs are compared."""
     label = summary.record.label if summary.record.valid else f"{summary.record.label} (INVALID)"
     return [(label, *_headline(headline, summary.record)) for headline in summary.headlines]
 
 
 def step_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Every step, all models together and each apart."""
+    """Return the rows of every step: all models together, then each model."""
     return [
         _line(step, line, summary.record)
         for step in summary.steps
@@ -69,7 +69,7 @@ def step_rows(summary: RunSummary) -> list[tuple[str, ...]]:
 
 
 def failure_rows(summary: RunSummary) -> list[tuple[str, ...]]:
-    """Failures by step, model and kind."""
+    """Return the rows of failures by step, model and kind."""
     return [
         (step.name, line.model, kind, str(count), f"{count / line.calls:.2%}")
         for step in summary.steps
@@ -79,7 +79,7 @@ def failure_rows(summary: RunSummary) -> list[tuple[str, ...]]:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Render a Markdown table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
@@ -103,7 +103,7 @@ def _headline(headline: Headline, record: RunRecord) -> tuple[str, ...]:
 
 
 def _cost(usd: float | None, rate: float | None, record: RunRecord) -> str:
-    """A price that is not known is said to be so; without a rate, or AWS, there is nothing to price."""
+    """Format a price: "unknown" if it is not known, a dash if there is no rate, or no AWS, to price."""
     if usd is not None:
         return number(usd, 2)
     return UNKNOWN if rate and not record.target.emulated else NONE

@@ -1,8 +1,6 @@
-"""How reports come to be files: their pages' templates, and the folder that they are written to.
+"""The report on any number of runs, written to a folder: Markdown, JSON with its schema, and one HTML page.
 
-The report as one HTML page that needs nothing else: no script, no font, no request.
-
-Writes a report on any number of runs: Markdown, JSON with its schema, and a page.
+The page needs no script, no font and no request. Its templates and the writing of files are here too.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def template_of(name: str) -> Template:
-    """A page's template; it escapes what it is given, and fails for what it is not given."""
+    """Return a page's template, which escapes its values and fails for a missing one."""
     environment = Environment(
         loader=PackageLoader("cohost.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -42,7 +40,7 @@ def template_of(name: str) -> Template:
 
 
 def write_texts(out: Path, texts: Mapping[Path, str]) -> None:
-    """Write files of a folder, which is made where it is missing.
+    """Write files into a folder, which is created if it is missing.
 
     Raises:
         ReportError: the folder cannot be written to.
@@ -57,7 +55,7 @@ def write_texts(out: Path, texts: Mapping[Path, str]) -> None:
 
 
 def page(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> str:
-    """The whole page."""
+    """Render the whole page."""
     return template_of("report.html.j2").render(
         title="Load test" if len(runs) == 1 else f"Load tests: {len(runs)} runs",
         when=moment(max(summary.record.ended for summary in summaries)),
@@ -86,7 +84,7 @@ def _section(run: Run, summary: RunSummary) -> dict[str, object]:
 
 
 def _comparison(summaries: Sequence[RunSummary]) -> str:
-    """p50 and p99 of every run side by side."""
+    """Draw p50 and p99 of every run side by side."""
     found = [(s.record.label, h.model, h.latency_ms) for s in summaries for h in s.headlines[:1] if h.latency_ms]
     values = [value for _, _, latency in found for value in (latency.p50, latency.p99)]
     chart = Chart(Axis(0, max(1, len(found)), "run"), Axis.over(values, "latency, ms"), "Latency of every run")
@@ -99,7 +97,7 @@ def _comparison(summaries: Sequence[RunSummary]) -> str:
 
 
 class Report(BaseModel):
-    """The JSON report: `format` changes when a reader of an older one would misread it."""
+    """The JSON report. `format` changes when a reader of an older one would misread it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -109,7 +107,7 @@ class Report(BaseModel):
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a report, and what is in them."""
+    """The files of a report, and their content."""
 
     markdown: Path
     json: Path

@@ -1,7 +1,4 @@
-"""The plots of one run, from its raw samples and its numbers.
-
-The plots that hold designs against each other, from the numbers of their runs.
-"""
+"""The plots of one run, from its raw samples and its numbers, and those that compare designs."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ Plot = tuple[str, str, str]
 
 
 def plots_of(run: Run, summary: RunSummary) -> list[Plot]:
-    """All plots for which the run has data, in the order to be read."""
+    """Return all plots for which the run has data, in reading order."""
     if not summary.steps:
         return []
     plots = [
@@ -47,7 +44,7 @@ def plots_of(run: Run, summary: RunSummary) -> list[Plot]:
 
 
 def _distribution(run: Run, summary: RunSummary) -> Plot | None:
-    """Latency against the share of calls that were faster, for each model at the headline's step."""
+    """Plot latency against the share of calls that were faster, for each model at the headline's step."""
     base = summary.headlines[0].step
     indexes = [
         index for index, phase in enumerate(run.record.phases) if phase.kind == "measured" and phase.name == base
@@ -75,7 +72,7 @@ def _distribution(run: Run, summary: RunSummary) -> Plot | None:
 
 
 def _over_time(run: Run) -> Plot | None:
-    """Latency over the run: the median and the slowest call of each moment, failures, and the steps."""
+    """Plot latency over the run: the median and the slowest call of each moment, failures, and the steps."""
     good, start = answered(run.samples), run.record.started
     if not len(good):
         return None
@@ -110,7 +107,7 @@ def _over_time(run: Run) -> Plot | None:
 
 
 def _throughput(summary: RunSummary) -> Plot | None:
-    """Latency against calls a second over the steps of one batch size."""
+    """Plot latency against calls per second over the steps of one batch size."""
     batches = [step.batch for step in summary.steps]
     batch = max(set(batches), key=lambda size: (batches.count(size), -size))
     steps = [step for step in summary.steps if step.batch == batch and step.total.latency_ms]
@@ -139,7 +136,7 @@ def _throughput(summary: RunSummary) -> Plot | None:
 
 
 def _batches(summary: RunSummary) -> Plot | None:
-    """Items a second against texts a call, at the callers of the headline's step."""
+    """Plot items per second against texts per call, at the callers of the headline's step."""
     callers = min(step.concurrency for step in summary.steps)
     steps = sorted((s for s in summary.steps if s.concurrency == callers), key=lambda step: step.batch)
     sizes = [float(step.batch) for step in steps]
@@ -164,7 +161,7 @@ def _batches(summary: RunSummary) -> Plot | None:
 
 
 def _failures(summary: RunSummary) -> Plot | None:
-    """The share of calls that failed, by kind, step by step."""
+    """Plot the share of calls that failed, by kind, step by step."""
     kinds = sorted({kind for step in summary.steps for kind in step.total.failures})
     colours = {kind: KIND_COLOURS[index % len(KIND_COLOURS)] for index, kind in enumerate(kinds)}
     names = [(index + 0.5, step.name) for index, step in enumerate(summary.steps)]
@@ -188,7 +185,7 @@ def _failures(summary: RunSummary) -> Plot | None:
 
 
 def _generator(run: Run) -> Plot | None:
-    """The generator's own use of its core, and how late its timers were."""
+    """Plot the generator's use of its core, and how late its timers were."""
     if not len(run.ticks):
         return None
     start = run.record.started
@@ -211,7 +208,7 @@ def _generator(run: Run) -> Plot | None:
 
 
 def _endpoint(run: Run, summary: RunSummary) -> Plot | None:
-    """Latency at the caller and inside SageMaker, minute by minute."""
+    """Plot latency at the caller and inside SageMaker, minute by minute."""
     found = summary.metrics
     model, overhead = (found.find(name) if found else None for name in ("ModelLatency", "OverheadLatency"))
     good = answered(run.samples)
@@ -251,7 +248,7 @@ def _alone(line: Line) -> float:
 
 
 def _thinned(names: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """So many names that they do not touch."""
+    """Return only as many names as fit side by side."""
     return list(names[:: max(1, -(-len(names) // 10))])
 
 
@@ -260,7 +257,7 @@ _NAME_CHARACTERS = 24
 
 
 def design_plots_of(summaries: Sequence[RunSummary]) -> list[Plot]:
-    """All plots for which the runs have data, in the order to be read."""
+    """Return all plots for which the runs have data, in reading order."""
     measured = [summary for summary in summaries if summary.headlines]
     if not measured:
         return []
@@ -316,7 +313,7 @@ def _cost(summaries: Sequence[RunSummary]) -> Plot | None:
 
 
 def _design_batches(summaries: Sequence[RunSummary]) -> Plot | None:
-    """Items a second over texts a call, at the fewest callers of each run."""
+    """Plot items per second over texts per call, at the fewest callers of each run."""
     lines = []
     for summary in summaries:
         callers = min(step.concurrency for step in summary.steps)
@@ -329,7 +326,7 @@ def _design_batches(summaries: Sequence[RunSummary]) -> Plot | None:
 
 
 def _callers(summaries: Sequence[RunSummary]) -> Plot | None:
-    """The median over callers, at the fewest texts of each run."""
+    """Plot the median over callers, at the fewest texts of each run."""
     lines = []
     for summary in summaries:
         texts = min(step.batch for step in summary.steps)
@@ -342,7 +339,7 @@ def _callers(summaries: Sequence[RunSummary]) -> Plot | None:
 
 
 def _design_lines(lines: list[tuple[str, list[tuple[float, float, Step]]]], x: str, y: str, tip: str) -> str | None:
-    """A line for each design; None where none has two points."""
+    """Draw a line per design; None if none has two points."""
     if not any(len(points) > 1 for _, points in lines):
         return None
     xs = [px for _, points in lines for px, _, _ in points]

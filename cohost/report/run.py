@@ -1,4 +1,4 @@
-"""The record of a run: everything about it but its samples, as JSON in the run's folder."""
+"""The record of a run: everything about it except its samples, as JSON in the run's folder."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PhaseKind = Literal["cold", "warm-up", "measured"]
 
 
 class Record(BaseModel):
-    """What all parts of a record share: immutable, and nothing unknown in it."""
+    """Base of all parts of a record: immutable, and unknown fields are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Phase(Record):
-    """One phase. `started`, `ended`: seconds since the epoch; `rate`: calls a second, None in a closed load."""
+    """One phase. `started`, `ended`: seconds since the epoch; `rate`: calls per second, None in a closed load."""
 
     name: str
     kind: PhaseKind
@@ -40,12 +40,12 @@ class Phase(Record):
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """Return how long it lasted."""
         return self.ended - self.started
 
 
 class ColdCall(Record):
-    """The first call of a model: how long until it answered, how often it was refused, and a second call after it."""
+    """The first call of a model: the time to its answer, its number of refusals, and a second call after it."""
 
     model: str
     first_s: float | None
@@ -55,7 +55,7 @@ class ColdCall(Record):
 
 
 class Model(Record):
-    """One model as it was called. `tokens` are those of one text, smallest and largest; None: not counted."""
+    """One model as it was called. `tokens` are the smallest and largest number in a text; None: not counted."""
 
     name: str
     task: str
@@ -66,7 +66,7 @@ class Model(Record):
 
 
 class Target(Record):
-    """What was called. What could not be found out is None, and shows as unknown."""
+    """The target of the calls. A field that could not be found out is None, and is shown as unknown."""
 
     kind: Literal["sagemaker", "container"]
     url: str
@@ -82,7 +82,7 @@ class Target(Record):
 
 
 class Price(Record):
-    """US dollars an hour for all instances of the endpoint, where the figure comes from and as of when."""
+    """US dollars per hour for all instances of the endpoint, with the source and date of the figure."""
 
     usd_per_hour: float = Field(ge=0)
     source: str
@@ -90,7 +90,7 @@ class Price(Record):
 
 
 class Machine(Record):
-    """Where the calls came from."""
+    """The machine that made the calls."""
 
     host: str
     system: str
@@ -100,7 +100,7 @@ class Machine(Record):
 
 
 class Mark(Record):
-    """Something that a reader must know before believing the numbers; `invalid` says that they must not be used."""
+    """A remark that a reader must know before believing the numbers; `invalid` means that they must not be used."""
 
     code: str
     message: str
@@ -130,13 +130,13 @@ class RunRecord(Record):
 
     @property
     def valid(self) -> bool:
-        """Whether nothing marks the numbers as not to be used."""
+        """Return True if no mark makes the numbers unusable."""
         return not any(mark.invalid for mark in self.marks)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its record, its calls and the looks at its generator."""
+    """One run: its record, its calls and the ticks of its generator."""
 
     record: RunRecord
     samples: Samples
@@ -144,21 +144,22 @@ class Run:
     folder: Path
 
     def of_phase(self, index: int, model: int | None = None) -> Samples:
-        """The calls of one phase, of one model or of all."""
+        """Return the calls of one phase, of one model or of all."""
         chosen = self.samples["phase"] == index
         return raw.choose(self.samples, chosen if model is None else chosen & (self.samples["model"] == model))
 
     def answered_in(self, phase: Phase, model: int | None = None) -> Samples:
-        """The calls that were answered while a phase went on, those too that were sent before it began.
+        """Return the calls that were answered during a phase, also those that were sent before it began.
 
-        A rate is made of these: callers that still wait for a dropped call of the warm-up are at work in the phase.
+        A rate is computed from these: callers that still wait for a dropped call of the warm-up are at work in the
+        phase.
         """
         good = raw.answered(self.samples)
         chosen = (good["done"] > phase.started) & (good["done"] <= phase.ended)
         return raw.choose(good, chosen if model is None else chosen & (good["model"] == model))
 
     def ticks_of(self, phase: Phase) -> Samples:
-        """The looks at the generator while a phase went on."""
+        """Return the generator's ticks during a phase."""
         at = self.ticks["at"]
         return raw.choose(self.ticks, (at >= phase.started) & (at <= phase.ended + 1))
 

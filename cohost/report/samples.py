@@ -1,8 +1,6 @@
-"""Raw samples of a load test: one row a call, in one compressed file.
+"""Raw samples of a load test, one row per call in one compressed file; percentiles and rates with their uncertainty.
 
 Percentiles are always computed from these rows, never from percentiles or histograms of parts.
-
-Percentiles and rates with their uncertainty, from raw samples.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ core since the last look (0 to 1), and how late its timers fired since then, in 
 
 
 class Outcome(IntEnum):
-    """How a call ended."""
+    """The outcome of a call."""
 
     OK = 0
     THROTTLED = 1
@@ -67,7 +65,7 @@ class Outcome(IntEnum):
 
     @property
     def label(self) -> str:
-        """The outcome in words."""
+        """Return the outcome in words."""
         return _LABELS[self]
 
 
@@ -93,42 +91,42 @@ Samples = np.ndarray[Any, np.dtype[np.void]]
 
 
 def empty(dtype: np.dtype[np.void] = SAMPLE) -> Samples:
-    """No samples."""
+    """Return an array without samples."""
     return np.zeros(0, dtype)
 
 
 def choose(samples: Samples, mask: NDArray[np.bool_]) -> Samples:
-    """The rows for which a mask is true."""
+    """Return the rows for which a mask is true."""
     return cast("Samples", samples[mask])
 
 
 def latency_s(samples: Samples) -> NDArray[np.float64]:
-    """Seconds from the moment a call was due until its answer was read; what a caller of an open load waits."""
+    """Return the seconds from the moment a call was due until its answer was read: the wait in an open load."""
     return np.asarray(samples["done"] - samples["planned"], np.float64)
 
 
 def service_s(samples: Samples) -> NDArray[np.float64]:
-    """Seconds from the first byte sent until the answer was read."""
+    """Return the seconds from the first byte sent until the answer was read."""
     return np.asarray(samples["done"] - samples["sent"], np.float64)
 
 
 def answered(samples: Samples) -> Samples:
-    """The calls that were answered with what was asked for."""
+    """Return the calls that got the results they requested."""
     return choose(samples, samples["outcome"] == Outcome.OK)
 
 
 def failed(samples: Samples) -> Samples:
-    """The calls that failed; what the end of a phase cut off is not among them."""
+    """Return the calls that failed, without those that the end of a phase cut off."""
     return choose(samples, (samples["outcome"] != Outcome.OK) & ~np.isin(samples["outcome"], CUT_OFF))
 
 
 def merge(parts: Sequence[Samples], dtype: np.dtype[np.void] = SAMPLE) -> Samples:
-    """All rows of several arrays of one type."""
+    """Join all rows of several arrays of one type."""
     return np.concatenate([empty(dtype), *parts])
 
 
 def save(folder: Path, samples: Samples, ticks: Samples) -> None:
-    """Write calls and looks at the generator to a run's folder."""
+    """Write the samples and the generator's ticks to a run's folder."""
     np.savez_compressed(folder / SAMPLES_FILE, samples=samples, ticks=ticks)
 
 
@@ -186,12 +184,12 @@ class Distribution:
 
 
 def percentile(values: NDArray[np.float64], q: float) -> float:
-    """The q-th percentile (0 to 100) as numpy defines it: linear between the two nearest values."""
+    """Return the q-th percentile (0 to 100) as numpy defines it: linear between the two nearest values."""
     return float(np.percentile(values, q))
 
 
 def distribution(values_s: NDArray[np.float64]) -> Distribution | None:
-    """The distribution of values given in seconds; None when there are none."""
+    """Return the distribution of values given in seconds; None if there are none."""
     if not len(values_s):
         return None
     ordered = np.sort(values_s) * 1000
@@ -212,7 +210,7 @@ def distribution(values_s: NDArray[np.float64]) -> Distribution | None:
 
 
 def percentile_interval(ordered: NDArray[np.float64], q: float) -> Interval:
-    """The bootstrap's interval of a percentile of sorted values.
+    """Return the bootstrap's interval of a percentile of sorted values.
 
     The k-th smallest of a resample of n values is the original value at n times a Beta(k, n + 1 - k) variate, so a
     resample costs one random number and not n. Values are taken as independent of each other.
@@ -224,7 +222,7 @@ def percentile_interval(ordered: NDArray[np.float64], q: float) -> Interval:
 
 
 def rate_interval(at_s: NDArray[np.float64], amounts: NDArray[np.float64], start: float, end: float) -> Interval | None:
-    """The bootstrap's interval of a rate: amounts (items) at moments, between start and end.
+    """Return the bootstrap's interval of a rate: amounts (items) at moments, between start and end.
 
     Whole seconds are resampled, because neighbouring calls share what slows them down. None for less than three.
     """

@@ -1,4 +1,4 @@
-"""What a run says, computed from its raw samples: a headline a model, and every step in numbers."""
+"""The numbers of a run, computed from its raw samples: one headline per model, and every step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SECONDS_PER_HOUR = 3600
 
 
 class Part(BaseModel):
-    """What all parts of a report share."""
+    """Base of all parts of a report."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,10 +45,10 @@ class Part(BaseModel):
 class Line(Part):
     """The calls of one model, or of all, in one step.
 
-    `latency_ms` counts from the moment a call was due, over answered calls. `items_per_s` is what was answered within
-    the step. `items_per_s_alone` is what as many callers would get from this model if they called no other, by the
-    time that its own calls took; None in an open load. `usd_per_million` is the price of a million items at
-    the rate of all models, or at that of this model alone; None where the price is not known.
+    `latency_ms` counts from the moment a call was due, over answered calls. `items_per_s` counts the items answered
+    within the step. `items_per_s_alone` is the rate that as many callers would get from this model if they called no
+    other, by the time that its own calls took; None in an open load. `usd_per_million` is the price per million items
+    at the rate of all models, or at that of this model alone; None if the price is not known.
     """
 
     model: str
@@ -83,9 +83,9 @@ class Step(Part):
 class Headline(Part):
     """One line of the table by which designs are compared.
 
-    Latencies are those of the step with the fewest texts a call and the fewest callers. Items a second at batch 8,
+    Latencies are those of the step with the fewest texts per call and the fewest callers. Items per second at batch 8,
     batch efficiency (those at batch 8 over those at batch 1, same callers) and US dollars per million items at batch 8
-    are None when no step measured them, or the price is not known.
+    are None if no step measured them, or the price is not known.
     """
 
     model: str
@@ -120,14 +120,14 @@ def summarise(run: Run, metrics: EndpointMetrics | None = None) -> RunSummary:
 
 
 def cost_per_million(usd_per_hour: float | None, items_per_s: float | None) -> float | None:
-    """US dollars for a million items at a rate, kept up all the time; None when price or rate are not known or 0."""
+    """Return US dollars per million items at a sustained rate; None if price or rate is unknown or 0."""
     if usd_per_hour is None or not items_per_s:
         return None
     return usd_per_hour / (items_per_s * _SECONDS_PER_HOUR) * _MILLION
 
 
 def instance_of(record: RunRecord) -> str:
-    """What the target runs on, in a few words."""
+    """Name the instances that the target runs on, in a few words."""
     target = record.target
     if target.emulated:
         return "emulation on this machine"
@@ -182,7 +182,7 @@ def _line(run: Run, index: int, model: int | None) -> Line:
 
 
 def _failures(bad: Samples, outcomes: np.ndarray, counts: np.ndarray) -> dict[str, int]:
-    """How often each kind failed; model errors apart by their status."""
+    """Count the failures of each kind; model errors by their status."""
     found: dict[str, int] = {}
     for outcome, count in zip(outcomes, counts, strict=True):
         kind = Outcome(int(outcome))
