@@ -1,6 +1,6 @@
 """The `cohost` command: each subcommand parses its arguments, calls one function of the core, and prints.
 
-Exit codes: 0 success; 1 a fault, told in one line on stderr; 2 wrong usage; 130 stopped with Ctrl-C.
+Exit codes: 0 success; 1 an error, printed as one line on stderr; 2 wrong usage; 130 stopped with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ for command in (
 
 
 def main() -> None:
-    """Run the command; known faults end it with one line on stderr and the documented exit code."""
+    """Run the command; known errors end it with one line on stderr and the documented exit code."""
     try:
         app()
     except (CohostError, ArtifactError) as error:

@@ -58,7 +58,7 @@ def bundle(
     catalog: CatalogOption = DEFAULT_CATALOG,
     as_json: JsonOption = False,
 ) -> None:
-    """Write archives as the deploy would publish them: one a model, or one of all models that scale to zero together.
+    """Write archives as the deploy would publish them: one per model, or one of all models that scale to zero together.
 
     Example: cohost bundle mdeberta --out dist
     """
@@ -90,7 +90,7 @@ def verify(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List every fault of an archive, each with its fix.
+    """List every error of an archive, each with its fix.
 
     Ends with exit code 1 when an archive has an error; warnings alone leave it 0.
 

@@ -1,4 +1,4 @@
-"""The subcommands that end what bills: `cohost cleanup` and `cohost orphans`."""
+"""The subcommands that stop costs: `cohost cleanup` and `cohost orphans`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cleanup(
     poll: Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two looks at what changes.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a stack and all that it left, and prove that nothing of it bills any more.
+    """Remove a stack and everything that it left, and prove that nothing of it costs anything any more.
 
     It waits for what is being created or updated, goes on where an earlier run ended, and ends with exit code 1 when
     something that it should remove is still there.
@@ -72,7 +72,7 @@ def orphans(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List every SageMaker endpoint of the account, with its price a month and its calls of the last week.
+    """List every SageMaker endpoint of the account, with its price per month and its calls of the last week.
 
     Example: cohost orphans --region us-east-1 --region eu-central-1
     """

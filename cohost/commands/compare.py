@@ -1,4 +1,4 @@
-"""The subcommand that holds designs against each other by results that exist: `cohost compare`."""
+"""The subcommand that compares designs by existing results: `cohost compare`."""
 
 from __future__ import annotations
 

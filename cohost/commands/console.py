@@ -1,4 +1,4 @@
-"""What the command prints: tables for people, JSON for scripts, faults in one line."""
+"""The command's output: tables for people, JSON for scripts, errors in one line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def print_fault(message: str) -> None:
-    """Print a fault to stderr, each line marked as an error."""
+    """Print an error to stderr, each line marked as an error."""
     for line in message.splitlines():
         err.print(Text.assemble(("error: ", "bold red"), line), soft_wrap=True)
 
@@ -59,9 +59,9 @@ def print_warning(message: str) -> None:
 
 @contextmanager
 def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
-    """Show on stderr what goes on, and each time that one is told of a wait, what is awaited and how long it has been.
+    """Show on stderr the task, and with each progress callback what is awaited and for how long.
 
-    Where nobody looks, such as in a log, a line is printed twice a minute.
+    Without a terminal, as in a log, a line is printed twice per minute.
     """
     printed = -math.inf
 
@@ -78,7 +78,7 @@ def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
 
 
 def print_status(status: Status) -> None:
-    """Print a deployment's state: the endpoint first, then one line for each archive."""
+    """Print a deployment's state: the endpoint first, then one line per archive."""
     err_note = f" ({status.failure_reason})" if status.failure_reason else ""
     facts = (
         ("endpoint", f"{status.endpoint_name}: {status.endpoint_status}{err_note}"),
@@ -122,7 +122,7 @@ def _component_facts(component: ComponentStatus) -> Iterator[tuple[str, str]]:
 
 
 def print_probes(probes: Sequence[Probe] | None) -> None:
-    """Print what calling each model showed; None: nobody asked for it, none: no copy runs."""
+    """Print the outcome of calling each model; None: no probe was requested, an empty list: no copy runs."""
     if probes is None:
         out.print("Whether the models answer was not looked at; `cohost status --probe` calls each.")
     elif not probes:
@@ -133,7 +133,7 @@ def print_probes(probes: Sequence[Probe] | None) -> None:
 
 
 def print_answer(texts: Sequence[str], answer: object) -> None:
-    """Print one line for each text: its labels with scores, or the size of its embedding."""
+    """Print one line per text: its labels with scores, or the size of its embedding."""
     items = answer if isinstance(answer, list) else [answer]
     if len(items) != len(texts):
         print_json(answer)

@@ -1,4 +1,4 @@
-"""The subcommands about money: `cohost cost`, `cohost diff` and `cohost prices refresh`."""
+"""The subcommands about costs: `cohost cost`, `cohost diff` and `cohost prices refresh`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def cost(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what the catalog costs beside other designs: per hour, per month, per million items.
+    """Show the catalog's cost beside other designs: per hour, per month, per million items.
 
     With --max-monthly, a price that is not known counts as over the budget.
 
@@ -96,7 +96,7 @@ def diff(
         bool, typer.Option("--markdown", help="Print the costs as a table for a pull request.")
     ] = False,
 ) -> None:
-    """Run `cdk diff`, then show what the change does to the bill.
+    """Run `cdk diff`, then show the effect of the change on the bill.
 
     Example: cohost diff --catalog model_configs/encoders.yaml
     """
@@ -122,7 +122,7 @@ def refresh(
     out: Annotated[Path | None, typer.Option("--out", help="The file to write; the one in use when left out.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Renew the price list from the AWS Pricing API, which needs the right pricing:GetProducts.
+    """Update the price list from the AWS Pricing API, which needs the right pricing:GetProducts.
 
     Example: cohost prices refresh --region us-east-1 --region eu-central-1
     """
@@ -161,7 +161,7 @@ def _row(one: DesignCost) -> Sequence[object]:
 
 
 def _origin(one: DesignCost) -> str:
-    """Where the figures of a row are from."""
+    """Describe the source of a row's figures."""
     design = one.design
     instance = f"{design.instances} x {design.instance_type or 'an instance type that was not written down'}"
     rate = "" if design.items_per_second is None else f"{design.items_per_second:g} items/s, "

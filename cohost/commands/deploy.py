@@ -35,7 +35,7 @@ SkipOption = Annotated[
 
 
 def preflight(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
-    """Check what a deploy needs: account, bootstrap, quota, instance type, image, models, price.
+    """Check the requirements of a deploy: account, bootstrap, quota, instance type, image, models, price.
 
     Each check passes, fails, or could not be made, and says why. Exit code 1 when one fails.
 
@@ -53,7 +53,7 @@ def deploy(
     stack: StackOption = DEFAULT_STACK,
     skip: SkipOption = None,
 ) -> None:
-    """Run the checks of `cohost preflight`, then `cdk deploy`, and show each resource as it is made.
+    """Run the checks of `cohost preflight`, then `cdk deploy`, and show the progress of each resource.
 
     Rights are not asked about: `cdk diff` shows what changes. A failed deploy names what failed and why.
 
@@ -96,7 +96,7 @@ def _check(catalog: Catalog, *, shown: bool) -> list[Finding]:
 
 
 def progress_table(progress: Progress) -> Table:
-    """Each resource of an update, its type, and how far it is."""
+    """Return a table of an update's resources: each with its type and status."""
     table = Table("resource", "type", "status")
     for name, (kind, status) in progress.resources.items():
         style = "red" if "FAILED" in status or "ROLLBACK" in status else "green" if status.endswith("COMPLETE") else ""

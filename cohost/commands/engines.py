@@ -1,4 +1,4 @@
-"""The subcommand that says which backend can serve a model, and why not: `cohost engines`."""
+"""The subcommand that shows which backend can serve a model, and the reasons against the others: `cohost engines`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def engines(
     catalog: CatalogOption = DEFAULT_CATALOG,
     as_json: JsonOption = False,
 ) -> None:
-    """Show which backends can serve each model, and what keeps the others from it, with the source of each fact.
+    """Show which backends can serve each model, and the reasons against the others, with the source of each fact.
 
     Example: cohost engines mdeberta
     """
@@ -46,7 +46,7 @@ def engines(
 
 
 def _explain(backend: str, found: Sequence[ModelVerdicts]) -> None:
-    """Each reason once, with the models that it holds for."""
+    """Print each reason once, with the models that it holds for."""
     reasons: dict[Reason, list[str]] = {}
     for judged in found:
         verdict = next(verdict for verdict in judged.verdicts if verdict.backend == backend)

@@ -1,4 +1,4 @@
-"""`cohost expire`: when an endpoint ends, and how to move that."""
+"""`cohost expire`: show or move the time at which an endpoint expires."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def expire(
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
-    """Show or move the end of an endpoint; one that has ended comes back.
+    """Show or move the expiry of an endpoint; one that has expired is restored.
 
     Example: cohost expire +4h
     """

@@ -1,4 +1,4 @@
-"""The subcommands that run the AWS on this machine: `cohost local …` and `cohost demo`."""
+"""The subcommands that run the local AWS emulator: `cohost local …` and `cohost demo`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cohost.errors import LocalError
 
 
 class Engine(StrEnum):
-    """What can serve archives on this machine."""
+    """The programs that can serve archives on this machine."""
 
     EMBEDDED = "embedded"
     DOCKER = "docker"
@@ -54,7 +54,7 @@ def up(
     hub: Annotated[list[Path] | None, typer.Option("--hub", help="A further folder of models, org/name.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start it and print the environment to export.
+    """Start the local AWS and print the environment to export.
 
     Example: eval "$(cohost local up)"
     """
@@ -68,7 +68,7 @@ def up(
 
 @local_app.command()
 def env(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False) -> None:
-    """Print the environment of one that runs, for another shell or one that holds old keys.
+    """Print the environment of a running local AWS, for another shell or one that holds old keys.
 
     Example: eval "$(cohost local env)"
     """
@@ -93,7 +93,7 @@ def _print_environment(server: local.LocalServer, *, as_json: bool) -> None:
 
 @local_app.command()
 def down(state: StateOption = local.DEFAULT_STATE) -> None:
-    """Stop it with all its containers.
+    """Stop the local AWS with all its containers.
 
     Example: cohost local down
     """
@@ -120,7 +120,7 @@ def run(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve a catalog's archives without an endpoint: load every model, report, and go on until Ctrl-C.
+    """Serve a catalog's archives without an endpoint: load every model, report, and run until Ctrl-C.
 
     Example: cohost local run --engine docker --catalog model_configs/encoders.yaml --check
     """
@@ -132,7 +132,7 @@ def run(
 
 @local_app.command()
 def report(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False) -> None:
-    """Say what runs here: models and workers, processes with resident and GPU memory, and whether it fits.
+    """Report the models and workers that run here, processes with resident and GPU memory, and whether all fits.
 
     Example: cohost local report --json
     """
@@ -140,7 +140,7 @@ def report(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False
 
 
 def _become_engines(command: str, arguments: list[str]) -> None:
-    """Run the module in place of this process, so that Ctrl-C reaches it alone and it can end its server."""
+    """Replace this process by the module, so that Ctrl-C reaches only the module and it can end its server."""
     local.check_packages()
     os.execv(  # noqa: S606 - our own module, no shell
         sys.executable, [sys.executable, "-m", "local_aws.engines", command, *arguments]

@@ -51,7 +51,7 @@ def export_onnx(
 
 
 def _check_packages() -> None:
-    """A deploy machine has neither torch nor onnxruntime; said before anything is written."""
+    """Reject a machine without torch or onnxruntime, such as a deploy machine, before anything is written."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise OnnxError(

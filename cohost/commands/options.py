@@ -18,7 +18,7 @@ _SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def parse_seconds(text: str | float) -> float:
-    """The seconds of a duration such as 90, 90s, 15m or 1h; wrong usage for anything else."""
+    """Parse a duration such as 90, 90s, 15m or 1h to seconds; anything else is wrong usage."""
     found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)([smh]?)", str(text))
     if found is None:
         raise typer.BadParameter(f"{text!r}; allowed: a number with s, m or h, such as 15m")

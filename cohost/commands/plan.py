@@ -1,4 +1,4 @@
-"""Subcommand plan: estimates what a catalog needs of host and GPU, and how many instances a fleet takes."""
+"""The subcommands that estimate memory: `cohost plan`, also for a fleet of instances, and `cohost models inspect`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def plan_as_data(loaded: LoadedCatalog, plan: MemoryPlan) -> dict[str, Any]:
-    """Return a memory plan as JSON takes it."""
+    """Return a memory plan as JSON data."""
     rooms = {room.name: room for room in room_of(plan)}
     return {
         "instance_type": plan.instance_type,
@@ -55,7 +55,7 @@ def plan_as_data(loaded: LoadedCatalog, plan: MemoryPlan) -> dict[str, Any]:
 
 
 def fleet_as_data(fleet: Fleet) -> dict[str, Any]:
-    """A fleet as JSON takes it: each option with the models of every endpoint."""
+    """Return a fleet as JSON data: each option with the models of every endpoint."""
     return {
         "models": fleet.models,
         "workers": fleet.workers,
@@ -144,7 +144,7 @@ def plan(
     region: RegionOption = DEFAULT_REGION,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what the models take of GPU and host memory, and what to change when they do not fit.
+    """Show the GPU and host memory that the models need, and what to change when they do not fit.
 
     Ends with exit code 1 when they do not fit at the same time.
 
@@ -235,7 +235,7 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
 
 
 def _required(loaded: LoadedCatalog, model: ModelPlan) -> str:
-    """The required memory that is written, and what the plan says of it."""
+    """Format the stated required memory and the one that the plan derives."""
     planned = derive(model.name, loaded.catalog.models[model.name], model.demand.profile).required_memory_mb
     if model.name in loaded.derived_memory:
         return f"{planned} derived"

@@ -1,4 +1,4 @@
-"""The subcommands that measure: `cohost bench` runs the standard load test, `cohost report` shows what was measured."""
+"""The subcommands that measure: `cohost bench` runs the standard load test, `cohost report` shows its results."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _protocol(*, short: bool) -> list[str]:
 
 
 def _run(arguments: list[str], folder: Path) -> tuple[int, bool]:
-    """Run Locust and show how far it is; its exit code, and whether it was interrupted."""
+    """Run Locust and show its progress; return its exit code and whether it was interrupted."""
     locustfile = _locustfile()
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "locust", "-f", str(locustfile), *arguments]
@@ -166,13 +166,13 @@ def _facts(file: Path) -> dict[str, Any]:
 
 
 def _faults(log: Path) -> list[str]:
-    """What Locust said was wrong, without its other lines."""
+    """Return Locust's error lines, or its last three lines if it has none."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return [line for line in lines if line.startswith(("error:", "locust: error:"))] or lines[-3:]
 
 
 def _locustfile() -> Path:
-    """Found without importing it: the folder of load tests depends on this one, not the other way round."""
+    """Locate the locustfile without importing it: load_tests depends on this package, not the other way round."""
     check_packages(("locust", "geventhttpclient", "numpy", "jinja2", "load_tests"))
     spec = importlib.util.find_spec("load_tests")
     places = [] if spec is None else list(spec.submodule_search_locations or ())
@@ -188,7 +188,7 @@ def _write(results: list[Path], out: Path, *, metrics: bool) -> Written:
 
 
 def check_packages(names: tuple[str, ...]) -> None:
-    """See that the packages of load tests and reports are there.
+    """Check that the packages of load tests and reports are installed.
 
     Raises:
         BenchError: some are missing.

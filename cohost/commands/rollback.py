@@ -1,4 +1,4 @@
-"""`cohost rollback`: back to an earlier generation that is still stored."""
+"""`cohost rollback`: return to an earlier generation that is still stored."""
 
 from __future__ import annotations
 
@@ -107,5 +107,5 @@ def _show(live: str, earlier: Sequence[Earlier], template: Mapping[str, Any], *,
 
 
 def _minute(moment: str) -> str:
-    """A moment as a person reads it: to the minute, in UTC."""
+    """Format a moment for a reader: to the minute, in UTC."""
     return f"{dt.datetime.fromisoformat(moment):%Y-%m-%d %H:%M} UTC"

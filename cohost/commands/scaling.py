@@ -1,4 +1,4 @@
-"""The subcommands for the hours in which nobody calls: `cohost wake` and `cohost sleep`."""
+"""The subcommands for the hours without calls: `cohost wake` and `cohost sleep`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wake(
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
-    """Wake a scale-to-zero endpoint: ask for a copy, and wait until a model answers.
+    """Wake a scale-to-zero endpoint: request a copy, and wait until a model answers.
 
     Example: cohost wake --copies 2
     """
@@ -103,7 +103,7 @@ def _after_falling_asleep(change: Change) -> list[str]:
 
 
 def _bill(change: Change, deployment: Deployment) -> str:
-    """What goes on billing."""
+    """Describe the costs that continue."""
     if not change.instances_that_stay:
         return "What bills then: no instance, only the stored archives and logs. `cohost status` shows when it is gone."
     kind = change.instance_type or ""

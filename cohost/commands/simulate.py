@@ -1,4 +1,4 @@
-"""`cohost simulate`: what scaling settings cost and which calls they refuse, before anything is deployed."""
+"""`cohost simulate`: the cost of scaling settings and the calls that they refuse, before anything is deployed."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _compare(
     callers: Callers,
     region: str,
 ) -> Comparison:
-    """Replay everything, with a progress bar where a person looks."""
+    """Replay everything, with a progress bar on a terminal."""
     combinations = rules_of(catalog, overrides)
     prices, instance_type = load_prices(), catalog.endpoint.instance_type
     price = prices.find(region, instance_type)
@@ -185,7 +185,7 @@ def _show(found: Comparison, *, html: Path | None, as_json: bool) -> None:
 
 
 def _values(name: str, text: str) -> list[Any]:
-    """The values of a list option, each once, in the given order."""
+    """Return the values of a list option, each once, in the given order."""
     convert = _CONVERTERS.get(name, int)
     try:
         return list(dict.fromkeys(convert(part.strip()) for part in text.split(",")))

@@ -1,4 +1,4 @@
-"""`cohost weights …`: models' weights into S3, what lies there, and what nothing uses any more."""
+"""`cohost weights …`: upload models' weights to S3, list them, and remove unused ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def push(
     token_from: _TOKEN_FROM = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Upload models' weights in their pinned revision; what is there is not sent again.
+    """Upload models' weights in their pinned revision; files that are already there are not sent again.
 
     Stopped with Ctrl-C or by a lost connection, the same command goes on where it ended.
 
@@ -78,7 +78,7 @@ def push(
 
 @weights_app.command("list")
 def list_weights(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
-    """Show what lies in the bucket, whether it is whole, and who uses it.
+    """Show the weights in the bucket, whether they are complete, and what uses them.
 
     Example: cohost weights list
     """
@@ -159,7 +159,7 @@ def _row(pushed: Pushed) -> tuple[object, ...]:
 
 
 class _Bars:
-    """One bar a step on stderr; where that is no terminal, nothing is drawn."""
+    """One progress bar per step on stderr; without a terminal, nothing is drawn."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
