@@ -30,7 +30,7 @@ DEFAULT_CATALOG = "model_configs/encoders.yaml"
 
 
 def main() -> int:
-    """Write the cloud assembly; a fault of the user's is told on stderr, line by line, and gives 1."""
+    """Write the cloud assembly; a user's error is printed to stderr, line by line, and gives exit code 1."""
     app = cdk.App()
     try:
         add_stacks(app, load_catalog(_catalog_file(app)), cdk.Environment(region=_region()))
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def add_stacks(app: cdk.App, loaded: LoadedCatalog, environment: cdk.Environment) -> None:
-    """Add every stack of a catalog to an application, and the checks of its synth.
+    """Add every stack of a catalog to an application, and the checks that each synth runs.
 
     Raises:
         CohostError: the catalog asks for what cannot be built.

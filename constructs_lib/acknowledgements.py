@@ -1,4 +1,4 @@
-"""How a construct accepts a finding of cdk-nag or cfn-lint: by id, with a true reason, on itself alone."""
+"""Acknowledgements of findings of cdk-nag or cfn-lint: by id, with a true reason, on one construct alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def acknowledge(construct: IConstruct, rule: str, *, reason: str, finding: str | None = None) -> None:
-    """Accept a rule on a construct and what lies below it; `finding` narrows it to one finding of that rule.
+    """Acknowledge a rule on a construct and those below it; `finding` narrows it to one finding of that rule.
 
     A finding in IAM policies is written "Resource::<LogicalId.Arn>/path/*" or "Action::service:verb*".
     """
@@ -21,14 +21,14 @@ def acknowledge(construct: IConstruct, rule: str, *, reason: str, finding: str |
 
 
 def accept_lint(construct: IConstruct, rule: str, *, reason: str) -> None:
-    """Accept a finding of cfn-lint on the one resource of a construct."""
+    """Acknowledge a finding of cfn-lint on the one resource of a construct."""
     resource = construct.node.default_child
     if isinstance(resource, cdk.CfnResource):
         resource.add_metadata("cfn-lint", {"config": {"ignore_checks": [rule]}, "reason": reason})
 
 
 def accept_function(function: lambda_.Function) -> None:
-    """Accept what is found on every function of this project's own."""
+    """Acknowledge the findings that every function of this project has."""
     acknowledge(
         function,
         "AwsSolutions-L1",
@@ -38,7 +38,7 @@ def accept_function(function: lambda_.Function) -> None:
 
 
 def arn_finding(resource: IConstruct, path: str) -> str:
-    """The finding that cdk-nag makes of a wildcard behind the ARN of a resource of the same stack."""
+    """Return the finding that cdk-nag reports for a wildcard behind the ARN of a resource of the same stack."""
     element = resource.node.default_child
     if not isinstance(element, cdk.CfnElement):
         raise TypeError(f"{resource.node.path} is no single resource, so it has no ARN to name in a finding")

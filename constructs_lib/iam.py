@@ -55,12 +55,12 @@ class ExecutionRole(Construct):
 
     @property
     def role_arn(self) -> str:
-        """The ARN to give to SageMaker."""
+        """Return the ARN to give to SageMaker."""
         return self.role.role_arn
 
     @property
     def policy(self) -> IConstruct:
-        """The rights of the role, also those granted later."""
+        """Return the rights of the role, also those granted later."""
         return self.role.node.find_child("DefaultPolicy")
 
     def allow_logs(self, log_group: logs.ILogGroup) -> None:

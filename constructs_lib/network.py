@@ -113,6 +113,6 @@ class ContainerNetwork(Construct):
 
 
 def _is_for_components(config: sagemaker.CfnEndpointConfig) -> bool:
-    """Whether the variants name no model, because components will."""
+    """Return True if the variants name no model, because components will."""
     variants = config.production_variants
     return isinstance(variants, list) and not any(getattr(variant, "model_name", None) for variant in variants)

@@ -1,4 +1,4 @@
-"""What the stacks of the comparison designs share: a catalog as if the design's endpoint were its own, and outputs."""
+"""The stacks of the comparison designs share these: a catalog with the design's endpoint as its own, and outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_MULTI_MODEL: Final = ("image-multi-model", "instance-multi-model")
 
 
 def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
-    """The catalog with its endpoint changed; it fixes the number of instances, so nothing scales it.
+    """Return the catalog with its endpoint changed; the number of instances is fixed, so nothing scales it.
 
     The key of the volumes was chosen for the catalog's own instance type. A design on a type with disks of its own,
     which no key of the account's encrypts, goes without it.
@@ -39,7 +39,7 @@ def as_own(catalog: Catalog, **endpoint: object) -> Catalog:
 
 
 def annotate(stack: cdk.Stack, own: Catalog, uri: ImageUri, prices: PriceList, *, multi_model: bool) -> None:
-    """Say what does not fit of image, instance type and region, and whether the price is known."""
+    """Report misfits of image, instance type and region, and an unknown price."""
     endpoint = own.endpoint
     found = misfits(endpoint, parse_image(endpoint.image), uri, stack.region)
     price = prices.find(stack.region, endpoint.instance_type)
@@ -59,7 +59,7 @@ def add_outputs(
     models: Mapping[str, str],
     others: Mapping[str, str],
 ) -> None:
-    """Add the outputs that callers find the endpoint by, as every stack has them, and what it costs."""
+    """Add the outputs by which callers find the endpoint, as every stack has them, and its cost."""
     outputs = {
         "EndpointName": own.endpoint.name,
         **others,

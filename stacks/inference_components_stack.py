@@ -1,4 +1,4 @@
-"""The stack of design 03: one inference component a model on an instance with several GPUs."""
+"""The stack of design 03: one inference component per model on an instance with several GPUs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class InferenceComponentsStack(cdk.Stack):
 
 
 def _faults(own: Catalog, design: InferenceComponents) -> list[str]:
-    """What SageMaker would refuse, or never finish."""
+    """Return the errors of a design that SageMaker would reject, or never finish."""
     faults = []
     longest = max((own_component_name(own.endpoint.name, model) for model in own.models), key=len)
     if len(longest) > _NAME_CHARACTERS:

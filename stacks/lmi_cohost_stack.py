@@ -1,4 +1,4 @@
-"""The stack of one catalog: bucket, archives, endpoint, and the outputs that callers find it by."""
+"""The stack of one catalog: bucket, archives, endpoint, and the outputs by which callers find it."""
 
 from __future__ import annotations
 
@@ -142,5 +142,5 @@ class LmiCohostStack(cdk.Stack):
 
 
 def _component_name(catalog: Catalog) -> str | None:
-    """The inference component that callers name; None where there is none."""
+    """Return the inference component that callers name; None if there is none."""
     return component_name(catalog.endpoint.name) if catalog.endpoint.topology == SCALE_TO_ZERO else None

@@ -1,4 +1,4 @@
-"""The stack of the weights' bucket, which has to be there before weights are pushed, and so before any endpoint."""
+"""The stack of the weights' bucket, which must exist before weights are pushed, and so before any endpoint."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class LmiCohostWeightsStack(cdk.Stack):
 
 
 def needs_weights_stack(catalog: Catalog) -> bool:
-    """Whether a catalog's models have their weights in a bucket that this project is to make."""
+    """Return True if a catalog's models have their weights in a bucket that this project creates."""
     return catalog.storage.weights_bucket is None and any(entry.pushed for entry in catalog.models.values())

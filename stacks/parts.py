@@ -1,4 +1,4 @@
-"""What stacks of every design are made of: tags, findings, the archives of a catalog, a call to paste."""
+"""Helpers shared by all stacks: tags, check results, the model store, and an example call as an output."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 def add_tags(stack: cdk.Stack, tags: Mapping[str, str]) -> None:
     """Tag every resource of a stack.
 
-    The tags of the stack itself reach what CloudFormation can tag; these stand in the template, where a review sees
-    them.
+    The tags of the stack itself reach the resources that CloudFormation can tag; these are in the template, where a
+    review sees them.
     """
     for key, value in tags.items():
         cdk.Tags.of(stack).add(key, value)
 
 
 def add_findings(stack: cdk.Stack, found: Iterable[Misfit], acknowledged: Container[str]) -> None:
-    """Tell of what does not fit as the stack's errors and warnings; an acknowledged warning is left out."""
+    """Report misfits as the stack's errors and warnings; an acknowledged warning is left out."""
     annotations = cdk.Annotations.of(stack)
     for misfit in found:
         check = f"lmi-cohost:{misfit.name}"
@@ -84,7 +84,7 @@ def example_call(
     known: Iterable[str] | Mapping[str, str],
     inference_component_name: str | None = None,
 ) -> str:
-    """A call of the catalog's first model that can be pasted into a shell; the rest as `find_route` takes it."""
+    """Return a call of the catalog's first model to paste into a shell; the other arguments are `find_route`'s."""
     name, entry = next(iter(catalog.models.items()))
     return call_of(
         name,

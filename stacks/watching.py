@@ -1,4 +1,4 @@
-"""What watches the endpoint of a catalog, and what ends it."""
+"""Monitoring and expiry of an endpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNKNOWN_GPUS: Final = 1
 
 
 def add_monitoring(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoint, prices: PriceList) -> Monitoring:
-    """Add alarms, the topic that they tell, and the dashboard; outputs say where they are."""
+    """Add alarms, their topic, and the dashboard; outputs hold their addresses."""
     settings = catalog.monitoring
     instance = INSTANCES.get(catalog.endpoint.instance_type)
     monitoring = Monitoring(
@@ -61,7 +61,7 @@ def add_monitoring(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoi
 
 
 def add_data_capture(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoint) -> None:
-    """Add the bucket of calls and answers, where the catalog wants them kept; an output says where they are."""
+    """Add the bucket of calls and answers, if the catalog asks for data capture; an output holds its address."""
     if (settings := catalog.data_capture) is None:
         return
     capture = DataCapture(stack, "DataCapture", endpoint=endpoint, **settings.model_dump())
@@ -69,7 +69,7 @@ def add_data_capture(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndp
 
 
 def add_guardrails(catalog: Catalog, *, endpoint: HostedEndpoint, monitoring: Monitoring) -> None:
-    """Let the alarms take back an update of the endpoint, where the catalog asks for guardrails."""
+    """Let the alarms roll back an update of the endpoint, if the catalog states guardrails."""
     if (guardrails := catalog.deployment) is None:
         return
     own = guardrails.rollback_alarms
@@ -78,7 +78,7 @@ def add_guardrails(catalog: Catalog, *, endpoint: HostedEndpoint, monitoring: Mo
 
 
 def add_expiry(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoint, topic: sns.ITopic) -> None:
-    """Add the end of the endpoint's life, where the catalog states one, and the output that `cohost expire` reads."""
+    """Add the endpoint's expiry, if the catalog states one, and the output that `cohost expire` reads."""
     if (stated := catalog.expires) is None:
         return
     if is_past(stated, now()):

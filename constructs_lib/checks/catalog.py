@@ -1,8 +1,7 @@
-"""Can the catalog's handlers serve its models: the rules of `cohost engines`, as errors before a deploy.
+"""Checks of a catalog's models before a deploy: handlers, network, instance type, revisions and bill.
 
-Can the containers fetch what they need from the network that the catalog puts them into?
-
-Do the models of a catalog fit the instance, are they pinned, is the bill known; told before anything is deployed.
+They find models that their handlers cannot serve (the rules of `cohost engines`), files that containers cannot fetch
+from the catalog's network, models that do not fit the instance or are not pinned, and an unknown bill.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _OF_DEBERTA: Final = ("disentangled-flash", "flashdeberta")
 
 
 def engine_misfits(catalog: Catalog, profiles: Mapping[str, Profile]) -> Iterator[Misfit]:
-    """Models that their task or their attention does not suit, as far as their architecture is known."""
+    """Yield models that do not suit their task or their attention, as far as their architecture is known."""
     for name, entry in catalog.models.items():
         model = facts_of(name, entry, profiles)
         yield from _task_misfits(model)
@@ -70,7 +69,7 @@ def _attention_misfits(model: ModelFacts, entry: ModelEntry) -> Iterator[Misfit]
 
 
 def network_misfits(catalog: Catalog) -> Iterator[Misfit]:
-    """What the models of a catalog need and their network does not give."""
+    """Yield requirements of a catalog's models that their network does not meet."""
     packed = [name for name, entry in catalog.models.items() if entry.weights == "archive"]
     if packed and catalog.endpoint.topology == SCALE_TO_ZERO:
         yield error(
@@ -118,7 +117,7 @@ _OFFLINE_VARIABLES: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 def catalog_misfits(
     catalog: Catalog, image: Image, profiles: Mapping[str, Profile], prices: PriceList, region: str
 ) -> list[Misfit]:
-    """Everything that speaks against a catalog's models on its instance type, and against its bill."""
+    """Yield every objection to a catalog's models on its instance type, and to its bill."""
     return [
         *_memory_misfits(catalog, profiles),
         *engine_misfits(catalog, profiles),
@@ -171,7 +170,7 @@ def _too_large(plan: MemoryPlan, model: ModelPlan) -> Misfit:
 
 
 def _together(plan: MemoryPlan) -> Iterator[Misfit]:
-    """Models that each fit but not together are loaded and unloaded in turns, which works and is slow."""
+    """Yield a warning for models that fit alone but not together: they are loaded in turns, which is slow."""
     if not plan.gpu_fits:
         yield warning(
             "gpu-memory",
@@ -197,7 +196,7 @@ def _tight(plan: MemoryPlan) -> Iterator[Misfit]:
 
 
 def _required_memory(catalog: Catalog, plan: MemoryPlan, profiles: Mapping[str, Profile]) -> Iterator[Misfit]:
-    """A requirement below what is needed lets a model be loaded that then fails under load."""
+    """Yield a warning for a stated memory below the need: the model would be loaded, and then fail under load."""
     for model in plan.models:
         entry = catalog.models[model.name]
         needed = derive(model.name, entry, profiles[entry.model_id])

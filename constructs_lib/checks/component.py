@@ -1,7 +1,7 @@
-"""Can one container hold and start all models at once, as it must where one component serves them?
+"""Checks that one container can hold and start all models at once, as it must if one component serves them.
 
-A model that cannot be loaded at start-up ends the server (DJL Serving 0.36.0, recordings 15 and 16), so what is a
-nuisance on a multi-model endpoint keeps every model here from being served.
+A model that cannot be loaded at start-up ends the server (DJL Serving 0.36.0, recordings 15 and 16), so an error that
+affects one model of a multi-model endpoint keeps every model here from being served.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ANY_BUCKET: Final = "named-at-deploy"
 
 
 def component_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
-    """What would keep the one container of topology scale-to-zero from starting; nothing for other topologies."""
+    """Yield what would keep the one container of topology scale-to-zero from starting; nothing for other topologies."""
     if catalog.endpoint.topology != SCALE_TO_ZERO:
         return
     yield from _environment_misfits(catalog)
@@ -48,7 +48,7 @@ def component_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
 
 
 def startup_memory_misfits(catalog: Catalog, plan: MemoryPlan) -> Iterator[Misfit]:
-    """Errors where not all models of a plan fit at once; nobody unloads one for another here."""
+    """Yield errors if not all models of a plan fit at once: here none is unloaded for another."""
     for fits, what, used, limit in (
         (plan.gpu_fits, f"one {plan.instance.gpu_name}", plan.gpu_used_mib, plan.gpu_usable_mib),
         (plan.host_fits, "the host's memory", plan.host_used_mib, plan.instance.memory_mib),
@@ -66,7 +66,7 @@ def startup_memory_misfits(catalog: Catalog, plan: MemoryPlan) -> Iterator[Misfi
 
 
 def _stated_memory_misfits(entry: ModelEntry, model: ModelPlan, plan: MemoryPlan) -> Iterator[Misfit]:
-    """The server asks for a model's stated memory beside what it loaded before, in an order of its own."""
+    """Yield an error for a stated memory that is not free once the other models, in whatever order, are loaded."""
     host_others = plan.host_used_mib - model.host_total_mib
     stated = [("required_memory_mb", entry.required_memory_mb, plan.instance.memory_mib - host_others)]
     if model.gpu is not None:

@@ -1,4 +1,4 @@
-"""Does the image fit the topology, the instance type and the region; told before anything is deployed."""
+"""Checks that the image fits the topology, the instance type and the region, before anything is deployed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEURON_FAMILIES: Final = ("ml.inf", "ml.trn")
 
 @dataclass(frozen=True, kw_only=True)
 class Misfit:
-    """Two settings that do not go together: an error where the endpoint could not serve, else a warning.
+    """Two settings that do not go together: an error if the endpoint could not serve, else a warning.
 
     `name` is short and constant, so that a warning can be acknowledged by it.
     """
@@ -34,7 +34,7 @@ class Misfit:
 
 
 def misfits(endpoint: Endpoint, image: Image, uri: ImageUri, region: str) -> list[Misfit]:
-    """Everything that speaks against an endpoint's settings, errors and warnings, in the order of the catalog."""
+    """Return every objection to an endpoint's settings, errors and warnings, in the order of the catalog."""
     instance = INSTANCES.get(endpoint.instance_type)
     found = [
         *_image_misfits(endpoint, image),
@@ -48,17 +48,17 @@ def misfits(endpoint: Endpoint, image: Image, uri: ImageUri, region: str) -> lis
 
 
 def error(name: str, message: str) -> Misfit:
-    """What the endpoint could not serve with."""
+    """Return a misfit with which the endpoint could not serve."""
     return Misfit(level="error", name=name, message=message)
 
 
 def warning(name: str, message: str) -> Misfit:
-    """What the endpoint serves with, though not well."""
+    """Return a misfit with which the endpoint serves, though not well."""
     return Misfit(level="warning", name=name, message=message)
 
 
 def some(names: Iterable[str]) -> str:
-    """A few of many names, so that a message stays one line for catalogs of thousands."""
+    """Join the first few of many names, so that a message stays one line for catalogs of thousands."""
     listed = list(names)
     more = len(listed) - _NAMES_SHOWN
     return ", ".join(listed[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,1 +1,1 @@
-"""Endpoints of each design, and what scales them and shifts calls to their new instances."""
+"""Endpoints of each design, their scaling, and the shift of calls to new instances."""

@@ -1,6 +1,6 @@
 """A scalable target with its target tracking policy and its schedule (AWS: Application Auto Scaling).
 
-A step scaling policy of one step, and the alarm that sets it off.
+Also a step scaling policy of one step, with the alarm that triggers it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Autoscaling(Construct):
 
     @property
     def scaling_target_id(self) -> str:
-        """The id by which further policies name the target."""
+        """Return the id by which further policies name the target."""
         return self._target.ref
 
 
@@ -100,7 +100,7 @@ WAKE_COOLDOWN_SECONDS: Final = 60
 
 
 class AlarmedStep(Construct):
-    """What to do with the number of copies of an inference component when one of its metrics crosses a line.
+    """A change of an inference component's number of copies when one of its metrics crosses a threshold.
 
     The alarm looks at the metric's maximum of each minute. A minute without a value crosses nothing: while there is no
     copy, or none is refused for want of one, SageMaker sends none.
@@ -112,7 +112,7 @@ class AlarmedStep(Construct):
         scaling_target_id: the target to scale.
         metric_name: the metric, of AWS/SageMaker.
         comparison: on which side of the threshold the alarm goes off.
-        threshold: the line.
+        threshold: the value that the metric must cross.
         minutes: for how many minutes in a row.
         adjustment_type: "ChangeInCapacity" adds `adjustment` copies, "ExactCapacity" makes it so many.
         adjustment: see there.
@@ -174,7 +174,7 @@ class AlarmedStep(Construct):
 
 
 class WakePolicy(AlarmedStep):
-    """One more copy when a call was refused because there is none.
+    """Adds one copy when a call was refused because there is none.
 
     Target tracking cannot do that: it divides by the number of copies (AWS: Scale an endpoint to zero instances).
     """
@@ -197,7 +197,7 @@ class WakePolicy(AlarmedStep):
 
 
 class IdlePolicy(AlarmedStep):
-    """Down to the minimum after `idle_minutes` in which no copy had anything to do.
+    """Scales in to the minimum after `idle_minutes` in which no copy had anything to do.
 
     The metric has values only while there are copies, so nothing counts as idle while the first of them is started.
     """

@@ -1,4 +1,4 @@
-"""SageMaker's deployment guardrails as an endpoint takes them."""
+"""SageMaker's deployment guardrails in the form that an endpoint takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TYPES: Final[Mapping[str, str]] = {"all-at-once": "ALL_AT_ONCE", "canary": "CAN
 def deployment_config(
     guardrails: Guardrails, alarm_names: Sequence[str]
 ) -> sagemaker.CfnEndpoint.DeploymentConfigProperty:
-    """How the endpoint is updated.
+    """Return the endpoint's deployment configuration.
 
     Args:
         guardrails: the catalog's; its sizes fit its strategy.

@@ -1,6 +1,6 @@
-"""What an endpoint needs of the archives that it serves, wherever they are published.
+"""The parts that endpoints of every topology have in common: role, log group, configuration, the endpoint itself.
 
-What endpoints of every topology have in common: role, log group, configuration, the endpoint itself.
+Also the interface of the archives that an endpoint serves, wherever they are published.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Archives(Protocol):
 
     @property
     def model_data_url(self) -> str:
-        """The address that SageMaker loads archives from."""
+        """Return the address that SageMaker loads archives from."""
 
     def grant_read(self, grantee: iam.IRole) -> None:
         """Allow reading the archives and listing their keys."""
@@ -37,7 +37,7 @@ VARIANT_NAME: Final = "AllTraffic"
 
 
 def add_log_group(scope: Construct, construct_id: str, name: str) -> logs.LogGroup:
-    """A group that SageMaker would make itself, without retention, and leave behind."""
+    """Add a log group that SageMaker would otherwise create itself, without retention, and leave behind."""
     return logs.LogGroup(
         scope,
         construct_id,
@@ -78,7 +78,7 @@ class HostedEndpoint(EndpointMetrics, Construct):
 
     @property
     def endpoint_arn(self) -> str:
-        """The ARN of the endpoint."""
+        """Return the ARN of the endpoint."""
         return self._endpoint.ref
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -88,22 +88,22 @@ class HostedEndpoint(EndpointMetrics, Construct):
         )
 
     def capture_data(self, config: sagemaker.CfnEndpointConfig.DataCaptureConfigProperty) -> None:
-        """Keep calls and answers as this configuration says; the execution role needs the right to write them."""
+        """Record calls and answers as this configuration states; the execution role needs the right to write them."""
         self._config.data_capture_config = config
 
     def encrypt_volumes(self, kms_key: str | None) -> None:
-        """Encrypt the volumes of the instances with this key; disks of their own, where they have some, it leaves.
+        """Encrypt the volumes of the instances with this key; instance store disks, if there are any, are left out.
 
         None leaves the key to SageMaker.
         """
         self._config.kms_key_id = kms_key
 
     def guard_updates(self, config: sagemaker.CfnEndpoint.DeploymentConfigProperty) -> None:
-        """Let later updates of the endpoint go by this configuration."""
+        """Apply this configuration to later updates of the endpoint."""
         self._endpoint.deployment_config = config
 
     def _invoked_arns(self) -> list[str]:
-        """What a caller needs the right to invoke."""
+        """Return the ARNs that a caller needs the right to invoke."""
         return [self.endpoint_arn]
 
     def _add_model(self, container: sagemaker.CfnModel.ContainerDefinitionProperty) -> sagemaker.CfnModel:

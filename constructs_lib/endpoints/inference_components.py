@@ -1,4 +1,4 @@
-"""A SageMaker endpoint with one inference component a model, each on a GPU of its own."""
+"""A SageMaker endpoint with one inference component per model, each on a GPU of its own."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class ComponentEndpoint(HostedEndpoint):
 
     @property
     def component_names(self) -> dict[str, str]:
-        """The name of each model's component."""
+        """Return the name of each model's component."""
         return {model: component.component_name for model, component in self.components.items()}
 
     def _invoked_arns(self) -> list[str]:
@@ -154,5 +154,5 @@ class ModelComponent(Construct):
 
     @property
     def component_arn(self) -> str:
-        """The ARN of the component."""
+        """Return the ARN of the component."""
         return self._component.ref

@@ -1,4 +1,4 @@
-"""The metrics that SageMaker keeps of every kind of endpoint, as CloudWatch knows them.
+"""The metrics that SageMaker keeps of every kind of endpoint, as CloudWatch names them.
 
 AWS: "Amazon SageMaker AI metrics in Amazon CloudWatch". None of them is per model.
 """
@@ -32,7 +32,7 @@ class EndpointMetrics:
         statistic: str = "Average",
         period: cdk.Duration | None = None,
     ) -> cloudwatch.Metric:
-        """A metric of this endpoint by its name."""
+        """Return a metric of this endpoint by its name."""
         return cloudwatch.Metric(
             namespace=namespace,
             metric_name=metric_name,
@@ -42,57 +42,57 @@ class EndpointMetrics:
         )
 
     def _dimensions(self, namespace: str) -> dict[str, str]:  # noqa: ARG002 - another topology asks by it
-        """What the metrics of a namespace are kept by."""
+        """Return the dimensions of a namespace's metrics."""
         return {"EndpointName": self.endpoint_name, "VariantName": self.variant_name}
 
     def metric_invocations(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How many calls came in."""
+        """Return the metric of calls."""
         return self.metric("Invocations", statistic="Sum", period=period)
 
     def metric_invocations_per_instance(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How many calls came in for each instance."""
+        """Return the metric of calls per instance."""
         return self.metric("InvocationsPerInstance", statistic="Sum", period=period)
 
     def metric_invocation_errors(
         self, *, server: bool, statistic: str = "Sum", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """How many calls failed by the server's fault (5xx) or the caller's (4xx); "Average" is their share, 0 to 1."""
+        """Return the metric of calls that failed, with 5xx or with 4xx; "Average" is their share, 0 to 1."""
         return self.metric(f"Invocation{'5XX' if server else '4XX'}Errors", statistic=statistic, period=period)
 
     def metric_invocation_model_errors(
         self, *, statistic: str = "Sum", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """How many calls the container did not answer with success; "Average" is their share, 0 to 1."""
+        """Return the metric of calls that the container answered with an error; "Average" is their share, 0 to 1."""
         return self.metric("InvocationModelErrors", statistic=statistic, period=period)
 
     def metric_model_latency(self, *, statistic: str = "p99", period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How long the container took to answer, in microseconds."""
+        """Return the metric of the container's time to answer, in microseconds."""
         return self.metric("ModelLatency", statistic=statistic, period=period)
 
     def metric_overhead_latency(
         self, *, statistic: str = "p99", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """What SageMaker adds to the container's time, in microseconds; loading a model on its first call is in it."""
+        """Return the metric of SageMaker's own time, in microseconds; it includes loading a model on its first call."""
         return self.metric("OverheadLatency", statistic=statistic, period=period)
 
     def metric_gpu_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How busy the GPUs are, in percent summed over them."""
+        """Return the metric of the GPUs' use, in percent summed over them."""
         return self.metric("GPUUtilization", namespace=INSTANCE_NAMESPACE, period=period)
 
     def metric_gpu_memory_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How full the GPUs' memory is, in percent summed over them."""
+        """Return the metric of the GPUs' used memory, in percent summed over them."""
         return self.metric("GPUMemoryUtilization", namespace=INSTANCE_NAMESPACE, period=period)
 
     def metric_cpu_utilization(
         self, *, statistic: str = "Average", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """How busy the cores are, in percent summed over them. It has values as long as there is an instance."""
+        """Return the metric of the cores' use, in percent summed over them. Without an instance it has no values."""
         return self.metric("CPUUtilization", namespace=INSTANCE_NAMESPACE, statistic=statistic, period=period)
 
     def metric_memory_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How full the host's memory is, in percent."""
+        """Return the metric of the host's used memory, in percent."""
         return self.metric("MemoryUtilization", namespace=INSTANCE_NAMESPACE, period=period)
 
     def metric_disk_utilization(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How full the disk is that archives and weights are put on, in percent."""
+        """Return the metric of the used disk space, where archives and weights are stored, in percent."""
         return self.metric("DiskUtilization", namespace=INSTANCE_NAMESPACE, period=period)

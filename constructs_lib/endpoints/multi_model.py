@@ -97,25 +97,25 @@ class MultiModelEndpoint(HostedEndpoint):
             )
 
     def metric_model_loading_wait_time(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How long calls waited for their model to be fetched and loaded, in microseconds."""
+        """Return the metric of the wait of calls for their model to be fetched and loaded, in microseconds."""
         return self.metric("ModelLoadingWaitTime", statistic="Maximum", period=period)
 
     def metric_model_cache_hit(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """The share of calls whose model was loaded already, 0 to 1."""
+        """Return the metric of the share of calls whose model was loaded already, 0 to 1."""
         return self.metric("ModelCacheHit", period=period)
 
     def metric_loaded_model_count(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How many models the containers hold."""
+        """Return the metric of models that the containers hold."""
         return self.metric("LoadedModelCount", namespace=INSTANCE_NAMESPACE, period=period)
 
     def metric_model_loading_time(
         self, *, statistic: str = "Average", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """How long the container took to load a model that it had been given, in microseconds."""
+        """Return the metric of the container's time to load a model that was already fetched, in microseconds."""
         return self.metric("ModelLoadingTime", statistic=statistic, period=period)
 
     def metric_model_downloading_time(
         self, *, statistic: str = "Average", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """How long fetching an archive from S3 took, in microseconds."""
+        """Return the metric of the time to fetch an archive from S3, in microseconds."""
         return self.metric("ModelDownloadingTime", statistic=statistic, period=period)

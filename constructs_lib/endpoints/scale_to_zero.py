@@ -1,4 +1,4 @@
-"""A SageMaker endpoint whose one inference component serves all models, and that goes down to no instance at all."""
+"""A SageMaker endpoint whose one inference component serves all models, and that scales in to zero instances."""
 
 from __future__ import annotations
 
@@ -132,21 +132,21 @@ class ScaleToZeroEndpoint(HostedEndpoint):
 
     @property
     def component_arn(self) -> str:
-        """The ARN of the inference component."""
+        """Return the ARN of the inference component."""
         return self._component.ref
 
     def metric_concurrent_requests_per_copy(
         self, *, statistic: str = "Maximum", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """How many calls a copy has in hand; without a copy it has no values."""
+        """Return the metric of calls under way per copy; without a copy it has no values."""
         return self.metric("ConcurrentRequestsPerCopy", statistic=statistic, period=period)
 
     def metric_no_capacity_invocation_failures(self, *, period: cdk.Duration | None = None) -> cloudwatch.Metric:
-        """How many calls were refused because there is no copy."""
+        """Return the metric of calls that were refused because there is no copy."""
         return self.metric("NoCapacityInvocationFailures", statistic="Sum", period=period)
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Allow calling the models, and seeing whether there is a copy, which is how a caller waits at zero."""
+        """Allow calling the models, and describing the component, which is how a caller waits at zero copies."""
         return (
             super()
             .grant_invoke(grantee)
@@ -160,7 +160,7 @@ class ScaleToZeroEndpoint(HostedEndpoint):
         )
 
     def _dimensions(self, namespace: str) -> dict[str, str]:
-        """Metrics of calls are the component's, those of instances the endpoint's."""
+        """Return the component's dimensions for metrics of calls, the endpoint's for those of instances."""
         if namespace == INVOCATION_NAMESPACE:
             return {"InferenceComponentName": self.component_name}
         return super()._dimensions(namespace)
@@ -185,7 +185,7 @@ class ScaleToZeroEndpoint(HostedEndpoint):
 
 
 def _make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str) -> None:
-    """Make a component of another name another resource.
+    """Derive the resource's id from the component's name, so that another name is another resource.
 
     CloudFormation never replaces a component, and SageMaker neither renames one nor moves it to another endpoint; so
     with one id for all names, another name of the endpoint could not be deployed.
@@ -197,7 +197,7 @@ def _make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str)
 def _variant(
     instance_type: str, inference_ami_version: str | None, scaling: Scaling
 ) -> sagemaker.CfnEndpointConfig.ProductionVariantProperty:
-    """A variant without a model, whose instances follow the copies."""
+    """Return a variant without a model, whose number of instances follows the copies."""
     least, most = instances_for(scaling.lowest, instance_type), instances_for(scaling.highest, instance_type)
     return sagemaker.CfnEndpointConfig.ProductionVariantProperty(
         variant_name=VARIANT_NAME,
@@ -213,7 +213,7 @@ def _variant(
 def _requirements(
     instance_type: str, memory_mb: int
 ) -> sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty:
-    """One GPU; on a type without GPUs more than half of the cores, so that each copy has an instance."""
+    """Require one GPU; on a type without GPUs more than half of the cores, so that each copy has an instance."""
     instance = INSTANCES.get(instance_type)
     on_cpu = instance is not None and not instance.gpus
     return sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty(
@@ -224,7 +224,7 @@ def _requirements(
 
 
 def _one_copy_at_a_time() -> sagemaker.CfnInferenceComponent.InferenceComponentDeploymentConfigProperty:
-    """What the spare instance has room for; without it SageMaker starts as many new copies as there are old ones."""
+    """Update one copy at a time, which is the room of the spare instance; SageMaker's default is all copies at once."""
     one = sagemaker.CfnInferenceComponent.InferenceComponentCapacitySizeProperty(type="COPY_COUNT", value=1)
     return sagemaker.CfnInferenceComponent.InferenceComponentDeploymentConfigProperty(
         rolling_update_policy=sagemaker.CfnInferenceComponent.InferenceComponentRollingUpdatePolicyProperty(

@@ -1,1 +1,1 @@
-"""The end of an endpoint's life: it expires and is deleted by itself."""
+"""The expiry of an endpoint, which is then deleted without anybody's doing."""

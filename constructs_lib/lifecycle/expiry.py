@@ -1,4 +1,4 @@
-"""The moment at which a length of time ends that begins with the deploy.
+"""The expiry of an endpoint at the moment that the catalog states, or after a length of time from the deploy on.
 
 The end of an endpoint's life, which comes by itself at the moment that the catalog states.
 """
@@ -46,7 +46,7 @@ _ASSET_EXCLUDES: Final = ("*", "!artifacts", *(f"!artifacts/{module}.py" for mod
 
 
 class EndOfLife(Construct):
-    """A custom resource, because nothing in a template can read a clock, and a synth's own would change every time.
+    """A custom resource that computes the end: a template cannot read a clock, and a synth's would change each time.
 
     The moment is set when the resource is made and when `minutes` changes; every other deploy leaves it.
 
@@ -70,12 +70,12 @@ class EndOfLife(Construct):
 
     @property
     def at(self) -> str:
-        """The moment as `yyyy-mm-ddThh:mm:ss` in UTC."""
+        """Return the moment as `yyyy-mm-ddThh:mm:ss` in UTC."""
         return self._resource.get_att_string("At")
 
     @property
     def then_at(self) -> str:
-        """A minute later."""
+        """Return the moment a minute later."""
         return self._resource.get_att_string("ThenAt")
 
     def _function(self) -> lambda_.Function:
@@ -109,7 +109,7 @@ _RETRIES: Final = 185
 
 @dataclass(frozen=True, kw_only=True)
 class _Call:
-    """One call at the end; `then` says that it comes a minute after the others."""
+    """One call at the end; `then` is True if it comes a minute after the others."""
 
     construct_id: str
     arn: str
@@ -118,7 +118,7 @@ class _Call:
 
 
 class EndpointExpiry(Construct):
-    """Schedules that end an endpoint and say so on a topic.
+    """Schedules that end an endpoint, and report that on a topic.
 
     Of topology multi-model the endpoint alone is deleted; model, configuration, archives and bucket stay, so that
     `cohost expire` can make it anew under its name. Of topology scale-to-zero the copies go, and with them the
@@ -163,7 +163,7 @@ class EndpointExpiry(Construct):
 
     @property
     def facts(self) -> str:
-        """What `cohost expire` needs to know, as JSON for an output of the stack.
+        """Return the facts that `cohost expire` needs, as JSON for an output of the stack.
 
         `schedules` has each schedule's name and the seconds by which it comes after the end, `bounds` the scaling's
         least and most.
@@ -181,7 +181,7 @@ class EndpointExpiry(Construct):
         return cdk.Stack.of(self).to_json_string(facts)
 
     def _moments(self, expiry: Expiry, stated: str) -> tuple[str, str]:
-        """The end, and a minute later, as Scheduler writes moments; of a length they are known when it is deployed."""
+        """Return the end, and a minute later, as Scheduler writes moments; the deploy sets those of a length."""
         if expiry.at is not None:
             return _text(expiry.at), _text(expiry.at, seconds=_THEN_SECONDS)
         if expiry.after is None:
@@ -244,7 +244,7 @@ class EndpointExpiry(Construct):
         return schedule
 
     def _make_role(self) -> iam.Role:
-        """A role for the schedules of this group alone (AWS: EventBridge Scheduler, confused deputy prevention)."""
+        """Create a role for this group's schedules only (AWS: EventBridge Scheduler, confused deputy prevention)."""
         conditions = {
             "StringEquals": {
                 "aws:SourceAccount": cdk.Stack.of(self).account,

@@ -1,4 +1,4 @@
-"""The alarms of an endpoint, one for each threshold of the catalog."""
+"""The alarms of an endpoint, one per threshold of the catalog."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MICROSECONDS_PER_S: Final = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class _Watch:
-    """What one alarm looks at. `key` is the catalog's; `of` periods, `datapoints` must cross the threshold."""
+    """The watch of one alarm. `key` is the catalog's; of `of` periods, `datapoints` must cross the threshold."""
 
     key: str
     construct_id: str
@@ -42,7 +42,7 @@ class _Watch:
 def make_alarms(
     scope: Construct, endpoint: EndpointMetrics, alarms: Alarms, *, gpus: int
 ) -> dict[str, cloudwatch.Alarm]:
-    """The alarms that are wanted, by the catalog's keys.
+    """Create the alarms that the catalog states, by its keys.
 
     A period without data is never a fault: an endpoint that is not called has no error rate, and one that is not
     there cannot be idle.
@@ -151,7 +151,7 @@ def _loading(endpoint: MultiModelEndpoint, alarms: Alarms) -> Iterator[_Watch]:
 
 
 def _idle(endpoint: EndpointMetrics, alarms: Alarms) -> Iterator[_Watch]:
-    """Hours in which an instance reported and no call came.
+    """Yield a watch for hours in which an instance reported and no call came.
 
     An endpoint that is not called has no metric of calls at all, so the sum takes its zeros from the instances' own
     metric. Thus a new endpoint is not idle before it was there so long, and one that is deleted or at zero never is.

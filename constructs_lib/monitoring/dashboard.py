@@ -1,4 +1,4 @@
-"""A dashboard of one endpoint: what it does, how well, and what that costs."""
+"""A dashboard of one endpoint: its load, its results, and its cost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Dashboard(Construct):
 
     @property
     def url(self) -> str:
-        """The address of the dashboard in the console."""
+        """Return the address of the dashboard in the console."""
         region = cdk.Stack.of(self).region
         return (
             f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}"
@@ -108,7 +108,7 @@ def _instances(endpoint: EndpointMetrics) -> list[list[cloudwatch.IWidget]]:
 
 
 def _load(endpoint: EndpointMetrics) -> dict[str, cloudwatch.IMetric]:
-    """What says that there are too few instances or copies."""
+    """Return the metrics that show too few instances or copies."""
     if isinstance(endpoint, ScaleToZeroEndpoint):
         return {
             "calls in hand of a copy": endpoint.metric_concurrent_requests_per_copy(),
@@ -145,7 +145,7 @@ def _percentiles(metric: Callable[..., cloudwatch.Metric]) -> dict[str, cloudwat
 
 
 def _ms(metric: cloudwatch.Metric, label: str) -> cloudwatch.IMetric:
-    """A metric in microseconds, shown in milliseconds."""
+    """Return a metric in microseconds, shown in milliseconds."""
     # The ids of a widget's metrics have to differ.
     name = "us_" + "".join(letter for letter in label.lower() if letter.isalnum())
     return cloudwatch.MathExpression(

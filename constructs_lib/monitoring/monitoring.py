@@ -1,4 +1,4 @@
-"""Whom to tell when something is wrong with an endpoint, and what that is."""
+"""The alarms on an endpoint, and the topic that notifies its subscribers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Monitoring(Construct):
-    """A topic, and an alarm on it for each threshold that is stated.
+    """A topic, and an alarm on it per stated threshold.
 
     Args:
         scope: the stack or construct it belongs to.
@@ -65,11 +65,11 @@ class Monitoring(Construct):
 
     @property
     def rollback_alarm_names(self) -> list[str]:
-        """The alarms by which an update is worth taking back; none of those that are switched off."""
+        """Return the alarms that justify rolling an update back, without those that are switched off."""
         return [self.alarms[key].alarm_name for key in ROLLBACK_ALARMS if key in self.alarms]
 
     def _let_alarms_publish(self) -> None:
-        """Say so in the topic's policy: it has one for TLS, so the one that SNS gives by itself no longer holds."""
+        """Allow publishing in the topic's policy: because it has one for TLS, the default one of SNS does not apply."""
         stack = cdk.Stack.of(self)
         self.topic.add_to_resource_policy(
             iam.PolicyStatement(

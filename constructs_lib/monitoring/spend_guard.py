@@ -1,4 +1,4 @@
-"""A budget over what the stack costs, which mails when the month's spend nears it."""
+"""A budget for the stack's cost, which sends a mail when the month's spend nears it."""
 
 from __future__ import annotations
 

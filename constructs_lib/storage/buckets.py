@@ -25,7 +25,7 @@ class BucketKey:
 
     @classmethod
     def of(cls, scope: Construct, arn: str | None) -> BucketKey | None:
-        """The key of an ARN; None for none."""
+        """Return the key of an ARN; None without one."""
         return None if arn is None else cls(key=kms.Key.from_key_arn(scope, "Key", arn))
 
     def grant_read(self, grantee: iam.IGrantable) -> None:
@@ -50,7 +50,7 @@ class BucketKey:
 
 
 def encryption_of(key: BucketKey | None) -> dict[str, Any]:
-    """How a bucket encrypts: with that key, asked for once in a while and not for each object, or with S3's own."""
+    """Return a bucket's encryption: with that key (and a bucket key, to save requests to KMS), or with S3's own."""
     if key is None:
         return {"encryption": s3.BucketEncryption.S3_MANAGED}
     return {"encryption": s3.BucketEncryption.KMS, "encryption_key": key.key, "bucket_key_enabled": True}
@@ -93,12 +93,12 @@ class ModelBucket(Construct):
 
     @property
     def bucket_name(self) -> str:
-        """The generated name of the bucket."""
+        """Return the generated name of the bucket."""
         return self.bucket.bucket_name
 
     @property
     def bucket_arn(self) -> str:
-        """The ARN of the bucket itself, without its objects."""
+        """Return the ARN of the bucket itself, without its objects."""
         return self.bucket.bucket_arn
 
     def _refuse_plain_http(self) -> None:
@@ -115,7 +115,7 @@ class ModelBucket(Construct):
 
 
 class WeightsBucket(Construct):
-    """A private, encrypted bucket of a given name that answers over TLS only and forgets uploads that never ended.
+    """A private, encrypted bucket of a given name that answers over TLS only and removes incomplete uploads.
 
     Args:
         scope: the stack or construct it belongs to.

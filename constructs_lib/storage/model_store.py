@@ -1,12 +1,11 @@
-"""The code of the function that publishes archives: the folders `artifacts` and `handler`, and wheels of models.
+"""The model archives of an endpoint, published by the custom resource `Custom::LmiModelStore`.
 
-The size of what CloudFormation sends to the model store's function, checked before it is too late.
+The function's code is the folders `artifacts` and `handler`, and wheels of models.
 
-An update's event carries the properties twice, as they are and as they were. CloudFormation invokes asynchronously,
-which takes 1 MB since late 2025 and took 256 KB before (AWS Lambda quotas); CloudFormation states neither for itself,
-so the smaller one is kept to. An event over the limit would not arrive, and the stack would hang until its time-out.
-
-The model archives of an endpoint, published by the custom resource `Custom::LmiModelStore`.
+The size of the event that CloudFormation sends to the function is checked at synth. An update's event carries the
+properties twice, as they are and as they were. CloudFormation invokes asynchronously, which takes 1 MB since late 2025
+and took 256 KB before (AWS Lambda quotas); CloudFormation states neither for itself, so the smaller one is the limit. A
+larger event would not arrive, and the stack would hang until its time-out.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _EXCLUDES: Final = ("*", *(line for name in _FOLDERS for line in (f"!{name}", f"
 
 @contextmanager
 def publisher_code(wheels: Mapping[str, bytes]) -> Iterator[lambda_.Code]:
-    """The function's code, for a function made inside the context; `wheels` are contents by file name."""
+    """Return the function's code, for a function created inside the context; `wheels` are contents by file name."""
     if not wheels:
         yield lambda_.Code.from_asset(str(_ROOT), exclude=list(_EXCLUDES), ignore_mode=cdk.IgnoreMode.GIT)
         return
@@ -71,12 +70,12 @@ ENVELOPE_BYTES: Final = 8_192
 
 
 def event_bytes(properties: Mapping[str, object]) -> int:
-    """The size of an update's event in bytes, at most: properties twice, with all but ASCII escaped, and envelope."""
+    """Return the largest size of an update's event in bytes: properties twice, escaped to ASCII, and envelope."""
     return 2 * len(json.dumps(properties, ensure_ascii=True)) + ENVELOPE_BYTES
 
 
 def event_fault(models: Mapping[str, Mapping[str, str]], requirements: Mapping[str, str]) -> str | None:
-    """What to tell the user where the models of one catalog do not fit into an event; None where they do."""
+    """Return the message for models of one catalog that do not fit into an event; None if they do."""
     size = event_bytes({"Models": models, "Requirements": requirements})
     if size <= EVENT_LIMIT_BYTES:
         return None
@@ -95,7 +94,7 @@ SERVICE_TIMEOUT: Final = cdk.Duration.minutes(16)
 
 
 class ModelStore(Construct):
-    """Publishes one archive a model under a prefix of a bucket, and says under which address.
+    """Publishes one archive per model under a prefix of a bucket, and returns their address.
 
     A model added or removed leaves the address as it is; a changed one gives a new address, and with it a new
     SageMaker Model and endpoint configuration.
@@ -168,16 +167,16 @@ class ModelStore(Construct):
 
     @property
     def model_data_url(self) -> str:
-        """What SageMaker loads: "s3://<bucket>/<prefix><generation>/", or the archive of a bundle there."""
+        """Return the address to load: "s3://<bucket>/<prefix><generation>/", or the archive of a bundle there."""
         return self._resource.get_att_string("ModelDataUrl")
 
     @property
     def generation(self) -> str:
-        """The id of the published generation."""
+        """Return the id of the published generation."""
         return self._resource.get_att_string("Generation")
 
     def grant_read(self, grantee: iam.IRole) -> None:
-        """Allow reading archives and listing their keys, below the store's prefix only, and the weights they name."""
+        """Allow reading archives and listing their keys, only below the store's prefix, and the weights they name."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[self._objects_arn()])
         self._grant_list(grantee)
         if self._bucket.key is not None:
@@ -223,7 +222,7 @@ class ModelStore(Construct):
         return function
 
     def _role(self, log_group: logs.LogGroup) -> iam.Role:
-        """A role that may write its own log and handle objects below the prefix; no managed policy."""
+        """Create a role that may write its own log and handle objects below the prefix; no managed policy."""
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         log_group.grant_write(role)
         iam.Grant.add_to_principal(
@@ -250,7 +249,7 @@ class ModelStore(Construct):
         return role
 
     def _keep_archives(self) -> None:
-        """Leave the archives when the stack goes, while a generation that is replaced still goes."""
+        """Leave the archives when the stack is deleted; a generation that is replaced is still removed."""
         resource = self._resource.node.default_child
         if isinstance(resource, cdk.CfnResource):
             resource.apply_removal_policy(cdk.RemovalPolicy.RETAIN, apply_to_update_replace_policy=False)

@@ -1,4 +1,4 @@
-"""Weights of models in S3: where the execution role reads them, and the archives of the ONNX design."""
+"""Weights of models in S3: the right to read them, and the archives of the ONNX design."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ModelWeights:
             _grant_list(grantee, self._arn(bucket), prefix)
 
     def grant_publish(self, grantee: iam.IRole) -> None:
-        """Allow seeing which uploads are whole; where weights go into archives, also letting S3 copy them there."""
+        """Allow seeing which uploads are complete; if weights go into archives, also letting S3 copy them there."""
         if self.bucket_name is None:
             return
         arn = self._arn(self.bucket_name)
@@ -79,14 +79,14 @@ class ModelWeights:
         return f"arn:{self._stack.partition}:s3:::{bucket}"
 
     def _shown(self, bucket: str) -> str:
-        """The bucket's ARN as cdk-nag writes it in a finding."""
+        """Return the bucket's ARN as cdk-nag writes it in a finding."""
         account, partition = self._stack.account, self._stack.partition
         shown = "<AWS::Partition>" if cdk.Token.is_unresolved(partition) else partition
         return f"arn:{shown}:s3:::{bucket.replace(account, '<AWS::AccountId>')}"
 
 
 def weights_of(scope: Construct, catalog: Catalog) -> ModelWeights | None:
-    """The weights of a catalog that lie in S3; None where all come from the Hub."""
+    """Return the weights of a catalog that are in S3; None if all come from the Hub."""
     entries = catalog.models.values()
     addresses = {entry.model_id for entry in entries if entry.model_id.startswith(_S3)}
     pushed = any(entry.pushed for entry in entries)
@@ -134,12 +134,12 @@ class OnnxArchives(Construct):
 
     @property
     def model_data_url(self) -> str:
-        """The address that SageMaker loads archives from: "s3://<bootstrap bucket>/cohost/cpu-onnx/"."""
+        """Return the address that SageMaker loads archives from: "s3://<bootstrap bucket>/cohost/cpu-onnx/"."""
         return f"s3://{self.bucket_name}/{PREFIX}{GENERATION}/"
 
     @property
     def target_models(self) -> dict[str, str]:
-        """The TargetModel of each model: "<checksum>.tar.gz"."""
+        """Return the TargetModel of each model: "<checksum>.tar.gz"."""
         start = f"{PREFIX}{GENERATION}/"
         return {name: key.removeprefix(start) for name, key in self._keys.items()}
 
@@ -155,7 +155,7 @@ class OnnxArchives(Construct):
         )
 
     def _locate(self, stack: cdk.Stack, archive: Archive) -> cdk.FileAssetLocation:
-        """Add an archive to the stack's assets under a key of ours.
+        """Add an archive to the stack's assets under a key of this project.
 
         aws_s3_assets would name it .gz, by a hash of the checksum, among all other assets of the account. SageMaker's
         documents know the archives of multi-model endpoints as .tar.gz; a key that is the content's SHA-256 can be
