@@ -1,6 +1,6 @@
 """Leads a run through its phases: cold calls, then for each step calls that are dropped and calls that count.
 
-Runs where Locust is led: in the only process, or in the master, which tells the workers by messages.
+Runs in the process that leads Locust: the only one, or the master, which sends messages to the workers.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ EVERYBODY = 1_000_000
 
 
 class Conductor:
-    """One run. `phases` holds those that have ended, `running` the one that goes on.
+    """One run. `phases` holds the phases that have ended, `running` the one under way.
 
-    `prepared` says whether every process can make calls; `progress` is told each phase.
+    `prepared` returns True if every process can make calls; `progress` is called with each phase.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Conductor:
         self._progress = progress
 
     def run(self, *, cold: bool, wake_limit_s: float | None) -> None:
-        """Go through all phases; nothing is measured when the target does not wake up, or no model answers.
+        """Go through all phases; nothing is measured if the target does not wake up, or no model answers.
 
         With a limit, an inference component that is at zero is waited for first.
         """
@@ -82,7 +82,7 @@ class Conductor:
         self.completed = True
 
     def finish(self) -> None:
-        """End the phase that goes on."""
+        """End the phase that is under way."""
         if self.running is None:
             return
         self._runner.send_message(END, {})
@@ -95,7 +95,7 @@ class Conductor:
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
-        """A phase in which this process makes the calls, one after the other."""
+        """Run a phase in which this process makes the calls, one after the other."""
         started, batch = now(), self._steps[0].batch
         self._progress(phase=name, step=0, steps=len(self._steps), seconds=None)
         yield
@@ -113,7 +113,7 @@ class Conductor:
         return any(call.failure is None for call in self.cold)
 
     def _gather_users(self, needed: int) -> None:
-        """Wait until Locust has started all users, more than it was asked for where a step needs more."""
+        """Wait until Locust has started all users, more than requested if a step needs more."""
         if self._runner.target_user_count < needed:
             self._runner.start(needed, spawn_rate=SPAWN_RATE)
         while self._runner.state != STATE_RUNNING or self._runner.user_count < needed:
@@ -165,7 +165,7 @@ class Conductor:
             self._runner.send_message(BEGIN, cue.message(), client)
 
     def _nodes(self) -> list[tuple[str | None, int]]:
-        """The processes that make calls and how many users each has."""
+        """Return the processes that make calls, with the number of users of each."""
         if isinstance(self._runner, MasterRunner):
             active = self._runner.clients.running + self._runner.clients.spawning + self._runner.clients.ready
             return [(client.id, client.user_count) for client in sorted(active, key=lambda client: client.id)]

@@ -45,13 +45,13 @@ class Encoders(locust.User):
     """One caller. It takes part in the phases that the conductor announces."""
 
     def on_start(self) -> None:
-        """Take a place; a worker may be told to start users while it still looks for its target."""
+        """Take a user's number; a worker may have to start users while it still looks for its target."""
         _prepared.wait()
         self.session = _lifecycles[id(self.environment)].session
         self.slot = self.session.enter()
 
     def on_stop(self) -> None:
-        """Give the place back."""
+        """Release the user's number."""
         self.session.leave(self.slot)
 
     @locust.task

@@ -1,4 +1,4 @@
-"""Ties a run to Locust's events, alike in one process, a master and a worker."""
+"""Connects a run to Locust's events, in the same way in a single process, a master and a worker."""
 
 from __future__ import annotations
 
@@ -77,8 +77,9 @@ class Lifecycle:
         return session
 
     def _choose_users(self) -> None:
-        """Locust would take one user, and start one a second, which nothing here needs: nobody is measured before all
-        are there.
+        """Set the number of users and their spawn rate if no option does.
+
+        Locust's default, one user and one start per second, is too slow: nobody is measured before all users are there.
         """
         if self.options.num_users is None:
             self.options.num_users = plan.default_users(self.options.rate)
@@ -87,7 +88,7 @@ class Lifecycle:
 
     @property
     def leads(self) -> bool:
-        """Whether this process leads the run: the only one, or the master."""
+        """Return True if this process leads the run: the only one, or the master."""
         return isinstance(self.runner, LocalRunner | MasterRunner)
 
     def _listen(self) -> None:
@@ -111,7 +112,10 @@ class Lifecycle:
             self.runner.send_message(PREPARED, {})
 
     def _all_prepared(self) -> bool:
-        """Whether every worker has found its target: Locust has it ready for users as soon as it is connected."""
+        """Return True if every worker has found its target.
+
+        Locust reports a worker as ready for users as soon as it is connected.
+        """
         return (
             isinstance(self.runner, LocalRunner) or {client.id for client in self.runner.clients.all} <= self._prepared
         )
@@ -140,7 +144,7 @@ class Lifecycle:
         gevent.spawn(self.runner.quit if self.options.headless else self.runner.stop)
 
     def _on_stopping(self, **_: object) -> None:
-        """Let calls under way come to their end before Locust stops their users."""
+        """Let calls under way end before Locust stops their users."""
         if self._leader is not None:
             self._leader.kill(block=True)
         if self._conductor is not None:
@@ -192,7 +196,7 @@ class Lifecycle:
         self._conductor = None
 
     def _on_quitting(self, **_: object) -> None:
-        """Locust ends; while a run goes on that is Ctrl-C or a signal, and what was measured so far is kept."""
+        """Save what was measured so far when Locust quits during a run, by Ctrl-C or a signal."""
         if self.leads and self._conductor is not None:
             self._interrupted = True
             self.runner.stop()

@@ -1,6 +1,6 @@
-"""What the load test's options take: each reads a text, or says what is allowed.
+"""The load test's own options beside Locust's, each with an environment variable, and the parsers of their values.
 
-The load test's own options beside Locust's, each with an environment variable; a wrong value ends with one line.
+A wrong value ends the run with one line that states the allowed ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BATCH = 1024
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A type for whole numbers between two bounds, both included."""
+    """Return a type for whole numbers between two bounds, both included."""
 
     def read(text: str) -> int:
         return _read_whole(text, least, most)
@@ -50,28 +50,28 @@ def _number(text: str, allowed: str, *, least: float, most: float, above: bool) 
 
 
 def positive(text: str) -> float:
-    """A number above 0."""
+    """Parse a number above 0."""
     return _number(text, "a number above 0", least=0, most=math.inf, above=True)
 
 
 def not_negative(text: str) -> float:
-    """A number of 0 or more."""
+    """Parse a number of 0 or more."""
     return _number(text, "a number of 0 or more", least=0, most=math.inf, above=False)
 
 
 def share(text: str) -> float:
-    """A number from 0 to 1."""
+    """Parse a number from 0 to 1."""
     return _number(text, "a share from 0 to 1, such as 0.01 for one in a hundred", least=0, most=1, above=False)
 
 
 def parse_sweep(text: str) -> tuple[int, ...]:
-    """The values of a sweep, such as 1,2,4; brackets around them are fine."""
+    """Parse the values of a sweep, such as 1,2,4; brackets around them are allowed."""
     parts = [part.strip() for part in text.strip().removeprefix("[").removesuffix("]").split(",")]
     return tuple(dict.fromkeys(_read_whole(part, 1, MAX_BATCH) for part in parts))
 
 
 def parse_models(text: str) -> dict[str, float]:
-    """Weights by model from `name=weight,…`; a name alone has the weight 1."""
+    """Parse weights by model from `name=weight,…`; a name alone has the weight 1."""
     weights: dict[str, float] = {}
     for part in text.split(","):
         name, equals, weight = part.strip().partition("=")

@@ -1,6 +1,6 @@
-"""Texts of an exact number of tokens, counted by a model's own tokenizer.
+"""Request bodies: seeded, so that two runs send the same, and built before anything is measured.
 
-Bodies to send: seeded, so that two runs send the same, and made before anything is measured.
+Their texts have an exact number of tokens, counted by a model's own tokenizer.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _CHARACTERS_A_TOKEN = 2
 
 @dataclass(frozen=True)
 class TokenCounter:
-    """Counts what a model would see. `max_length` is its limit; `exact` says whether its own tokenizer counts."""
+    """Counts a text's tokens for a model. `max_length` is its limit; `exact` is True if its own tokenizer counts."""
 
     count: Callable[[str], int]
     max_length: int
     exact: bool
 
     def texts(self, sentences: Iterator[str], number: int) -> list[str]:
-        """So many texts of exactly `max_length` tokens; at most so many where no tokenizer counts.
+        """Return texts of exactly `max_length` tokens; at most that many if no tokenizer counts.
 
         Raises:
             LoadError: no text of that length could be made.
@@ -55,7 +55,7 @@ class TokenCounter:
         return [self._text(sentences) for _ in range(number)]
 
     def fit(self, text: str) -> str:
-        """The text, without its last sentences as far as it is too long: the stock handler fails on longer ones."""
+        """Cut the text at its end to `max_length` tokens, because the stock handler fails on longer ones."""
         words = text.split()
         while len(words) > 1 and self.count(" ".join(words)) > self.max_length:
             words = words[: len(words) * 9 // 10]
@@ -85,7 +85,7 @@ class TokenCounter:
 
 
 def counter(folder: Path | None, labels: Sequence[str], max_length: int | None) -> TokenCounter:
-    """A counter for a model whose tokenizer lies in a folder (None: it could not be had).
+    """Return a counter for a model whose tokenizer is in a folder (None: it could not be found).
 
     With `labels` of zero-shot classification the longest hypothesis is counted too, because the model sees both.
     """
@@ -104,7 +104,7 @@ def counter(folder: Path | None, labels: Sequence[str], max_length: int | None) 
 
 
 def limit_of(folder: Path) -> int:
-    """How many tokens a model takes, by its configuration.
+    """Return a model's limit of tokens, by its configuration.
 
     The tokenizer's own maximum counts where there is one, and never more than the positions of the model.
     """
@@ -118,7 +118,7 @@ def limit_of(folder: Path) -> int:
 
 
 def find_tokenizer(model_id: str | None, revision: str | None, hubs: Sequence[Path]) -> Path | None:
-    """The folder with a model's tokenizer.json: in a hub folder, in a package, or in the Hugging Face cache."""
+    """Return the folder with a model's tokenizer.json: in a hub folder, in a package, or in the Hugging Face cache."""
     if model_id is None or model_id.startswith("s3://"):
         return None
     folders = [hub / model_id for hub in hubs]
@@ -140,7 +140,7 @@ def _cached(model_id: str, revision: str | None) -> Path | None:
 
 
 def _guess(text: str) -> int:
-    """More tokens than most tokenizers make of a text, so that a text of so many is never too long."""
+    """Estimate a text's tokens above what most tokenizers count, so that no text is too long."""
     return len(text) // _CHARACTERS_A_TOKEN + 2 if text.isascii() else len(text) + 2
 
 
@@ -165,7 +165,7 @@ _TEXTS = Path(__file__).parent / "texts"
 
 @dataclass(frozen=True)
 class Payload:
-    """One body as bytes, and how many texts are in it."""
+    """One body as bytes, and the number of texts in it."""
 
     body: bytes
     items: int
@@ -173,7 +173,7 @@ class Payload:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What payloads shall be like."""
+    """The requirements on payloads."""
 
     seed: int
     pad_to_max: bool
@@ -183,7 +183,7 @@ class Wanted:
 
     @property
     def description(self) -> str:
-        """One sentence for the report."""
+        """Return one sentence for the report."""
         if self.texts:
             return f"the lines of {self.texts.name}, seed {self.seed}"
         if self.pad_to_max:
@@ -206,7 +206,7 @@ class Book:
 def make_book(
     name: str, task: str, model_id: str | None, revision: str | None, wanted: Wanted, batches: Sequence[int]
 ) -> Book:
-    """The payloads of one model.
+    """Build the payloads of one model.
 
     Raises:
         LoadError: the texts cannot be read, or a body would be larger than SageMaker takes.
@@ -239,7 +239,7 @@ def _sentence_count(rng: random.Random) -> int:
 
 
 def _endless(rng: random.Random) -> Iterator[str]:
-    """Sentences without an end; neighbours are of one language more often than not, as in real text."""
+    """Yield sentences without an end; neighbours are of one language more often than not, as in real text."""
     languages = list(_corpus().values())
     while True:
         language = rng.choice(languages)

@@ -1,4 +1,4 @@
-"""The phases of a run: its plan of stages and rates, cold calls, and the wake-up from zero."""
+"""The phases of a run: its plan of steps and rates, cold calls, and the wake-up from zero copies."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ SPAWN_RATE = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One measured step: texts a call, callers (in an open load: most calls under way), calls a second (None: closed).
+    """One measured step: texts per call, callers (open load: most calls under way), calls per second (None: closed).
 
-    `seconds` is None for a step that goes on until somebody stops it; `settle` are the seconds of calls dropped before.
+    `seconds` is None for a step without a set end; `settle` are the seconds of dropped calls before it.
     """
 
     batch: int
@@ -47,7 +47,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """The step in a few characters."""
+        """Return the step in a few characters."""
         load = f"c{self.concurrency}" if self.rate is None else f"{self.rate:g}/s"
         return f"b{self.batch} {load}"
 
@@ -78,12 +78,12 @@ def check(options: argparse.Namespace) -> None:
 
 
 def default_users(rate: float | None) -> int:
-    """Users when -u is left out: one, or in an open load enough for calls of up to four seconds."""
+    """Return the users if -u is left out: one, or in an open load enough for calls of up to four seconds."""
     return 1 if rate is None else max(10, min(1000, round(4 * rate)))
 
 
 def steps(options: argparse.Namespace, users: int) -> tuple[Step, ...]:
-    """The steps in order: the batch sweep at `users` callers, then the concurrency sweep at --batch-size."""
+    """Return the steps in order: the batch sweep at `users` callers, then the concurrency sweep at --batch-size."""
     pairs = [(batch, users) for batch in options.sweep_batch or ()]
     pairs += [(options.batch_size, callers) for callers in options.sweep_concurrency or ()]
     seconds = options.measure or (SWEEP_SECONDS if pairs else None)
@@ -101,7 +101,7 @@ def steps(options: argparse.Namespace, users: int) -> tuple[Step, ...]:
 
 
 def batches(options: argparse.Namespace) -> tuple[int, ...]:
-    """Every number of texts a call that the steps need."""
+    """Return every number of texts per call that the steps need."""
     sizes = list(options.sweep_batch or ())
     if options.sweep_concurrency or not sizes:
         sizes.append(options.batch_size)
@@ -115,7 +115,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 
 
 def first_calls(session: Session, phase: int, batch: int) -> tuple[ColdCall, ...]:
-    """Call each model, one after the other, until it answers, and once more to see what of that was loading."""
+    """Call each model, one after the other, until it answers, and once more to find the share of loading."""
     return tuple(_first_call(session, phase, index, batch) for index in range(len(session.resolved.models)))
 
 
@@ -143,9 +143,10 @@ _logger = logging.getLogger("load_tests")
 
 
 def wake_up(session: Session, phase: int, batch: int, limit_s: float) -> bool:
-    """Call the first model until there is a copy to answer; False when there was none until the limit, in seconds.
+    """Call the first model until a copy answers; False if none did within the limit, in seconds.
 
-    A target without inference component is never at zero, and not called. Instances are counted anew afterwards.
+    A target without an inference component never has zero copies, and is not called. Instances are counted again
+    afterwards.
     """
     target = session.resolved.target
     component = target.inference_component_name

@@ -1,4 +1,4 @@
-"""Judges answers of calls and keeps them as samples.
+"""Evaluates answers of calls and stores them as samples.
 
 Sources: AWS API reference, InvokeEndpoint (errors and the x-amzn-ErrorType header); DJL Serving 0.36.0 (a body of
 `code` and `type` for its errors; the stock handler answers input that it cannot read with 200 and a sentence).
@@ -36,7 +36,7 @@ _BY_ERROR_TYPE = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an answer was, the HTTP status that counts, and for a failure what it said."""
+    """The outcome of an answer, the HTTP status that counts, and for a failure its text."""
 
     outcome: Outcome
     status: int
@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def failure(self) -> str:
-        """The failure's kind with its status, as it is counted; empty for an answer."""
+        """Return the failure's kind with its status, as it is counted; empty for a success."""
         if self.outcome is Outcome.OK:
             return ""
         if self.outcome in {Outcome.MODEL_ERROR, Outcome.REFUSED}:
@@ -53,7 +53,7 @@ class Verdict:
 
 
 def judge(status: int, error_type: str, body: bytes, *, items: int, container: bool) -> Verdict:
-    """Judge an answer to a call with so many items.
+    """Evaluate an answer to a call with this many items.
 
     Args:
         status: the HTTP status.
@@ -85,7 +85,7 @@ def _outcome(error_type: str, detail: str, *, container: bool) -> Outcome:
 
 
 def _fault_of(body: bytes, items: int) -> str | None:
-    """What is wrong with a 200; None when it holds a result for each item."""
+    """Return the error of a 200; None if it holds a result per item."""
     if len(body) > LARGE_ANSWER_BYTES and body.startswith(b"[[[["):
         # One item of an embedding ends with three brackets, its inner lists with two or one.
         found = body.count(b"]]]") if body.endswith(b"]]]]") else 0
@@ -114,7 +114,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 class Recorder:
-    """Rows as they come; a tuple a call, because filling an array row by row costs ten times as much."""
+    """Rows in the order of arrival; one tuple per call, because filling an array row by row costs ten times as much."""
 
     def __init__(self) -> None:
         self._rows: list[Row] = []
@@ -127,22 +127,22 @@ class Recorder:
         self._rows.append(row)
 
     def tick(self, row: Tick) -> None:
-        """Record a look at the generator: the fields of TICK in order."""
+        """Record a tick of the generator: the fields of TICK in order."""
         self._ticks.append(row)
 
     def take(self) -> dict[str, bytes]:
-        """What was recorded since the last time, as bytes to send; it is forgotten here."""
+        """Remove and return the rows since the last time, as bytes to send."""
         rows, self._rows = self._rows, []
         ticks, self._ticks = self._ticks, []
         return {"samples": np.array(rows, SAMPLE).tobytes(), "ticks": np.array(ticks, TICK).tobytes()}
 
     def receive(self, parts: dict[str, bytes]) -> None:
-        """Keep what another process took."""
+        """Store the rows that another process took."""
         self._received.append(np.frombuffer(parts["samples"], SAMPLE))
         self._received_ticks.append(np.frombuffer(parts["ticks"], TICK))
 
     def all(self) -> tuple[Samples, Samples]:
-        """Every call and every look at the generator, ordered by time."""
+        """Return every call and every tick of the generator, ordered by time."""
         samples = merge([*self._received, np.array(self._rows, SAMPLE)])
         ticks = merge([*self._received_ticks, np.array(self._ticks, TICK)], TICK)
         return np.sort(samples, order="planned"), np.sort(ticks, order="at")

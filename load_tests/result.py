@@ -32,7 +32,7 @@ _PACKAGES = ("locust", "gevent", "geventhttpclient", "botocore", "numpy")
 
 
 def new_folder(options: argparse.Namespace, *, taken: bool) -> Path:
-    """Where this run's result goes; a second run of one web session gets a folder of its own."""
+    """Return the folder for this run's result; a second run of one web session gets a folder of its own."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     if options.out is None:
         return DEFAULT_OUT / stamp
@@ -50,7 +50,7 @@ def make_run(
     processes: int,
     connections: int,
 ) -> Run:
-    """The run as it can be told now, without marks."""
+    """Return the run as it is known now, without marks."""
     samples, ticks = recorder.all()
     target = session.resolved.target
     models = zip(session.resolved.models, session.books, strict=True)
@@ -79,14 +79,14 @@ def make_run(
 
 
 def exit_code(marks: Sequence[Mark]) -> int:
-    """0 for a run to be believed that kept its limits, 3 for one that must not be believed, 1 for a missed limit."""
+    """Return 0 for a valid run within its limits, 3 for an invalid one, 1 for a missed limit."""
     if any(mark.invalid and mark.code != "no-answer" for mark in marks):
         return EXIT_INVALID
     return EXIT_FAULT if any(mark.code in {"no-answer", "error-rate", "p99"} for mark in marks) else 0
 
 
 def price_of(target: Target, stated: float | None) -> Price | None:
-    """What the target costs an hour; None where it is not known, and for an emulation, which costs nothing."""
+    """Return the price per hour of the target; None if it is not known, or an emulation, which costs nothing."""
     if stated is not None:
         return Price(usd_per_hour=stated, source="--price", date=datetime.now(UTC).date().isoformat())
     if target.emulated or target.region is None or target.instance_type is None or not target.instance_count:

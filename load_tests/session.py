@@ -1,4 +1,4 @@
-"""What one generator process has: the target, the payloads, the users' calls and what is recorded of them."""
+"""The state of one generator process: the target, the payloads, the users' calls and their records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CallFailed(Exception):  # noqa: N818 - Locust prints the class's name in i
 class Session:
     """The users' side of a run in one process.
 
-    `books` holds the payloads of each model; `single` says that only one step is measured, so that Locust's statistics
+    `books` holds the payloads of each model; `single` is True if only one step is measured, so that Locust's statistics
     are named by the model alone.
     """
 
@@ -53,15 +53,15 @@ class Session:
         self._slots = itertools.count()
 
     def enter(self) -> int:
-        """A place for a user: the lowest that is free."""
+        """Return the lowest free number for a user."""
         return heapq.heappop(self._free) if self._free else next(self._slots)
 
     def leave(self, slot: int) -> None:
-        """Give a user's place back."""
+        """Release a user's number."""
         heapq.heappush(self._free, slot)
 
     def play(self, slot: int) -> None:
-        """A user's life: one call after the other, as long as there are phases; ends when its greenlet is stopped."""
+        """Make a user's calls, one after the other, as long as there are phases; ends when its greenlet is stopped."""
         while True:
             phase = self.stage.wait(slot)
             if phase is not None:
@@ -81,7 +81,7 @@ class Session:
                 self._report(phase, model, exchange, verdict, planned)
 
     def _wait_until(self, planned: float, phase: Phase) -> bool:
-        """Sleep until a planned moment; False when the phase ended before it, and then `end` has counted it."""
+        """Sleep until a planned moment; return False if the phase ended before it, and then `end` has counted it."""
         phase.pending.append(planned)
         while (left := planned - now()) > 0 and phase.ends is None:
             # Short sleeps, so that a user that waits for a late arrival sees the end of the phase.
@@ -99,7 +99,7 @@ class Session:
             yield model, payloads[position % len(payloads)]
 
     def call(self, phase: int, model: int, payload: Payload, planned: float | None = None) -> tuple[Exchange, Verdict]:
-        """Make one call and record it. `planned` is the moment when it was due in an open load."""
+        """Make one call and record it. `planned` is the moment at which it was due in an open load."""
         self.stage.in_flight += 1
         started, exchange = now(), None
         try:
@@ -118,7 +118,7 @@ class Session:
         return exchange, verdict
 
     def miss(self, phase: int, moments: Sequence[float]) -> None:
-        """Record calls that were due and never sent; which model they were for was not drawn yet."""
+        """Record calls that were due and never sent; their models were not drawn yet."""
         for planned in moments:
             self._recorder.add((planned, NEVER, NEVER, phase, 0, 1, 0, Outcome.UNSENT, self.rank))
 

@@ -1,4 +1,4 @@
-"""One clock for all times of a run.
+"""The phase under way in one process, its users, and the one clock for all times of a run.
 
 The phase that goes on now in one process, and who takes part in it.
 """
@@ -21,9 +21,9 @@ _ANCHOR = time.time() - time.perf_counter()
 
 
 def now() -> float:
-    """Seconds since the epoch, with the steady progress of the performance counter.
+    """Return the seconds since the epoch, with the steady progress of the performance counter.
 
-    The wall clock is read once a process: a correction of it during a run must not bend a latency.
+    The wall clock is read once per process: a correction of it during a run must not bend a latency.
     """
     return _ANCHOR + time.perf_counter()
 
@@ -34,7 +34,7 @@ IDLE_POLL_S = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class Cue:
-    """What the conductor tells a process: the phase, how many of its users take part, and its share of the rate."""
+    """The conductor's message to a process: the phase, how many of its users take part, and its share of the rate."""
 
     phase: int
     kind: str
@@ -46,13 +46,13 @@ class Cue:
     seed: int
 
     def message(self) -> dict[str, Any]:
-        """The cue as data to send."""
+        """Return the cue as data to send."""
         return dict(vars(self))
 
 
 @dataclass
 class Phase:
-    """A phase as one process lives it. `arrivals` are the planned moments of an open load, without an end."""
+    """A phase in one process. `arrivals` are the planned moments of an open load, without an end."""
 
     cue: Cue
     arrivals: Iterator[float] | None
@@ -60,7 +60,7 @@ class Phase:
     pending: list[float] = field(default_factory=list)
 
     def next_due(self) -> float | None:
-        """The next planned moment of an open load; None when the phase has ended before it."""
+        """Return the next planned moment of an open load; None if the phase has ended before it."""
         if self.arrivals is None:
             return None
         planned = next(self.arrivals)
@@ -68,7 +68,7 @@ class Phase:
 
 
 class Stage:
-    """Where users wait for their turn. One a process."""
+    """The place where users wait for their turn. One per process."""
 
     def __init__(self) -> None:
         self.phase: Phase | None = None
@@ -83,7 +83,7 @@ class Stage:
         changed.set()
 
     def end(self) -> list[float]:
-        """End the phase; the moments of its open load that were due and for which no call was sent."""
+        """End the phase; return the moments of its open load that were due and for which no call was sent."""
         phase, self.phase = self.phase, None
         if phase is None:
             return []
@@ -91,7 +91,7 @@ class Stage:
         return phase.pending + list(iter(phase.next_due, None))
 
     def wait(self, slot: int) -> Phase | None:
-        """The phase in which a user takes part, or None when it has waited for a while without one."""
+        """Wait for a phase in which a user takes part and return it, or None after a while without one."""
         phase = self.phase
         if phase is None or slot >= phase.cue.callers:
             self._changed.wait(WAIT_S)
@@ -99,7 +99,7 @@ class Stage:
         return phase if phase is not None and slot < phase.cue.callers else None
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until no call is under way; False when some still are after the time-out."""
+        """Wait until no call is under way; return False if some still are after the time-out."""
         deadline = now() + timeout_s
         while self.in_flight and now() < deadline:
             gevent.sleep(IDLE_POLL_S)
@@ -107,7 +107,7 @@ class Stage:
 
 
 def poisson(rate: float, seed: str) -> Iterator[float]:
-    """Moments of a Poisson process from now on, without an end."""
+    """Yield moments of a Poisson process from now on, without an end."""
     rng = random.Random(seed)  # noqa: S311 - reproducible on purpose
     at = now()
     while True:
@@ -116,7 +116,7 @@ def poisson(rate: float, seed: str) -> Iterator[float]:
 
 
 def shares(callers: int, users: Sequence[int]) -> list[int]:
-    """Callers spread evenly over processes that have so many users each."""
+    """Spread callers evenly over processes with these numbers of users."""
     given = [0] * len(users)
     left = min(callers, sum(users))
     while left:
@@ -128,7 +128,7 @@ def shares(callers: int, users: Sequence[int]) -> list[int]:
 
 
 def deck(weights: Sequence[float], seed: str) -> Iterator[int]:
-    """Indexes drawn by weight, without an end: whole shuffled decks, so that short phases hold the shares too."""
+    """Yield indexes drawn by weight, without an end: whole shuffled decks, so that short phases hold the shares too."""
     rng = random.Random(seed)  # noqa: S311 - reproducible on purpose
     least = min(weights)
     cards = [index for index, weight in enumerate(weights) for _ in range(min(1000, round(weight / least)))]

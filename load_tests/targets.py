@@ -1,4 +1,4 @@
-"""Finds what is called: the stack's endpoint, an endpoint by name, or a container by its URL."""
+"""Finds the target of the calls: the stack's endpoint, an endpoint by name, or a container by its URL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LIST_TIMEOUT_S = 5
 
 @dataclass(frozen=True)
 class Destination:
-    """Where one model's calls go: the path below the target's URL, and header fields."""
+    """The destination of one model's calls: the path below the target's URL, and header fields."""
 
     path: str
     headers: Mapping[str, str]
@@ -48,7 +48,7 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """What is called, how each model is reached, and with which credentials (None: calls are not signed)."""
+    """The target, the route of each model, and the credentials (None: calls are not signed)."""
 
     target: Target
     models: tuple[Model, ...]
@@ -58,7 +58,7 @@ class Resolved:
 
     @property
     def container(self) -> bool:
-        """Whether a container answers by itself, without SageMaker."""
+        """Return True if a container answers by itself, without SageMaker."""
         return self.target.kind == "container"
 
 
@@ -78,7 +78,7 @@ def resolve(options: argparse.Namespace) -> Resolved:
 
 
 def _wanted(options: argparse.Namespace) -> dict[str, float]:
-    """Weights by model as the options name them; empty for all."""
+    """Return weights by model as the options name them; empty for all models."""
     if options.target_model:
         return {options.target_model.removesuffix(ARCHIVE_SUFFIX): 1.0}
     return {name.removesuffix(ARCHIVE_SUFFIX): weight for name, weight in (options.models or {}).items()}
@@ -178,9 +178,9 @@ def _container(options: argparse.Namespace, wanted: Mapping[str, float], catalog
 def _served_names(
     base: str, headers: Mapping[str, str], wanted: Collection[str], catalog: Catalog | None
 ) -> dict[str, str]:
-    """The models to call by the catalog's names, and the container's name for each.
+    """Return the models to call by the catalog's names, with the container's name of each.
 
-    They differ where the container was started with a folder for each model, as on a scale-to-zero endpoint.
+    They differ if the container was started with a folder per model, as on a scale-to-zero endpoint.
     """
     if wanted and all(server_name(name) == name for name in wanted):
         return {name: name for name in wanted}
@@ -192,13 +192,13 @@ def _served_names(
 
 
 def _token_header() -> dict[str, str]:
-    """Give the header that a container of this project asks for; other servers ask for none, and get none."""
+    """Return the header that a container of this project requires; empty for other servers."""
     token = os.environ.get(TOKEN_VARIABLE)
     return {TOKEN_HEADER: token} if token else {}
 
 
 def _list_models(base: str, headers: Mapping[str, str]) -> list[str]:
-    """The models that a container holds, by DJL Serving's management API."""
+    """List the models that a container holds, by DJL Serving's management API."""
     request = urllib.request.Request(f"{base}/models?limit=1000", headers=dict(headers))  # noqa: S310 - http only
     try:
         with urllib.request.urlopen(request, timeout=LIST_TIMEOUT_S) as answer:  # noqa: S310 - http only
@@ -219,7 +219,7 @@ def _credentials(session: boto3.Session) -> Credentials:
 
 
 def _sagemaker_destination(route: Route) -> Destination:
-    """Path and header fields of InvokeEndpoint for a route, by the service's own description in botocore."""
+    """Return path and header fields of InvokeEndpoint for a route, by the service's own description in botocore."""
     arguments = route.arguments()
     operation = get_session().get_service_model("sagemaker-runtime").operation_model("InvokeEndpoint")
     members: Mapping[str, Any] = getattr(operation.input_shape, "members", {})
@@ -243,7 +243,7 @@ def _sagemaker(session: boto3.Session, region: str, route: Route, topology: str 
 
 
 def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, Any]:
-    """Variant, instances and image; what may not be looked up stays out, because calling needs no right to look.
+    """Return variant, instances and image, without those that it may not read: calls do not need that right.
 
     Raises:
         LoadError: the endpoint is addressed in the other way.
@@ -266,7 +266,7 @@ def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, An
 
 
 def instances_of(sagemaker: SageMakerClient, endpoint_name: str) -> int | None:
-    """How many instances an endpoint has now; None when it may not be looked up."""
+    """Count an endpoint's instances now; None without the right to read them."""
     try:
         return _instance_count(sagemaker.describe_endpoint(EndpointName=endpoint_name))
     except (ClientError, BotoCoreError):
@@ -279,7 +279,7 @@ def _instance_count(endpoint: DescribeEndpointOutputTypeDef) -> int | None:
 
 
 def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str | None:  # noqa: ANN401 - SageMaker's answer
-    """SageMaker's model behind a route: the variant's, or the inference component's."""
+    """Return SageMaker's model behind a route: the variant's, or the inference component's."""
     component = route.inference_component_name
     if component is not None and "ModelName" in variant:
         msg = (

@@ -1,7 +1,7 @@
-"""The measured call: one signed request over a kept connection, without a retry.
+"""The measured call: one signed request over a persistent connection, without a retry.
 
-boto3 makes about a third as many calls a second on one core (`make bench-load` measures it), so what it would do for a
-call is done here with its own signer and a gevent-friendly HTTP client.
+boto3 makes about a third as many calls per second on one core (`make bench-load` measures it), so a call is made here
+with boto3's own signer and a gevent-friendly HTTP client.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _original_poll = get_original("select", "poll")
 
 @dataclass(slots=True)
 class Exchange:
-    """One call as it went: when its first byte left, when its answer was read, and the answer or what came instead."""
+    """One call: the moments of its first byte sent and of its answer read, and the answer or the error instead."""
 
     sent: float
     done: float
@@ -65,11 +65,11 @@ class Transport:
 
     @property
     def connections_opened(self) -> int:
-        """How many connections were opened so far."""
+        """Return the number of connections opened so far."""
         return self._pool.opened
 
     def send(self, destination: Destination, body: bytes) -> Exchange:
-        """Send one call and read its whole answer; never raises for what the network does."""
+        """Send one call and read its whole answer; never raises for errors of the network."""
         headers = self._headers(destination, body)
         exchange = Exchange(sent=now(), done=0.0)
         try:
@@ -98,7 +98,7 @@ class Transport:
 
 
 class _Counting:
-    """What both pools of ours add: a count, and a look at a free connection that works with any number of files."""
+    """Extends both pools by a count, and by a check of a free connection that works with any number of files."""
 
     opened = 0
 

@@ -1,4 +1,4 @@
-"""What a reader must know before believing a run: what the generator limited, and what was not reached.
+"""The marks that a reader must know before believing a run: limits of the generator, and phases not completed.
 
 Watches the generator itself: its share of a core, and how late its timers fire.
 """
@@ -33,7 +33,7 @@ REACHED = 0.95
 
 
 def marks_of(run: Run, *, complete: bool, max_error_rate: float | None, p99_below: float | None) -> list[Mark]:
-    """All marks of a run; `complete` says whether all planned phases came to their end."""
+    """Return all marks of a run; `complete` is True if all planned phases ended."""
     found: list[Mark] = []
     if not complete:
         found.append(Mark(code="cut-short", message="the run was ended before its last step", invalid=False))
@@ -114,10 +114,10 @@ TICK_S = 1.0
 
 
 def watch(record: Callable[[tuple[float, int, float, float, float]], None], rank: Callable[[], int]) -> None:
-    """Look at this process once a second, for ever: a row of TICK each time.
+    """Measure this process once per second, for ever: one row of TICK each time.
 
-    A timer that fires late says how long an answer waits until its greenlet gets to read the clock, so the mean of
-    these delays is what the generator itself adds to a latency.
+    The lateness of a timer is the wait of an answer until its greenlet can read the clock, so the mean of these delays
+    is what the generator itself adds to a latency.
     """
     while True:
         started, cpu, late = time.perf_counter(), time.process_time(), []

@@ -30,7 +30,7 @@ _FIELDS: Final = {"host": "HTTP_HOST", "origin": "HTTP_ORIGIN", "sec-fetch-site"
 
 
 def stay_at_home(parser: argparse.ArgumentParser) -> None:
-    """Make 127.0.0.1 the default of both addresses; an option, a variable or a file that names another wins."""
+    """Set the default of both addresses to 127.0.0.1; an option, a variable or a file with another address wins."""
     for action in parser._actions:  # noqa: SLF001 - it cannot be asked
         if action.dest in _OPTIONS:
             action.default = HOME
@@ -38,10 +38,10 @@ def stay_at_home(parser: argparse.ArgumentParser) -> None:
 
 
 def guard(page: WebUI, web_host: str) -> None:
-    """Have the page refuse (403) what a page of another origin sends, before Locust sees it.
+    """Reject (403) requests that a page of another origin sends, before Locust sees them.
 
-    On 127.0.0.1 it is refused under a foreign name as well, which another site's page may have pointed there. Under an
-    address that the user has chosen the name is the user's, and not known here.
+    On 127.0.0.1 a request under a foreign name is rejected too, which another site's page may have pointed there. Under
+    an address that the user has chosen, the name is the user's, and not known here.
     """
     flask: Any = page.app
     app: Wsgi = flask.wsgi_app

@@ -1,1 +1,1 @@
-"""Programs around the load test: a stub that answers it, and runs on the AWS of this machine."""
+"""Programs around the load test: a stub as its target, and runs on the local AWS emulator."""

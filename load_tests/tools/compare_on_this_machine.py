@@ -1,8 +1,8 @@
-"""The three designs measured one after another on the AWS on this machine: `make compare`.
+"""Measure the three designs one after another on the local AWS emulator: `make compare`.
 
 Exports the small models to ONNX, deploys all three stacks of one catalog with the real cdk command, runs the short
-standard protocol against each, and writes the comparison. It proves the way from a catalog to the page; its numbers
-are this machine's, and the page says so.
+standard protocol against each, and writes the comparison. It proves the way from a catalog to the page; its numbers are
+this machine's, and the page states that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXIT_INVALID = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it; the exit code of the first step that failed."""
+    """Run it; return the exit code of the first step that failed."""
     parser = argparse.ArgumentParser(prog="make compare", description=__doc__)
     parser.add_argument("--out", type=Path, default=OUT, help="the folder for results and page (default: %(default)s)")
     parser.add_argument("--catalog", type=Path, default=CATALOG, help="a catalog with both designs")

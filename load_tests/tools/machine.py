@@ -1,4 +1,4 @@
-"""The AWS on this machine for measurements: started on a free port, deployed to with the real cdk, and always ended."""
+"""The local AWS emulator for measurements: started on a free port, deployed to with the real cdk, and always ended."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
 
 
 class Machine:
-    """A running emulation: `folder` is gone when it ends, `environment` leads every child process to it."""
+    """A running emulation. `folder` is deleted when it ends; child processes call it by `environment`."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
         self._environment = environment
 
     def cdk(self, *arguments: str) -> int:
-        """Run a cdk command; 0, or the exit code of one that failed, whose output is shown then."""
+        """Run a cdk command; return 0, or the exit code of a failed one, whose output is then shown."""
         sys.stderr.write(f"cdk {' '.join(arguments)}\n")
         command = [str(ROOT / "node_modules" / ".bin" / "cdk"), *arguments, "--output", str(self._folder / "cdk.out")]
         done = subprocess.run(  # noqa: S603 - the project's own cdk
@@ -41,14 +41,14 @@ class Machine:
         return done.returncode
 
     def cohost(self, *arguments: str) -> int:
-        """Run a cohost command in the caller's folder; its exit code."""
+        """Run a cohost command in the caller's folder; return its exit code."""
         command = [sys.executable, "-m", "cohost", *arguments]
         return subprocess.run(command, env=self._environment, check=False).returncode  # noqa: S603 - our own command
 
 
 @contextlib.contextmanager
 def running(catalog: Path) -> Iterator[Machine]:
-    """Start the emulation for a catalog, and end it whatever happens.
+    """Start the emulation for a catalog, and end it in any case.
 
     Raises:
         LocalError: it does not start.
@@ -70,12 +70,12 @@ def running(catalog: Path) -> Iterator[Machine]:
 
 
 def first_failure(steps: Iterator[int]) -> int:
-    """Take steps until one fails; its exit code, or 0."""
+    """Take steps until one fails; return its exit code, or 0."""
     return next((code for code in steps if code), 0)
 
 
 def exit_code(work: Callable[[], int]) -> int:
-    """Do the work of a program; its exit code, 1 for a known fault that is told in one line, 130 for Ctrl-C."""
+    """Run a program's work; return its exit code, 1 for a known error (printed as one line), 130 for Ctrl-C."""
     try:
         return work()
     except CohostError as error:

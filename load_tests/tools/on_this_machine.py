@@ -1,7 +1,7 @@
-"""The short standard load test against the AWS on this machine: `make load`.
+"""Run the short standard load test against the local AWS emulator: `make load`.
 
-Starts the emulation on a free port, deploys the offline encoders with the real cdk command, runs
-`cohost bench --short`, and ends the emulation, whatever happened.
+Starts the emulation on a free port, deploys the offline encoders with the real cdk command, runs `cohost bench
+--short`, and ends the emulation in any case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CATALOG = ROOT / "model_configs" / "offline.yaml"
 
 
 def main() -> int:
-    """Run it; the exit code of the load test, or of the cdk command that failed."""
+    """Run it; return the exit code of the load test, or of the cdk command that failed."""
     return exit_code(_measure)
 
 

@@ -33,7 +33,7 @@ _FIELDS = re.compile(rb"\r\n(host|origin|sec-fetch-site|authorization):[ \t]*([^
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
-    """How the stub answers.
+    """The stub's behaviour.
 
     Attributes:
         delay_s: seconds from a whole request to its answer.
@@ -58,7 +58,7 @@ class Behaviour:
 
 @dataclass
 class Connection:
-    """One accepted connection, and what of its next request has come so far."""
+    """One accepted connection, and the received part of its next request."""
 
     sock: socket.socket
     data: bytearray = field(default_factory=bytearray)
@@ -82,7 +82,7 @@ class Stub:
         self._first_call: float | None = None
 
     def serve(self, running: Callable[[], bool]) -> None:
-        """Answer until `running` says no."""
+        """Answer until `running` returns False."""
         while running():
             self._wait()
             for fileno, _ in self._poll.poll(0):
@@ -93,7 +93,7 @@ class Stub:
             self._answer()
 
     def _wait(self) -> None:
-        """Sleep until something comes or is due; select() keeps time finer than epoll's milliseconds."""
+        """Sleep until a request arrives or an answer is due; select() keeps time finer than epoll's milliseconds."""
         left = 0.2 if not self._due else min(0.2, self._due[0][0] - time.perf_counter())
         if left > 0:
             select.select([self._poll], [], [], left)
@@ -159,7 +159,7 @@ class Stub:
         return _response(200, b"[" + b",".join([b'{"label":"a","score":0.9}'] * items) + b"]")
 
     def _own(self, head: bytes) -> bytes | None:
-        """Answers to what is no call: the list of models, and the stub's own counts."""
+        """Answer requests that are not calls: the list of models, and the stub's own counts."""
         if head.startswith(b"GET /models"):
             return _response(200, b'{"models":[{"modelName":"stub","modelUrl":"stub"}]}')
         if head.startswith(b"GET /counts"):
@@ -174,7 +174,7 @@ class Stub:
 
 
 def _refusal(head: bytes) -> bytes | None:
-    """The answer to a request that is none of this machine's programs', or is to be signed and is not."""
+    """Return the rejection of a request that no program of this machine sent, or that lacks a required signature."""
     headers = {name.lower().decode(): value.decode("latin-1") for name, value in _FIELDS.findall(head)}
     reason = foreign_caller(headers)
     if reason is not None:
@@ -185,7 +185,7 @@ def _refusal(head: bytes) -> bytes | None:
 
 
 def _take_request(data: bytearray) -> tuple[bytes, bytes] | None:
-    """Cut the first whole request off what has come: its head and its body."""
+    """Cut the first complete request off the received bytes: its head and its body."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return None
@@ -202,7 +202,7 @@ def _take_request(data: bytearray) -> tuple[bytes, bytes] | None:
 
 
 def _items_of(body: bytes) -> int:
-    """How many texts a body has; looked at, not read: a list of texts has the separators of json.dumps."""
+    """Count the texts of a body without parsing it: a list of texts has the separators of json.dumps."""
     if not body.startswith(b'{"inputs": ['):
         return 1
     return len(json.loads(body)["inputs"])
