@@ -1,10 +1,10 @@
-"""Does the plan's estimate of activations hold? Measures the peak of real forward passes and prints both.
+"""Compare the plan's estimate of activations with the measured peak of real forward passes, and print both.
 
 Random models of the three architectures, tiny to middle size, batches of 1 to 32 texts of 64 to 512 tokens, padded as
 real batches are. On the CPU the peak is the running sum of every allocation that torch's profiler reports; on a GPU it
-is torch's own count of the memory given out (`--device cuda`), so neither needs a quiet machine.
+is torch's own count of the memory handed out (`--device cuda`), so neither needs a quiet machine.
 
-Run it as `python benchmarks/activations.py [--device cuda] [--dtype fp16] [--quick]`. Ends with 1 when an estimate is
+Run it as `python benchmarks/activations.py [--device cuda] [--dtype fp16] [--quick]`. Ends with 1 if an estimate is
 over the measured peak by more than 25 percent, or under it by more than 10.
 """
 
@@ -64,17 +64,17 @@ class Case:
 
     @property
     def error(self) -> float:
-        """How far the estimate is over the measurement, as a share of it; negative when under."""
+        """Return the share by which the estimate is over the measurement; negative if under."""
         return self.estimated / self.measured - 1
 
     @property
     def holds(self) -> bool:
-        """Whether the estimate is within the bounds."""
+        """Return True if the estimate is within the bounds."""
         return -MOST_UNDER <= self.error <= MOST_OVER
 
 
 def make_model(architecture: str, size: tuple[int, int, int, int], device: str, dtype: torch.dtype) -> Any:  # noqa: ANN401
-    """A model of random weights for inference; its vocabulary is small, since embeddings are weights."""
+    """Create a model of random weights for inference; its vocabulary is small, since embeddings are weights."""
     hidden, layers, heads, intermediate = size
     config = AutoConfig.for_model(
         architecture,
@@ -90,7 +90,7 @@ def make_model(architecture: str, size: tuple[int, int, int, int], device: str, 
 
 
 def measure(model: Any, batch: int, tokens: int) -> int:  # noqa: ANN401
-    """Peak bytes beside weights and inputs of one pass over texts of different lengths, after a warm-up."""
+    """Measure peak bytes beside weights and inputs of one pass over texts of different lengths, after a warm-up."""
     device = model.device
     ids = torch.randint(5, 1000, (batch, tokens), device=device)
     mask = torch.ones_like(ids)
@@ -114,14 +114,14 @@ def _cuda_peak(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> int:  # noq
 
 
 def _cpu_peak(trace: profile) -> int:
-    """The largest running sum of allocations and frees, in the order they happened."""
+    """Return the largest running sum of allocations and frees, in the order in which they happened."""
     events = [event for event in trace.profiler.kineto_results.events() if event.name() == "[memory]"]  # type: ignore[union-attr]
     events.sort(key=lambda event: event.start_ns())
     return max(itertools.accumulate(event.nbytes() for event in events))
 
 
 def cases(device: str, dtype: str, *, quick: bool) -> Iterator[Case]:
-    """Every case of the grid, or a few of each architecture."""
+    """Yield every case of the grid, or a few of each architecture."""
     sizes = SIZES[1:2] if quick else SIZES
     grid = ((1, 64), (4, 128)) if quick else tuple(itertools.product(BATCHES, TOKENS))
     for architecture, size in itertools.product(ARCHITECTURES, sizes):
@@ -137,7 +137,7 @@ def cases(device: str, dtype: str, *, quick: bool) -> Iterator[Case]:
 
 
 def main() -> int:
-    """Measure, print one line a case and the extremes; 1 when an estimate does not hold."""
+    """Measure, print one line per case and the extremes; return 1 if an estimate does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dtype", default="fp32", choices=sorted(DTYPES))

@@ -1,4 +1,4 @@
-"""Does bundling grow in line with the catalog? Prints the time per entry for 1,000 entries over that for 100.
+"""Measure that bundling grows in line with the catalog: the time per entry for 1,000 entries over that for 100.
 
 Each run reads and checks a catalog file, renders every entry and writes its archive, all in this process; the two sizes
 take turns, and the medians are compared. 1.0 means linear. Run it as `python benchmarks/bundle.py`.
@@ -38,13 +38,13 @@ ENTRY = """\
 
 
 def write_catalog(path: Path, entries: int) -> Path:
-    """A catalog with so many different models."""
+    """Write a catalog with this many different models."""
     path.write_text(HEAD + "".join(ENTRY.format(number=number) for number in range(entries)), encoding="utf-8")
     return path
 
 
 def bundle(catalog_file: Path, out: Path) -> float:
-    """Seconds to check, render and bundle a catalog."""
+    """Return the seconds to check, render and bundle a catalog."""
     start = time.perf_counter()
     catalog = load_catalog(catalog_file).catalog
     image = parse_image(catalog.endpoint.image)
@@ -54,7 +54,7 @@ def bundle(catalog_file: Path, out: Path) -> float:
 
 
 def main() -> None:
-    """Takes the measurements and prints them."""
+    """Measure, and print the results."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         catalogs = {size: write_catalog(root / f"{size}.yaml", size) for size in (SMALL, LARGE)}

@@ -1,11 +1,11 @@
-"""int8 ONNX beside torch fp32, one text at a time, with all-MiniLM-L6-v2: how many times as fast, and the same labels?
+"""Compare int8 ONNX with torch fp32, one text at a time, with all-MiniLM-L6-v2: the speed-up and the labels.
 
-Both run on one thread, in turns, in one process, so that what else the machine does hits both. The goal is GOAL times
-as many texts a second over all texts, with equal top labels: a text's label is that of LABELS whose vector is nearest
-to the text's own. Each text is plainly about one label, since for others torch itself decides by a hundredth. Ends
-with 1 when either is missed.
+Both run on one thread, in turns, in one process, so that other work on the machine affects both. The goal is GOAL times
+as many texts per second over all texts, with equal top labels: a text's label is that of LABELS whose vector is nearest
+to the text's own. Each text is plainly about one label, since for others torch itself decides by a hundredth. Ends with
+1 if either is missed.
 
-    python benchmarks/cpu_onnx.py [--rounds N]
+Run it as `python benchmarks/cpu_onnx.py [--rounds N]`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ LONG: Final = (" ".join(TEXTS[start::6] * 3) for start in range(6))
 
 
 def main() -> int:
-    """Measure, print, and say with the exit code whether both goals are met."""
+    """Measure, print, and return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"turns of each (default {ROUNDS})")
     rounds = parser.parse_args().rounds
@@ -103,7 +103,7 @@ def _tokens(arrays: Arrays) -> int:
 def _turns(
     ways: dict[str, Callable[[Arrays], Floats]], inputs: Sequence[Arrays], rounds: int
 ) -> dict[str, list[float]]:
-    """Seconds of each way for all inputs, one after the other, `rounds` times; a turn before them warms up."""
+    """Return the seconds of each way for all inputs, one after the other, `rounds` times, after a warm-up turn."""
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, run in ways.items():
@@ -116,7 +116,7 @@ def _turns(
 
 
 def _flipped(model: TorchModel, session: Session, inputs: Sequence[Arrays]) -> int:
-    """How many texts are nearest to another label in int8 than in torch, each with its own vectors of the labels."""
+    """Count the texts that are nearest to another label in int8 than in torch, each by its own vectors of labels."""
     labels = [model.encode([label]) for label in LABELS]
     nearest = []
     for run in (model.run, session.run):

@@ -1,9 +1,9 @@
-"""The stock handler and the batching one, on the same server, in one run: items a second and latencies, as ratios.
+"""The stock handler and the batching one on the same server in one run: items per second and latencies, as ratios.
 
-`python benchmarks/handler.py` takes five minutes or so on two cores, says of each goal whether it is met, and exits 1
-when one is missed. The handlers take turns on each case, in two rounds, so that a busy machine slows all. With
+`python benchmarks/handler.py` takes about five minutes on two cores, prints for each goal whether it is met, and exits
+with 1 if one is missed. The handlers take turns on each case, in two rounds, so that a busy machine slows all. With
 `--device cuda` all run on the GPU; the stock one then is a copy of it, as the embedded server's own runs on the CPU. On
-either device the batching handler's rate at 512 tokens is set against what plain matrix multiplication reaches there.
+either device the batching handler's rate at 512 tokens is compared with what plain matrix multiplication reaches there.
 
 Like the image, the embedded server gives Python one thread, which the stock handler keeps; the batching handler takes
 all cores for its passes. The lines "fp32-1-thread" show it with one thread like the other.
@@ -33,7 +33,7 @@ GEMM_SECONDS = 1.0
 
 
 def bodies_of(case: Case, texts: list[str]) -> list[bytes]:
-    """A case's requests, the same ones for every handler."""
+    """Return a case's requests, the same ones for every handler."""
     fixed = {} if case.mixed else {"padding": "max_length", "max_length": LIMIT}
     parameters = {"truncation": True} | fixed
     groups = [texts[start : start + case.items] for start in range(0, len(texts) - case.items, case.items)]
@@ -44,7 +44,7 @@ def bodies_of(case: Case, texts: list[str]) -> list[bytes]:
 
 
 async def register(container: Container, name: str, folder: Path) -> None:
-    """Loads a model."""
+    """Load a model."""
     client = Client(container)
     status, body = await client.post("/models", json.dumps({"model_name": name, "url": str(folder)}).encode())
     client.close()
@@ -53,7 +53,7 @@ async def register(container: Container, name: str, folder: Path) -> None:
 
 
 async def measure(container: Container, name: str, case: Case, bodies: list[bytes], seconds: float) -> Sample:
-    """One handler's turn at a case, with the passes that it took where it counts them."""
+    """Measure one handler's turn at a case, with the number of its passes if it counts them."""
     before = None if name == STOCK else await counters(container, name)
     sample = await load(
         container, name, bodies, items=case.items, clients=case.clients, seconds=seconds, calls=case.calls
@@ -68,7 +68,7 @@ async def measure(container: Container, name: str, case: Case, bodies: list[byte
 async def compare(
     container: Container, names: list[str], case: Case, texts: list[str], options: argparse.Namespace
 ) -> dict[str, Sample]:
-    """All handlers at a case, in turns. Crowds have one turn each, since their first and last passes are half empty."""
+    """Measure all handlers at a case, in turns. Crowds have one turn: their first and last passes are half empty."""
     bodies = bodies_of(case, texts)
     samples = {name: Sample() for name in names}
     rounds = options.rounds if case.clients == ALONE else 1
@@ -79,7 +79,7 @@ async def compare(
 
 
 def report(case: Case, samples: dict[str, Sample]) -> None:
-    """A line a handler: its figures, and in ratio to the stock handler's."""
+    """Print one line per handler: its figures, and their ratio to the stock handler's."""
     stock = samples[STOCK]
     for name, sample in samples.items():
         p50, p99 = sample.percentile(50), sample.percentile(99)
@@ -92,7 +92,7 @@ def report(case: Case, samples: dict[str, Sample]) -> None:
 
 
 def gemm_rate(device: str, dtype: torch.dtype) -> float:
-    """Floating point operations a second of a large matrix product, at its best: the most that a model could reach."""
+    """Measure floating point operations per second of a large matrix product, at its best: the limit for any model."""
     size = GEMM_SIZE[device]
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     best, end = float("inf"), time.perf_counter() + GEMM_SECONDS
@@ -104,7 +104,7 @@ def gemm_rate(device: str, dtype: torch.dtype) -> float:
 
 
 def handlers(root: Path, weights: Path, device: str) -> dict[str, Path]:
-    """The handlers to compare, each a model's folder."""
+    """Return the handlers to compare, each a model's folder."""
     given = {"device": device, "max_queue_time_ms": 600_000}
     if device == "cpu":
         stock = write_model(root / "stock", weights, STOCK)
@@ -122,7 +122,7 @@ def handlers(root: Path, weights: Path, device: str) -> dict[str, Path]:
 
 
 def report_share(samples: dict[str, Sample], shape: Shape, device: str) -> None:
-    """What of the device's measured rate the batching handler reaches, at 512 tokens and 32 clients."""
+    """Print the share of the device's measured rate that the batching handler reaches, at 512 tokens and 32 clients."""
     for name, sample in samples.items():
         if (dtype := name.removesuffix("-compiled")) in TYPES:
             peak = gemm_rate(device, TYPES[dtype])
@@ -131,7 +131,7 @@ def report_share(samples: dict[str, Sample], shape: Shape, device: str) -> None:
 
 
 async def run(options: argparse.Namespace) -> dict[Case, dict[str, Sample]]:
-    """Starts a server, loads the handlers and goes through the cases."""
+    """Start a server, load the handlers and run the cases."""
     shape = Shape(options.architecture, options.layers, options.hidden)
     texts = texts_of_mixed_lengths(1024)
     results: dict[Case, dict[str, Sample]] = {}
@@ -160,7 +160,7 @@ async def run(options: argparse.Namespace) -> dict[Case, dict[str, Sample]]:
 
 
 def judge(results: dict[Case, dict[str, Sample]]) -> int:
-    """Prints the verdicts; the exit code."""
+    """Print the verdicts; return the exit code."""
     print(
         "\nGoals, of two cores and six layers (figures are ratios to the stock handler's where nothing else is said):"
     )
@@ -171,7 +171,7 @@ def judge(results: dict[Case, dict[str, Sample]]) -> int:
 
 
 def main() -> None:
-    """Reads the command line and runs."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--architecture", choices=[BERT, DEBERTA], default=BERT, help="of the model (default bert)")

@@ -1,8 +1,8 @@
-"""What the batching handler has to reach against the stock one, and whether it did.
+"""Goals of the batching handler in ratio to the stock one, and their verdicts.
 
 p99 is judged on turns of a fixed number of calls. The server takes waiting requests out in an order that is not first
 in, first out: of 8 clients 3 take turns and 5 wait until the load ends (Java's PriorityQueue among equals:
-local_aws/lmi/workers/jobs.py). Five calls are more than a hundredth of all only in a turn of fewer than 500. There the
+local_aws/lmi/workers/jobs.py). Five calls are more than one percent of all only in a turn of fewer than 500. There the
 stock handler's p99 is the length of the turn; in a longer one the same five callers wait as long and no longer show.
 """
 
@@ -25,7 +25,7 @@ CALLS_FOR_P99 = {True: 360, False: 160}
 
 @dataclass(frozen=True)
 class Case:
-    """So many clients send lists of so many texts, of 512 tokens each or of mixed lengths."""
+    """A number of clients that send lists of a number of texts, of 512 tokens each or of mixed lengths."""
 
     clients: int
     items: int
@@ -33,13 +33,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As it stands in the table."""
+        """Return the name as the table has it."""
         sent = f"list of {self.items}" if self.items > 1 else f"{self.clients} client{'s'[: self.clients - 1]}"
         return f"{'mixed' if self.mixed else '512  '} {sent}"
 
     @property
     def calls(self) -> int | None:
-        """How many calls make a turn; None where it is a time."""
+        """Return the number of calls of a turn; None if it is limited by time."""
         return CALLS_FOR_P99[self.mixed] if self.clients == CROWD_OF_8 else None
 
 
@@ -58,12 +58,12 @@ class Goal:
     below: float | None = None
 
     def met(self, value: float) -> bool:
-        """Whether a figure is good enough."""
+        """Return True if a figure is good enough."""
         return value >= self.least if self.least is not None else value < (self.below or 0.0)
 
     @property
     def bound(self) -> str:
-        """In words."""
+        """Return the bound in words."""
         return f"at least {self.least:g}" if self.least is not None else f"under {self.below:g}"
 
 
@@ -94,7 +94,7 @@ GOALS = [
 
 
 def verdicts(results: Mapping[Case, Mapping[str, Sample]]) -> list[tuple[bool, str]]:
-    """A line for each goal and case, and whether it is met. A handler that did not run has none."""
+    """Return a line per goal and case, and whether it is met. A handler that did not run has none."""
     lines = []
     for goal in GOALS:
         for case, samples in results.items():

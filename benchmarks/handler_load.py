@@ -1,7 +1,7 @@
-"""Closed-loop load on one model: each client sends its next request when it has the answer to the last.
+"""Closed-loop load on one model: each client sends its next request after the answer to the last.
 
-A load ends after so many seconds or so many calls. Calls that are under way then are waited for and counted in full, so
-no wait is left out of the percentiles.
+A load ends after a number of seconds or of calls. Calls under way then are waited for and counted in full, so no wait
+is left out of the percentiles.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_SECONDS = 60.0
 
 @dataclass
 class Sample:
-    """What a load measured: latencies in seconds of all requests, items answered, seconds taken."""
+    """The measurement of a load: latencies in seconds of all requests, items answered, seconds taken."""
 
     latencies: list[float] = field(default_factory=list)
     items: int = 0
@@ -38,21 +38,21 @@ class Sample:
 
     @property
     def sequences_per_pass(self) -> float:
-        """How many sequences shared a forward pass, on average."""
+        """Return the average number of sequences that shared a forward pass."""
         return self.sequences / max(1, self.passes)
 
     @property
     def rate(self) -> float:
-        """Items a second."""
+        """Return the items per second."""
         return self.items / self.seconds
 
     def percentile(self, percent: int) -> float:
-        """A percentile of the latencies, in milliseconds (nearest rank)."""
+        """Return a percentile of the latencies, in milliseconds (nearest rank)."""
         ordered = sorted(self.latencies)
         return 1000 * ordered[max(0, -(-percent * len(ordered) // PERCENT) - 1)]
 
     def add(self, other: Sample) -> None:
-        """Takes another round in."""
+        """Add another round."""
         self.latencies += other.latencies
         self.items += other.items
         self.seconds += other.seconds
@@ -61,7 +61,7 @@ class Sample:
 
 
 class Client:
-    """One connection that stays open. Its own few lines of HTTP, since the machine's cores are the server's too."""
+    """One persistent connection. Its own few lines of HTTP, since the machine's cores are the server's too."""
 
     def __init__(self, container: Container) -> None:
         self._host, self._port = urlsplit(container.url).hostname, urlsplit(container.url).port
@@ -69,7 +69,7 @@ class Client:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: bytes, headers: str = "") -> tuple[int, bytes]:
-        """A request's status and body."""
+        """Send a request; return the answer's status and body."""
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
@@ -83,14 +83,14 @@ class Client:
         return int(lines[0].split()[1]), answer
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Close the connection."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
 
 
 async def counters(container: Container, model: str) -> dict[str, Any]:
-    """The batching handler's sums."""
+    """Return the batching handler's sums."""
     client = Client(container)
     status, body = await client.post(f"/models/{model}/invoke", b"{}", "cohost-counters: true\r\n")
     client.close()
@@ -110,7 +110,7 @@ async def load(
     seconds: float,
     calls: int | None = None,
 ) -> Sample:
-    """Sends bodies of `items` texts each, over and over, from so many clients: `calls` in all, or for so many seconds.
+    """Send bodies of `items` texts each, repeatedly, from a number of clients: `calls` in all, or for `seconds`.
 
     However few the seconds, each client has three calls on average, or the first and last passes would be all there is.
 

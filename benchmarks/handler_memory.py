@@ -1,7 +1,7 @@
-"""Does the batching handler's memory grow? Sends 20,000 mixed requests to it, in this process, and prints the RSS.
+"""Measure the growth of the batching handler's memory: send it 20,000 mixed requests in this process and print RSS.
 
-What the C library keeps of freed memory is given back before each look, as the handler does once a minute. One cache
-fills slowly and is no leak: oneDNN keeps a kernel for each of the last 1,024 shapes, some 20 MiB in all; to see the
+The C library's retained freed memory is returned before each reading, as the handler does once per minute. One cache
+fills slowly and is not a leak: oneDNN keeps a kernel for each of the last 1,024 shapes, some 20 MiB in all; to see the
 rest alone, set ONEDNN_PRIMITIVE_CACHE_CAPACITY=1.
 
 Requests are of mixed lengths, single and in lists, good and bad, with and without parameters, 32 at a time. The slope
@@ -33,7 +33,7 @@ LIST_EVERY, BAD_EVERY, TOP_K_EVERY = 5, 11, 3
 
 
 def body(number: int, texts: list[str]) -> dict[str, Any]:
-    """The n-th request."""
+    """Return the n-th request."""
     text = texts[number % len(texts)] + f" {number}"
     if number % BAD_EVERY == 0:
         return {"inputs": number}
@@ -42,7 +42,7 @@ def body(number: int, texts: list[str]) -> dict[str, Any]:
 
 
 def request(value: dict[str, Any]) -> Input:
-    """A request as the server hands it over."""
+    """Return a request in the form in which the server passes it on."""
     inputs = Input()
     inputs.properties = {"Content-Type": "application/json"}
     inputs.content.add("data", json.dumps(value).encode())
@@ -50,7 +50,7 @@ def request(value: dict[str, Any]) -> Input:
 
 
 async def run(requests: int) -> list[float]:
-    """Memory in MiB, at equal distances over so many requests."""
+    """Return memory in MiB, at equal distances over this many requests."""
     service = Service(Output)
     first = Input()
     given = {"model_id": str(TOKENIZER), "model_dir": "", "device_id": "-1", "threads": "1", "log_interval_s": "5"}
@@ -78,7 +78,7 @@ async def run(requests: int) -> list[float]:
 
 
 def main() -> None:
-    """Runs and prints."""
+    """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=20_000)
     requests = parser.parse_args().requests

@@ -1,4 +1,4 @@
-"""The model that the handlers are compared on, and the folders that a server loads it from."""
+"""The model on which the handlers are compared, and the folders that a server loads it from."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Shape:
     hidden: int
 
     def flops(self, tokens: int) -> int:
-        """Floating point operations of one text, a multiply-add counted as two: linear layers, then attention."""
+        """Return the floating point operations of one text, a multiply-add as two: linear layers, then attention."""
         attention = 4 * tokens**2 * self.hidden
         if self.architecture == DEBERTA:
             # Queries against all relative positions, and keys.
@@ -70,7 +70,7 @@ class Shape:
 
 
 def write_weights(folder: Path, shape: Shape) -> Path:
-    """A model with three labels and random weights, the same each time, with a tokenizer of 2,000 words."""
+    """Write a model with three labels and the same random weights each time, with a tokenizer of 2,000 words."""
     torch.manual_seed(0)
     size: dict[str, Any] = {
         "vocab_size": 2000,
@@ -97,7 +97,7 @@ def write_weights(folder: Path, shape: Shape) -> Path:
 
 
 def write_model(folder: Path, weights: Path, handler: str, **options: object) -> Path:
-    """A model's folder, as its archive unpacks: the stock handler, or the batching one with options."""
+    """Write a model's folder, as its archive unpacks: the stock handler, or the batching one with options."""
     folder.mkdir()
     properties: dict[str, Any] = {
         "engine": "Python",
@@ -121,7 +121,7 @@ def write_model(folder: Path, weights: Path, handler: str, **options: object) ->
 
 
 def texts_of_mixed_lengths(number: int) -> list[str]:
-    """Texts whose lengths in tokens are log-normal with median 30, from 3 up to the limit; the same ones each time."""
+    """Return texts whose lengths in tokens are log-normal with median 30, from 3 to the limit; each time the same."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZER)
     words = sorted(word for word in tokenizer.get_vocab() if word.isalpha() and tokenizer.tokenize(word) == [word])
     rng = random.Random(0)  # noqa: S311 - reproducible

@@ -1,9 +1,9 @@
-"""How many calls a second does the load generator make on one core, against other clients on the same stub?
+"""Measure the load generator's calls per second on one core, against other clients on the same stub.
 
 Each client gets a process and the same number of connections: the measured call, signed for SageMaker and unsigned; the
 whole of Locust with it, signed, in one and in two processes; and a boto3 loop in gevent (pool as large as the callers,
-retries off). Rounds take turns, and medians are compared, as calls a second and per second of the client's processor
-time. Then the load test and `wrk`, where it is installed, time a target that answers in 20 ms.
+retries off). Rounds take turns, and medians are compared, as calls per second and per second of the client's processor
+time. Then the load test and `wrk`, if it is installed, time a target that answers in 20 ms.
 
 Run it as `python benchmarks/load.py`.
 """
@@ -87,7 +87,7 @@ class Stub:
         self._command = [sys.executable, "-m", "load_tests.tools.stub", *arguments]
 
     def __enter__(self) -> str:
-        """Start it; its URL."""
+        """Start it; return its URL."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, cwd=ROOT)  # noqa: S603
         if self._process.stdout is None:
             raise RuntimeError("the stub has no output")
@@ -100,7 +100,7 @@ class Stub:
 
 
 def client(kind: str, url: str) -> tuple[float, float]:
-    """Calls a second, and calls per second of processor time, of one kind of client."""
+    """Return calls per second, and calls per second of processor time, of one kind of client."""
     command = [sys.executable, "-c", CLIENT, kind, url, str(CALLERS), str(SECONDS)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own code
     found = json.loads(done.stdout)
@@ -108,7 +108,7 @@ def client(kind: str, url: str) -> tuple[float, float]:
 
 
 def locust(url: str, out: Path, *arguments: str, signed: bool = False) -> Path:
-    """Run the load test on a stub, as on a container or signed as on SageMaker; its result's folder."""
+    """Run the load test on a stub, as on a container or signed as on SageMaker; return its result's folder."""
     command = [sys.executable, "-m", "locust", "-f", "load_tests/encoders.py", "--headless", "--only-summary"]
     command += ["--models", "stub", "--task", "text-classification", "--warmup", "1", "--out", str(out)]
     command += ["--endpoint", "stub"] if signed else ["--host", url]
@@ -120,7 +120,7 @@ def locust(url: str, out: Path, *arguments: str, signed: bool = False) -> Path:
 
 
 def whole(url: str, out: Path, processes: int) -> tuple[float, float]:
-    """As `client`, for Locust with everything."""
+    """Return the rates as `client` does, for Locust as a whole."""
     spread = ["--processes", str(processes)] if processes > 1 else []
     arguments = ("-u", str(CALLERS), "--measure", str(SECONDS), "--skip-cold", *spread)
     run = load_run(locust(url, out, *arguments, signed=True))
@@ -132,7 +132,7 @@ def whole(url: str, out: Path, processes: int) -> tuple[float, float]:
 
 
 def wrk(url: str, connections: int, folder: Path) -> float:
-    """The median latency in ms that wrk sees."""
+    """Return the median latency in ms that wrk measures."""
     script = folder / "post.lua"
     script.write_text(WRK_SCRIPT, encoding="utf-8")
     command = [
@@ -151,7 +151,7 @@ def wrk(url: str, connections: int, folder: Path) -> float:
 
 
 def rates(folder: Path) -> None:
-    """Compare calls a second."""
+    """Compare calls per second."""
     kinds = ("boto3", "signed", "unsigned", "locust", "locust --processes 2")
     found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
     with Stub() as url:
@@ -171,7 +171,7 @@ def rates(folder: Path) -> None:
 
 
 def latencies(folder: Path) -> None:
-    """Compare what the load test and wrk say of a target that answers in 20 ms."""
+    """Compare the results of the load test and of wrk for a target that answers in 20 ms."""
     if shutil.which("wrk") is None:
         print("wrk is not installed (apt-get install wrk), so it is not compared")
         return
@@ -188,7 +188,7 @@ def latencies(folder: Path) -> None:
 
 
 def main() -> None:
-    """Takes the measurements and prints them."""
+    """Measure, and print the results."""
     with tempfile.TemporaryDirectory() as name:
         rates(Path(name))
         latencies(Path(name))

@@ -1,10 +1,10 @@
-"""What a call of the AWS on this machine costs beside the model: a handler that does nothing, layer by layer.
+"""The cost of a call of the local AWS beside the model: a handler that does nothing, layer by layer.
 
-Run by `make bench-local`. Concurrency 1 gives medians of the same call made at each layer (what a layer adds is the
-difference to the one below): the handler in this process, the container over HTTP, the front door over HTTP, boto3; and
-boto3 against a server that answers at once, which is the client's own share. Concurrency 32 gives calls a second, and
+Run by `make bench-local`. Concurrency 1 gives medians of the same call made at each layer (the difference to the layer
+below is what a layer adds): the handler in this process, the container over HTTP, the front door over HTTP, boto3; and
+boto3 against a server that answers at once, which is the client's own share. Concurrency 32 gives calls per second, and
 the processor time that one call takes of each process, which other work on the machine does not blur. The best of
-several rounds counts, since whatever disturbs a round makes it slower.
+several rounds counts, since disturbances only make a round slower.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Served:
 
 
 def main() -> int:
-    """Measure and print; the exit code is 1 when a goal is not met."""
+    """Measure and print; return 1 if a goal is not met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=1000, help="calls a measurement (default 1000)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the best counts (default 5)")
@@ -97,7 +97,7 @@ def _client(service: str, url: str) -> Any:  # noqa: ANN401 - one factory for al
 
 @cache
 def _session() -> Any:  # noqa: ANN401 - as `_client`
-    """One session for all clients, with the keys of the environment; building one takes most of a client's time."""
+    """Return one session for all clients, with the environment's keys; building one takes most of a client's time."""
     return boto3.Session()
 
 
@@ -112,7 +112,7 @@ def _archive() -> bytes:
 
 
 def _deploy(server: local.LocalServer) -> Served:
-    """An endpoint with the model loaded."""
+    """Return an endpoint with the model loaded."""
     url = server.url
     os.environ.update(server.environment())
     s3, iam, sagemaker = (_client(service, url) for service in ("s3", "iam", "sagemaker"))
@@ -146,7 +146,7 @@ def _deploy(server: local.LocalServer) -> Served:
 
 
 def _print_layers(served: Served, calls: int, rounds: int) -> float:
-    """Prints the medians of each layer in milliseconds; returns what front and container add."""
+    """Print the medians of each layer in milliseconds; return what front and container add."""
     runtime = _client("sagemaker-runtime", served.url)
     with _Stub() as stub:
         stub_runtime = _client("sagemaker-runtime", stub.url)
@@ -181,7 +181,7 @@ def _print_layers(served: Served, calls: int, rounds: int) -> float:
 
 
 def _signed(url: str) -> dict[str, str]:
-    """The headers of the one call that is made over and over: a signature is good for 15 minutes."""
+    """Return the headers of the one call that is made repeatedly: a signature is valid for 15 minutes."""
     request = AWSRequest("POST", url, headers=HEADERS, data=BODY)
     SigV4Auth(_session().get_credentials(), "sagemaker", "us-east-1").add_auth(request)
     return dict(request.headers.items())
@@ -231,7 +231,7 @@ def _median_ms(call: Callable[[], object], calls: int) -> float:
 
 
 def _print_throughput(served: Served, calls: int, rounds: int) -> float:
-    """Prints calls a second with 32 callers of boto3, and each process's processor time a call; returns the rate."""
+    """Print calls per second with 32 callers of boto3, and each process's processor time per call; return the rate."""
     runtime = _client("sagemaker-runtime", served.url)
 
     call = _boto3(runtime)
@@ -283,7 +283,7 @@ class _Stub:
 
 
 class _StubProtocol(asyncio.Protocol):
-    """Takes whatever arrives in one piece for one request: bodies here are smaller than a segment."""
+    """Treats the bytes that arrive together as one request: bodies here are smaller than a segment."""
 
     _ANSWER = (
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nx-amzn-RequestId: 1\r\nContent-Length: "

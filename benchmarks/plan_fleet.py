@@ -1,8 +1,8 @@
-"""Does planning a fleet grow as n log n, and how close is its packing to the fewest endpoints there can be?
+"""Measure that planning a fleet grows as n log n, and how close its packing is to the lower bound of endpoints.
 
 Packs random models of a few percent to a third of a card, 1,000 and 10,000 of them in turns, and prints the medians,
-the ratio of the time per n log n (1.0 is the promise), and endpoints used over the lower bound. Run it as
-`python benchmarks/plan_fleet.py`.
+the ratio of the time per n log n (1.0 is the promise), and endpoints used over the lower bound. Run it as `python
+benchmarks/plan_fleet.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CAPACITY = (20_000.0, 12_000.0, 0.9)
 
 
 def make_items(count: int, seed: int) -> list[Item]:
-    """So many models: MiB of GPU and host, share of an endpoint's time; one in ten with two replicas."""
+    """Return random models: MiB of GPU and host, share of an endpoint's time; one in ten with two replicas."""
     generator = random.Random(seed)  # noqa: S311 - no secret
     return [
         Item(
@@ -33,7 +33,7 @@ def make_items(count: int, seed: int) -> list[Item]:
 
 
 def main() -> None:
-    """Takes the measurements and prints them."""
+    """Measure, and print the results."""
     seconds: dict[int, list[float]] = {SMALL: [], LARGE: []}
     worst = 0.0
     pack(make_items(SMALL, 0), CAPACITY)

@@ -1,8 +1,7 @@
-"""Keeps the tables of catalog.md as the catalog's models say: which keys there are, their defaults, what is allowed.
+"""Keep the tables of catalog.md equal to the catalog's models: their keys, defaults and allowed values.
 
-`python docs/catalog_tables.py` rewrites the columns "default" and "allowed"; what a key does is written by hand and
-kept.
-A test holds the page complete and equal to the models.
+`python docs/catalog_tables.py` rewrites the columns "default" and "allowed"; the description of a key is written by
+hand and kept. A test checks that the page is complete and equal to the models.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class MissingRowError(Exception):
 
 
 def refresh(text: str) -> str:
-    """The page with the columns that follow from the models.
+    """Return the page with the columns that follow from the models.
 
     Raises:
         MissingRowError: the page and the models do not have the same sections and keys.
@@ -57,7 +56,7 @@ def refresh(text: str) -> str:
 
 
 def _sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Each part of the catalog that has keys of its own, by the name that it has in the file."""
+    """Yield each part of the catalog that has keys of its own, by its name in the file."""
     for name, field in model.model_fields.items():
         for inner in _models_in(field.annotation):
             yield field.alias or name, inner
@@ -91,7 +90,7 @@ def _cells(row: str) -> list[str]:
 
 
 def _default(field: FieldInfo, written: str) -> str:
-    """What is served when the key is left out; where that is more than a value, the page says it by hand."""
+    """Return the value if the key is left out; if that is more than one value, the page states it by hand."""
     if field.is_required():
         # A key may be required in most catalogs and known in the others, which is said by hand too.
         return written if written.startswith("required") else "required"

@@ -1,6 +1,6 @@
-"""Writes errors.md: every error text that the project raises, read from its source.
+"""Write errors.md: every error text that the project raises, read from its source.
 
-`python docs/error_texts.py` writes the page; a test holds it equal to the source. Values that a text carries appear as
+`python docs/error_texts.py` writes the page; a test checks that it equals the source. Values in a text appear as
 `{name}`.
 """
 
@@ -33,7 +33,7 @@ This page is written from the source by `make docs`.
 
 @dataclass(frozen=True, order=True)
 class Text:
-    """One message: the error's class, the module that raises it, the words."""
+    """One message: the error's class, the module that raises it, and the text."""
 
     kind: str
     module: str
@@ -41,14 +41,14 @@ class Text:
 
 
 def collect() -> list[Text]:
-    """All messages of the project, sorted and each once."""
+    """Return all messages of the project, sorted and each once."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(_sources())}
     kinds = _family(trees.values())
     return sorted({text for path, tree in trees.items() for text in _texts(path, tree, kinds)})
 
 
 def page(texts: Iterable[Text]) -> str:
-    """The page as Markdown."""
+    """Render the page as Markdown."""
     lines = [HEAD]
     kind = ""
     for text in texts:
@@ -65,7 +65,7 @@ def _sources() -> Iterator[Path]:
 
 
 def _family(trees: Iterable[ast.Module]) -> frozenset[str]:
-    """The names of all classes that come from the roots, however far."""
+    """Return the names of all classes that derive from the roots, directly or not."""
     bases = {
         node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
         for tree in trees
@@ -94,7 +94,7 @@ def _raised(function: ast.AST, kinds: frozenset[str]) -> Iterator[tuple[str, ast
 
 
 def _words(node: ast.expr, function: ast.AST) -> Iterator[str]:
-    """What an argument can say; nothing for a text that comes from elsewhere."""
+    """Yield the texts that an argument can have; nothing for a text from elsewhere."""
     if isinstance(node, ast.List | ast.Tuple):
         for element in node.elts:
             yield from _words(element, function)
@@ -131,7 +131,7 @@ def _name(value: ast.expr) -> str:
 
 
 def _escaped(words: str) -> str:
-    """Markdown that shows the words as they are."""
+    """Escape the words for Markdown."""
     return re.sub(r"([\\*_<>\[\]`|])", r"\\\1", words)
 
 

@@ -1,4 +1,4 @@
-"""What the site does differently from the files.
+"""Differences of the documentation's site from its files.
 
 A link out of `docs` has no page there, so it becomes a path; the marks of code blocks (CONTRIBUTING.md) are for tests.
 """
@@ -12,7 +12,7 @@ _MARK = re.compile(r"^[ ]*<!--[^>]*-->\n(?=[ ]*```)", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Name the file of the project that a link out of the documentation points to, where it is not a page of ours.
+    """Replace a link out of the documentation by the path of the project's file, if no page of the site has it.
 
     Pages of `decisions/` link to their neighbours with `../` too; those stay links.
     """

@@ -1,7 +1,7 @@
-"""Asks whether faults are known of the pinned Python packages.
+"""Print known vulnerabilities of the pinned Python packages.
 
-`python tools/audit_packages.py` needs the advisory service that `pip-audit` asks. Where it cannot be reached in time,
-or does not know the packages, this says so and is no failure: a machine without a network has to be able to check.
+`python tools/audit_packages.py` needs the advisory service that `pip-audit` queries. If it cannot be reached in time,
+or does not know the packages, that is printed and is not a failure: a machine without a network must be able to check.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECONDS: Final = 30
 
 
 def main() -> int:
-    """Print each known fault with the version that mends it; 1 if there is one."""
+    """Print each known vulnerability with the version that fixes it; return 1 if there is one."""
     answer = _ask()
     if isinstance(answer, str):
         print(f"packages: could not be checked for known faults: {answer}")
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _ask() -> list[dict[str, Any]] | str:
-    """What is known of each package, or why nothing is."""
+    """Query the vulnerabilities of each package, or the reason why none are known."""
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "audit.json"
         command = [sys.executable, "-m", "pip_audit", "--requirement", str(REQUIREMENTS), "--disable-pip"]

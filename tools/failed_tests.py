@@ -1,4 +1,4 @@
-"""Runs the tests that failed a second time: their files whole, since tests may be steps, and one after another.
+"""Run the tests that failed a second time: their files whole, since tests may be steps, and one after another.
 
 `make test-failed` takes what failed in the last run here. With arguments for pytest, as `.ci/run` has it, this runs
 pytest first: on a loaded machine a test may fail by chance, and a real fault fails again. The exit status is that of
@@ -64,7 +64,7 @@ def run_again(options: Sequence[str], cache: Path) -> int:
 
 
 def failed_in(cache: Path) -> set[str]:
-    """Return the names of the failed tests that pytest has written into its cache; those of files that are gone not."""
+    """Return the names of the failed tests that pytest has written into its cache, if their files still exist."""
     file = cache / "v" / "cache" / "lastfailed"
     names = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return {name for name in names if (ROOT / name.partition("::")[0]).exists()}

@@ -1,4 +1,4 @@
-"""Tries random examples in every test that takes examples of Hypothesis, until the time is up.
+"""Try random examples in every test that takes examples of Hypothesis, until the time is up.
 
 `make fuzz` runs rounds of all these tests, each with a random seed, which it prints; the other targets try the same
 examples in each run. A find prints the example, and the command that tries it again. A test that is merely slow is no
@@ -42,14 +42,14 @@ class Round:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Shuffle the files; the tests of a file stay together, for they share what the file starts."""
+        """Shuffle the files; the tests of a file stay together, because they share what the file starts."""
         files = sorted({item.path for item in items})
         random.Random(self._seed).shuffle(files)  # noqa: S311 - an order, no secret
         items.sort(key=lambda item: files.index(item.path))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Leave out what would begin too late."""
+        """Skip tests that would begin too late."""
         if time.monotonic() > self._until:
             pytest.skip("the time is up")
 

@@ -1,7 +1,7 @@
-"""Looks for secrets in all tracked files; those that were looked at and are none stand in .secrets.baseline.
+"""Search all tracked files for secrets; accepted findings that are not secrets are in .secrets.baseline.
 
-`python tools/scan_secrets.py` changes no file and needs no network. `--accept` writes the baseline anew, for a finding
-that is no secret; its diff shows by hash which ones were added.
+`python tools/scan_secrets.py` changes no file and needs no network. `--accept` rewrites the baseline, for a finding
+that is not a secret; its diff shows by hash which ones were added.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROCESSES: Final = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Print each finding that nobody accepted; 1 if there is one, 0 if there is none or nothing could be scanned."""
+    """Print each finding that nobody accepted; return 1 if there is one, 0 if not or if nothing could be scanned."""
     files = _tracked()
     if not files:
         print("secrets: could not be checked, because git does not say which files belong to the project")
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _tracked() -> list[str]:
-    """The project's files; none where it is no git checkout, or git is missing."""
+    """Return the project's tracked files; none outside a git checkout, or without git."""
     try:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True)  # noqa: S607 - whichever git the user has
     except (OSError, subprocess.CalledProcessError):
