@@ -43,7 +43,7 @@ class CredentialScope:
 
 
 def aws_error(headers: Mapping[str, str], *, code: str, message: str, status: int = 400) -> Response:
-    """An error in the wire format of the caller's protocol: JSON where it speaks JSON, else XML."""
+    """Return an error in the wire format of the caller's protocol: JSON if it uses JSON, else XML."""
     request_id = str(uuid.uuid4())
     shared = {"x-amzn-RequestId": request_id, "x-amzn-errortype": code}
     if _speaks_json(headers):

@@ -103,7 +103,7 @@ def issued_key(key_id: str) -> AccessKey | None:
 
 
 def knows(service: str, region: str) -> bool:
-    """Whether moto has a service of this signing name."""
+    """Return True if moto has a service of this signing name."""
     from moto.backends import get_service_from_url, list_of_moto_modules  # noqa: PLC0415 - moto loads late
 
     hosts = (f"{service}.{region}", f"api.{service}.{region}", service)
@@ -172,7 +172,7 @@ class MotoServices:
 
 
 def without_conditional_denies(policy: bytes) -> bytes:
-    """The policy without Deny statements that have a Condition; what is no JSON is passed on for moto to refuse."""
+    """Return the policy without Deny statements that have a Condition; moto is left to reject what is not JSON."""
     with contextlib.suppress(ValueError, AttributeError):
         document: dict[str, Any] = json.loads(policy)
         statements = document.get("Statement", [])
@@ -183,7 +183,7 @@ def without_conditional_denies(policy: bytes) -> bytes:
 
 
 def _policy_bucket(scope: Scope, signed: CredentialScope | None) -> str | None:
-    """The bucket whose policy is asked for, or None for any other request."""
+    """Return the bucket whose policy is requested, or None for any other request."""
     if signed is None or signed.service != "s3":
         return None
     if "policy" not in parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True):
@@ -225,7 +225,7 @@ def _caller_identity(key: AccessKey) -> Response:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """The whole body of a request, in bytes."""
+    """Return the whole body of a request, in bytes."""
     chunks = []
     while True:
         message = await receive()
@@ -238,7 +238,7 @@ async def read_body(receive: Receive) -> bytes:
 
 
 def replay(body: bytes) -> Receive:
-    """A `receive` that hands out `body` once more."""
+    """Return a `receive` that delivers `body` once more."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -247,7 +247,7 @@ def replay(body: bytes) -> Receive:
 
 
 def _with_length(scope: Scope, body: bytes) -> Scope:
-    """The request with a plain length: WSGI cannot read bodies sent in chunks, which both SDKs use for uploads."""
+    """Return the request with a plain length: WSGI cannot read bodies sent in chunks, as both SDKs upload them."""
     dropped = (b"content-length", b"transfer-encoding")
     headers = [(name, value) for name, value in scope["headers"] if name.lower() not in dropped]
     return {**scope, "headers": [*headers, (b"content-length", str(len(body)).encode())]}

@@ -14,7 +14,7 @@ PARTITION: Final = "aws"
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Whose SageMaker this is; makes the ARNs and console addresses that answers hold."""
+    """The account and region of this SageMaker; builds the ARNs and console addresses in answers."""
 
     account_id: str
     region: str
@@ -29,15 +29,15 @@ class Account:
 
     @property
     def arn_prefix(self) -> str:
-        """What every ARN of the service starts with."""
+        """Return the prefix of every ARN of the service."""
         return f"arn:{self.partition}:sagemaker:{self.region}:{self.account_id}"
 
     def log_group_arn(self, group: str) -> str:
-        """The ARN of a log group, as ModelError's LogStreamArn has it."""
+        """Return the ARN of a log group, in the form of ModelError's LogStreamArn."""
         return f"arn:{self.partition}:logs:{self.region}:{self.account_id}:log-group:{group}"
 
     def log_group_page(self, group: str) -> str:
-        """The console's page of a log group, as ModelError's message has it."""
+        """Return the console's page of a log group, in the form of ModelError's message."""
         return (
             f"https://{self.region}.console.aws.amazon.com/cloudwatch/home"
             f"?region={self.region}#logEventViewer:group={group}"
@@ -45,10 +45,10 @@ class Account:
 
 
 def log_group(endpoint_name: str) -> str:
-    """The log group of an endpoint's containers."""
+    """Return the log group of an endpoint's containers."""
     return f"/aws/sagemaker/Endpoints/{endpoint_name}"
 
 
 def component_log_group(component_name: str) -> str:
-    """The log group of an inference component's containers."""
+    """Return the log group of an inference component's containers."""
     return f"/aws/sagemaker/InferenceComponents/{component_name}"

@@ -57,7 +57,7 @@ class FakeSageMaker:
         await Response(json.dumps(answer), status, media_type="application/x-amz-json-1.1")(scope, receive, send)
 
     def act(self, action: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """What the service would do, as far as the stacks of these tests need it."""
+        """Act as the service, as far as the stacks of these tests need it."""
         kind = next(kind for kind in ("EndpointConfig", "Endpoint", "Model", "Tags") if action.endswith(kind))
         if kind == "Tags":
             return 200, {"Tags": []}
@@ -93,7 +93,7 @@ class FrontDoor:
         self.client = cache(self._client)
 
     def _client(self, service: str, **config: Any) -> Any:
-        """A boto3 client of the front door that calls once."""
+        """Return a boto3 client of the front door that does not retry."""
         given = Config(**{"retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **config})
         key = self.key
         return session().client(
@@ -114,7 +114,7 @@ class FrontDoor:
         return self._local().environment()
 
     def page(self, path: str, **put: float) -> Any:
-        """What one of the pages of our own answers; with values, they are put there first."""
+        """Request one of the server's own pages; with values, PUT them there first."""
         if put:
             self._local().ask(path, put)
         return self._local().ask(path)

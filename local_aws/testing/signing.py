@@ -18,7 +18,7 @@ class DeclaredAuth(S3SigV4Auth):
     """Signs the payload hash that the request declares, e.g. a streaming form, and not one of its own making."""
 
     def payload(self, request: Any) -> str:
-        """The hash that is given."""
+        """Return the given hash."""
         return str(request.context["declared"])
 
 
@@ -33,7 +33,7 @@ def signed_headers(
     declared: str | None = None,
     token: str | None = None,
 ) -> dict[str, str]:
-    """The headers of a request signed now with `key` ({"key_id", "secret"}).
+    """Return the headers of a request signed now with `key` ({"key_id", "secret"}).
 
     `declared` is what `x-amz-content-sha256` is to say; None leaves that to the signer.
     """
@@ -49,7 +49,7 @@ def signed_headers(
 
 
 def presigned(key: Mapping[str, str], method: str, url: str, *, lasts: int = 60, token: str | None = None) -> str:
-    """An URL of S3 presigned now, good for so many seconds."""
+    """Return a URL of S3, presigned now and valid for this many seconds."""
     request = AWSRequest(method, url)
     credentials = Credentials(key["key_id"], key["secret"], token)
     S3SigV4QueryAuth(credentials, "s3", REGION, expires=lasts).add_auth(request)

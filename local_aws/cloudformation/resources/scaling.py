@@ -104,7 +104,7 @@ class ScalingPolicy(ResourceType):
 
 
 def _target(request: Request) -> dict[str, str]:
-    """Whose policy it is: stated by the target's id, or by the three names.
+    """Return the policy's target: stated by the target's id, or by the three names.
 
     Raises:
         ResourceFailure: by neither.

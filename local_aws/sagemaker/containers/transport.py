@@ -31,7 +31,7 @@ class ContainerTransport(httpx.AsyncBaseTransport):
         self._idle: dict[tuple[str, int | None], list[_Connection]] = defaultdict(list)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The answer with its whole body.
+        """Send a request and return the answer with its whole body.
 
         Raises:
             httpx.ConnectError, httpx.ConnectTimeout: no connection.
@@ -72,7 +72,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether a request may be sent: open, and not idle for so long that the other end may be closing it."""
+        """Return True if a request may be sent: open, and not idle for so long that the other end may be closing it."""
         return (
             self._transport is not None
             and not self._transport.is_closing()
@@ -80,20 +80,20 @@ class _Connection(asyncio.Protocol):
         )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is open."""
+        """Store the opened connection's transport."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what asyncio hands a stream protocol
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """A part of an answer."""
+        """Pass received bytes to the parser of the answer."""
         self._take(lambda: self._http.receive_data(data))
 
     def eof_received(self) -> None:
-        """The container has closed its end, which ends an answer without a length; the connection closes."""
+        """Treat the container's end of file as the end of an answer without a length; the connection closes."""
         self._take(lambda: self._http.receive_data(b""))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone; whoever waits for an answer is told."""
+        """Report the lost connection to the caller that waits for an answer."""
         self._fail(httpx.RemoteProtocolError(f"the connection ended before the answer did ({exc or 'closed'})"))
 
     async def exchange(self, request: httpx.Request, body: bytes, limit_s: float | None) -> httpx.Response:
@@ -156,7 +156,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _usable(idle: list[_Connection]) -> _Connection | None:
-    """The connection that was used last, the least likely to have been closed; unusable ones are closed on the way."""
+    """Return the last used connection, the least likely to have been closed; close unusable ones on the way."""
     while idle:
         if (connection := idle.pop()).usable:
             return connection
