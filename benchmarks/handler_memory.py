@@ -56,7 +56,7 @@ async def run(requests: int) -> list[float]:
     given = {"model_id": str(TOKENIZER), "model_dir": "", "device_id": "-1", "threads": "1", "log_interval_s": "5"}
     first.properties = dict(given)
     await service.handle(first)
-    # The tokenizer keeps the last 10,000 different words; they are no leak, so they come before the count.
+    # The tokenizer keeps the last 10,000 different words; that is not a leak, so they are sent before the count.
     await service.handle(
         request({"inputs": [" ".join(map(str, range(start, start + 400))) for start in range(0, 12_000, 400)]})
     )

@@ -38,7 +38,7 @@ class ContainerNetwork(Construct):
     Args:
         scope: the stack or construct it belongs to.
         construct_id: its id there.
-        network: what the catalog says; all ids are taken as they are, since a synth looks nothing up.
+        network: the catalog's section; all ids are used unchecked, since a synth looks nothing up.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, network: Network) -> None:

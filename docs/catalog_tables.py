@@ -92,7 +92,7 @@ def _cells(row: str) -> list[str]:
 def _default(field: FieldInfo, written: str) -> str:
     """Return the value if the key is left out; if that is more than one value, the page states it by hand."""
     if field.is_required():
-        # A key may be required in most catalogs and known in the others, which is said by hand too.
+        # A key may be required in most catalogs and known in the others, which the page states by hand too.
         return written if written.startswith("required") else "required"
     match field.default:
         case bool(value):

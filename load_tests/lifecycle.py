@@ -71,7 +71,7 @@ class Lifecycle:
             self._choose_users()
         session = Session(self.environment, resolved, books, self.recorder)
         session.single = len(plan.steps(self.options, 1)) == 1
-        # What is loaded by now stays, so the collector need not look at it again in the middle of a measurement.
+        # Objects that exist by now stay, so the garbage collector need not visit them during a measurement.
         gc.collect()
         gc.freeze()
         return session

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SWEEP_SECONDS = 20.0
 SETTLE_SECONDS = 2.0
 SPAWN_RATE = 100
-"""Users started in a second; Locust warns of more."""
+"""Users started per second; Locust warns of more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ def batches(options: argparse.Namespace) -> tuple[int, ...]:
 
 
 _AGAIN = {Outcome.NOT_READY, Outcome.THROTTLED}
-"""What passes by itself. An endpoint at zero is waited for with --wake: calls that are repeated there cost copies."""
+"""Failures that pass without help. An endpoint at zero copies is waited for with --wake: repeated calls cost copies."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 

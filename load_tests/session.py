@@ -75,7 +75,7 @@ class Session:
             model, payload = next(draw)
             exchange, verdict = self.call(phase.cue.phase, model, payload, planned)
             if exchange.broken is Outcome.CONNECTION and planned is None:
-                # Nothing was there to answer, and asking again at once would measure how fast it is not there.
+                # The target did not answer; calling again at once would only measure how fast it fails.
                 gevent.sleep(PAUSE_S)
             if phase.cue.kind == "measured":
                 self._report(phase, model, exchange, verdict, planned)

@@ -1,7 +1,4 @@
-"""The phase under way in one process, its users, and the one clock for all times of a run.
-
-The phase that goes on now in one process, and who takes part in it.
-"""
+"""The phase under way in one process, its users, and the one clock for all times of a run."""
 
 from __future__ import annotations
 

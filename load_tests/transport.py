@@ -114,7 +114,7 @@ class _Counting:
         return sock
 
     def _is_socket_alive(self, sock: Any) -> bool:  # noqa: ANN401 - as above
-        # The library asks select(), which fails from the 1024th open file on, and would connect anew for each call.
+        # The library uses select(), which fails from the 1024th open file on, and would open a connection per call.
         if sock is None or sock.fileno() < 0:
             return False
         poll = _original_poll()

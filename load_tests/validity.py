@@ -51,7 +51,7 @@ def _generator(run: Run, phase: Phase, samples: Samples) -> Iterator[Mark]:
     good = answered(samples)
     if not len(ticks) or not len(good):
         return
-    # An emulation shares the generator's cores, and its speed is no result: there a limit is told, and no more.
+    # An emulation shares the generator's cores, and its speed is not a result: there a limit is reported, and no more.
     alone = not run.record.target.emulated
     cpu = max(float(ticks["cpu"][ticks["worker"] == worker].mean()) for worker in np.unique(ticks["worker"]))
     if cpu > CPU_LIMIT:

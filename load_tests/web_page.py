@@ -1,8 +1,8 @@
 """The ports that a load test opens: Locust's web page, and the master's for its workers. Both stay on this machine.
 
-Locust's own defaults are all interfaces, without a login, and its page answers every origin (flask_cors): whoever
-reaches it starts load on an endpoint that bills. Here both listen on 127.0.0.1 unless `--web-host` or
-`--master-bind-host` says otherwise, and the page answers a browser that shows this page and no other.
+Locust's own defaults are all interfaces, without a login, and its page answers every origin (flask_cors): anybody
+who reaches it can start load on an endpoint that bills. Here both listen on 127.0.0.1 unless `--web-host` or
+`--master-bind-host` states otherwise, and the page answers only requests of the page itself.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def run_twice(arguments: Sequence[str]) -> int:
     """Run pytest, and its failed tests again; no other run's failures are among them."""
     with tempfile.TemporaryDirectory() as folder:
         code = _pytest(arguments, Path(folder))
-        # Another code says that not all tests were run, which a second run of some would hide.
+        # Another code means that not all tests were run, which a second run of some would hide.
         if code != pytest.ExitCode.TESTS_FAILED:
             return code
         return run_again([word for word in arguments if not _is_path(word)], Path(folder))

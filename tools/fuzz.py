@@ -1,8 +1,8 @@
 """Try random examples in every test that takes examples of Hypothesis, until the time is up.
 
 `make fuzz` runs rounds of all these tests, each with a random seed, which it prints; the other targets try the same
-examples in each run. A find prints the example, and the command that tries it again. A test that is merely slow is no
-find: the profile `fuzz` of tests/conftest.py has no deadline.
+examples in each run. A find prints the example, and the command that tries it again. A test that is merely slow is not
+a find: the profile `fuzz` of tests/conftest.py has no deadline.
 """
 
 from __future__ import annotations

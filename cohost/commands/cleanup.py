@@ -37,8 +37,8 @@ def cleanup(
 ) -> None:
     """Remove a stack and everything that it left, and prove that nothing of it costs anything any more.
 
-    It waits for what is being created or updated, goes on where an earlier run ended, and ends with exit code 1 when
-    something that it should remove is still there.
+    It waits for resources that are being created or updated, continues where an earlier run ended, and ends with exit
+    code 1 if something that it should remove still exists.
 
     Example: cohost cleanup --dry-run
     """

@@ -90,7 +90,7 @@ def print_status(status: Status) -> None:
         *(() if status.component else (("models loaded now", _loaded(status)),)),
     )
     print_table(status.stack_name, ("", ""), facts)
-    # The digest of an archive of all models begins with a word that says so.
+    # The digest of an archive of all models begins with a word that marks it.
     digests = {name: digest.rpartition("-")[2][:12] for name, digest in status.archives.items()}
     rows = [(n, d, "push" if n in status.not_in_outputs else "deploy") for n, d in digests.items()]
     print_table("Archives in the live generation", ("archive", "content", "published by"), rows)

@@ -37,7 +37,7 @@ SkipOption = Annotated[
 def preflight(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
     """Check the requirements of a deploy: account, bootstrap, quota, instance type, image, models, price.
 
-    Each check passes, fails, or could not be made, and says why. Exit code 1 when one fails.
+    Each check passes, fails, or could not be made, with the reason. Exit code 1 if one fails.
 
     Example: cohost preflight --catalog model_configs/encoders.yaml
     """
@@ -55,7 +55,7 @@ def deploy(
 ) -> None:
     """Run the checks of `cohost preflight`, then `cdk deploy`, and show the progress of each resource.
 
-    Rights are not asked about: `cdk diff` shows what changes. A failed deploy names what failed and why.
+    It does not ask for approval of rights: `cdk diff` shows the changes. A failed deploy names the cause.
 
     Example: cohost deploy --catalog model_configs/encoders.yaml --skip quota
     """

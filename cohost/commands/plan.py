@@ -179,7 +179,7 @@ def inspect(
 ) -> None:
     """Read a model's shape and weight sizes: config.json and the headers of its safetensors, no weights.
 
-    Without --folder it asks the Hub, the only command that does.
+    Without --folder it reads them from the Hub.
 
     Example: cohost models inspect mdeberta --write
     """

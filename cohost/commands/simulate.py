@@ -88,7 +88,7 @@ def simulate(
 ) -> None:
     """Replay traffic against both topologies: cost, refused and delayed calls, cold starts, latencies.
 
-    Scaling is the catalog's where no option says otherwise. docs/scaling.md says what the replay assumes.
+    Scaling is the catalog's unless an option states otherwise. docs/scaling.md lists the assumptions of the replay.
 
     Example: cohost simulate --pattern office-hours --idle-minutes 5,15,60 --html scaling.html
     """

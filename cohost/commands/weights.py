@@ -53,7 +53,7 @@ def push(
 ) -> None:
     """Upload models' weights in their pinned revision; files that are already there are not sent again.
 
-    Stopped with Ctrl-C or by a lost connection, the same command goes on where it ended.
+    After Ctrl-C or a lost connection, the same command continues where it ended.
 
     Example: cohost weights push mdeberta --token-from secretsmanager:hub-token
     """

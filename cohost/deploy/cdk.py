@@ -41,7 +41,7 @@ def cdk_command(*arguments: str, catalog: Path) -> list[str]:
 
 POLL_S = 2.0
 LOCAL_POLL_S = 0.2
-"""An AWS on this machine has rolled back, and deleted the containers' logs, within a second."""
+"""The local AWS rolls back, and deletes the containers' logs, within a second."""
 
 _SHOWN_LINES = 30
 _WITH_CONTAINERS = {"AWS::SageMaker::Endpoint", "AWS::SageMaker::InferenceComponent"}
@@ -93,12 +93,12 @@ def deploy(
         stack: the stack that it deploys.
         cloudformation: a client in the stack's region.
         log: the file for what the command prints.
-        show: told the progress after each look.
+        show: called with the progress after each poll.
         watch: reads the logs of the containers meanwhile: a rollback deletes the log groups of a first deploy.
         poll_s: seconds between two looks.
 
     Raises:
-        StackError: the deploy failed; the message names each resource that failed and why, or ends with what cdk said,
+        StackError: the deploy failed; the message names each resource that failed and why, or ends with cdk's output,
             and each model that a container did not load.
     """
     log.parent.mkdir(parents=True, exist_ok=True)

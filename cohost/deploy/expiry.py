@@ -1,9 +1,8 @@
 """The expiry of a deployed endpoint: reading it, moving it, and restoring an endpoint that has expired.
 
-The stack's schedules are changed in place, and CloudFormation knows nothing of that: it writes them again only when
-something of theirs changes in the template. An endpoint that was deleted is made again under its own name with the
-configuration that the stack still has. CloudFormation knows it by its ARN, which is the same, so the next deploy finds
-it as if nothing had been.
+The stack's schedules are changed in place, without CloudFormation: it writes them again only when their properties
+change in the template. A deleted endpoint is created again under its own name with the configuration that the stack
+still has. CloudFormation identifies it by its ARN, which is the same, so the next deploy finds it unchanged.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ def restore(session: boto3.Session, lifetime: Lifetime, say: Callable[[str], Non
     Args:
         session: of the account.
         lifetime: as it is.
-        say: told of each change of the endpoint's status.
+        say: called with each change of the endpoint's status.
 
     Raises:
         StackError: SageMaker refuses, or the endpoint does not come up.

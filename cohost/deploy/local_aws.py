@@ -1,7 +1,7 @@
 """Start and stop the local AWS emulator as a process of its own.
 
-`local_aws` is never imported from here: the arrow between the folders points the other way, and a deploy machine does
-not install what it needs.
+`local_aws` is never imported from here: the dependency between the folders points the other way, and a deploy machine
+does not install the packages that it needs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LocalServer:
         Args:
             path: the page.
             put: what to send as JSON; None for nothing.
-            method: the HTTP method; None stands for PUT where something is sent, else GET.
+            method: the HTTP method; None means PUT if something is sent, else GET.
 
         Raises:
             LocalError: the server refuses it or does not answer.
@@ -172,7 +172,7 @@ def find(state: Path) -> LocalServer | None:
     except (FileNotFoundError, ValueError, KeyError):
         return None
     health = _health(server.url)
-    # The pid in the answer tells our server from another process that took its port or its process id.
+    # The pid in the answer distinguishes this server from another process that took its port or its process id.
     return server if health is not None and health.get("pid", server.pid) == server.pid else None
 
 
@@ -229,7 +229,7 @@ def check_port(port: int) -> None:
 
 def _spawn(command: Sequence[str], log: Path) -> int:
     """Start a program in a session of its own, so that it outlives this one and its terminal; return its process id."""
-    # Not subprocess.Popen: that object wants to see its process end, and this one is meant to stay.
+    # Not subprocess.Popen: it warns if its process outlives it, which this one does on purpose.
     return os.posix_spawn(
         command[0],
         list(command),
@@ -299,7 +299,7 @@ def _signed(key: Mapping[str, str], method: str, url: str, body: bytes) -> dict[
 
 
 def _alive(pid: int) -> bool:
-    # Reaps the server when this process is its parent; elsewhere the test of signal 0 tells.
+    # Reaps the server if this process is its parent; otherwise signal 0 tests whether it still runs.
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:

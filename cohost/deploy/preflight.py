@@ -318,7 +318,7 @@ def check_price(catalog: Catalog, prices: PriceList, region: str) -> Finding:
 def run_checks(session: boto3.Session, region: str, catalog: Catalog, prices: PriceList) -> Iterator[Finding]:
     """Yield the outcome of each check as soon as it is known; the cheapest and most informative come first.
 
-    Without an account, what needs one is not asked.
+    Without an account, checks that need one are left out.
 
     Raises:
         ImageError: the catalog's image cannot be read.

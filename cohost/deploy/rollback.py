@@ -143,7 +143,7 @@ def _refused(stack: str, error: ClientError) -> StackError:
 
 RESOURCE_TYPE: Final = "Custom::LmiModelStore"
 
-# What stays as it is deployed: where the store is, and how it is asked.
+# Properties that stay as deployed: the location of the store and of its function.
 _OF_THE_PLACE: Final = ("ServiceToken", "ServiceTimeout", "Bucket", "Prefix", "KeepGenerations", WEIGHTS_OUTPUT)
 _STOCK: Final = "stock"
 _S3: Final = "s3://"
@@ -208,7 +208,7 @@ def template_of(template: Mapping[str, Any], deployment: Deployment, target: Ear
     """Return the deployed template with an earlier generation in place of the present one.
 
     Raises:
-        StackError: the stack would not serve what the generation holds; says what is in the way.
+        StackError: the stack could not serve the generation; the text names the obstacle.
     """
     changed: dict[str, Any] = copy.deepcopy(dict(template))
     store = _store_of(changed)

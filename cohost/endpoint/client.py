@@ -172,16 +172,16 @@ class CohostClient:
             model: the name in the catalog.
             inputs: a text, a pair `{"text": …, "text_pair": …}`, or a list of either, as the model's task takes them.
             parameters: the task's parameters, such as `top_k` or `candidate_labels`.
-            ready_timeout_s: how long to go on asking while the service says that the model is still loading.
-            restart_timeout_s: how long to go on asking while the model's worker process has ended (the server's 400
+            ready_timeout_s: how long to repeat the call while the service reports that the model is still loading.
+            restart_timeout_s: how long to repeat the call while the model's worker process has ended (the server's 400
                 "Backend Python process is stopped."). None: 120 s where the server starts it again, which it does with
                 `handler: batched`, else 5 s. No other answer of the model's is repeated.
             wake: wait for a scale-to-zero endpoint that is at zero; without, such a call fails at once, and wakes it
                 all the same. On a multi-model endpoint, which is never at zero, it changes nothing.
             wake_timeout_s: how long to wait for that at most.
-            notice: told now and then how long the call has waited for a copy, and before each pause.
+            notice: called now and then, and before each pause, with the time that the call has waited for a copy.
             custom_attributes: attributes for the container, such as `trace=abc`, without spaces.
-            target_model: for who knows the way of a multi-model endpoint: it must lead to `model`, or nothing is sent.
+            target_model: the TargetModel of a multi-model endpoint: it must lead to `model`, or nothing is sent.
             inference_component_name: the same for a scale-to-zero endpoint.
 
         Raises:

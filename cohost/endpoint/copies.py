@@ -169,10 +169,10 @@ WAKE_TIMEOUT_S = 900.0
 PAUSES = Backoff(first_s=2.0, longest_s=10.0)
 
 CALL_AGAIN_S = 180.0
-"""While no copy is even wanted, the alarm has not heard of the call: after this it is told again."""
+"""If no copy is requested after this time, the alarm has missed the refused call: the call is repeated."""
 
 BLIND_CALL_AGAIN_S = 60.0
-"""The same where SageMaker may not be asked about the component."""
+"""The same without the right to describe the component."""
 
 _NO_CAPACITY = re.compile(r"\bno capacity to process this request\b", re.IGNORECASE)
 
@@ -180,8 +180,8 @@ _NO_CAPACITY = re.compile(r"\bno capacity to process this request\b", re.IGNOREC
 def is_no_capacity(error_type: str, message: str) -> bool:
     """Return True if an error of InvokeEndpoint means that the component has no running copy.
 
-    It is a ValidationError with status 400, as many other faults are; only its text tells (AWS guide: scale an endpoint
-    to zero instances).
+    It is a ValidationError with status 400, as many other errors are; only its text shows it (AWS guide: scale an
+    endpoint to zero instances).
     """
     return error_type in {"ValidationError", "ValidationException"} and bool(_NO_CAPACITY.search(message))
 

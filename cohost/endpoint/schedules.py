@@ -55,7 +55,7 @@ def check_expression(text: str) -> str:
     """Return the expression unchanged if Application Auto Scaling accepts it.
 
     Raises:
-        ValueError: Application Auto Scaling would refuse it; the text says what is wrong, what is allowed and the fix.
+        ValueError: Application Auto Scaling would refuse it; the text states the error, what is allowed and the fix.
     """
     if (fault := next(_faults(text), None)) is not None:
         what, fix = fault

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 METRICS_FILE = "metrics.json"
 PERIOD_S = 60
 SETTLED_AFTER_S = 180
-"""CloudWatch has a minute's values some minutes later; what was read sooner is asked for again the next time."""
+"""CloudWatch has a minute's values some minutes later; values that were read sooner are read again the next time."""
 
 _INVOCATION, _INSTANCE = "AWS/SageMaker", "/aws/sagemaker/Endpoints"
 _OF_ALL = (

@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 FEW_CALLS = 30
-"""A step with fewer answered calls says little about anything."""
+"""A step with fewer answered calls is too short for conclusions."""
 
 
 def facts_of(record: RunRecord) -> list[tuple[str, str]]:

@@ -122,7 +122,7 @@ def write_report(results: Sequence[Path], out: Path, session: Any | None = None)
     Args:
         results: folders of runs.
         out: the folder to write to; made where it is missing.
-        session: a boto3 session, to ask CloudWatch for the endpoint's metrics of the same minutes; None asks nobody.
+        session: a boto3 session, to read the endpoint's metrics of the same minutes from CloudWatch; None reads none.
 
     Raises:
         ReportError: a run cannot be read, or the folder cannot be written to.

@@ -43,8 +43,8 @@ was sent (NaN: never), when its answer was read. `phase` and `model` are indexes
 it on; 0 without an answer), `outcome` an Outcome, `worker` the rank of the generator process."""
 
 TICK = np.dtype([("at", "f8"), ("worker", "u1"), ("cpu", "f4"), ("lag_mean", "f4"), ("lag_max", "f4")])
-"""One look at a generator process, about once a second: when (seconds since the epoch), which one, its share of one
-core since the last look (0 to 1), and how late its timers fired since then, in seconds."""
+"""One measurement of a generator process, about once per second: time (seconds since the epoch), process, its share of
+one core since the last measurement (0 to 1), and how late its timers fired since then, in seconds."""
 
 
 class Outcome(IntEnum):

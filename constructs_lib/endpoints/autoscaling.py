@@ -24,10 +24,10 @@ _Target = appscaling.CfnScalableTarget
 
 
 class Autoscaling(Construct):
-    """Keeps the number of something between bounds, by how much each of them has to do and by the clock.
+    """Keeps the number of instances or copies between bounds, by the load on each of them and by a schedule.
 
-    L1 classes, since the L2 target asks for a role of its own where the service-linked one does, and the L2 step
-    policy for two steps where the service takes one.
+    L1 classes, because the L2 target requires a role of its own although the service-linked one works, and the L2 step
+    policy requires two steps although the service accepts one.
 
     Args:
         scope: the stack or construct it belongs to.
@@ -102,8 +102,8 @@ WAKE_COOLDOWN_SECONDS: Final = 60
 class AlarmedStep(Construct):
     """A change of an inference component's number of copies when one of its metrics crosses a threshold.
 
-    The alarm looks at the metric's maximum of each minute. A minute without a value crosses nothing: while there is no
-    copy, or none is refused for want of one, SageMaker sends none.
+    The alarm looks at the metric's maximum of each minute. A minute without a value crosses nothing: SageMaker
+    sends no value while there is no copy, or no call is refused for want of one.
 
     Args:
         scope: the stack or construct it belongs to.
@@ -114,10 +114,10 @@ class AlarmedStep(Construct):
         comparison: on which side of the threshold the alarm goes off.
         threshold: the value that the metric must cross.
         minutes: for how many minutes in a row.
-        adjustment_type: "ChangeInCapacity" adds `adjustment` copies, "ExactCapacity" makes it so many.
+        adjustment_type: "ChangeInCapacity" adds `adjustment` copies, "ExactCapacity" sets the number to it.
         adjustment: see there.
         cooldown: seconds after a step during which there is no other.
-        description: what the alarm's reader is told.
+        description: the alarm's description.
     """
 
     def __init__(

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class DataCapture(Construct):
     """SageMaker's data capture (AWS: "Capture data from real-time endpoint") for an endpoint.
 
-    The records hold what users wrote, so they do not lie beside the archives, and the bucket stays when the stack goes;
-    S3 deletes each record after its days.
+    The records hold what users wrote, so they are not stored beside the archives, and the bucket stays when the stack
+    is deleted; S3 deletes each record after `expire_days`.
 
     Args:
         scope: the stack or construct it belongs to.
         construct_id: its id there.
         endpoint: whose calls are kept; its role may write below the prefix and nowhere else.
-        sampling_percentage: how many of a hundred calls are kept.
+        sampling_percentage: the share of calls that is recorded.
         prefix: the part of every key before SageMaker's own; ends with "/".
         kms_key: the ARN of the key that records are encrypted with. None: the bucket's own encryption.
         expire_days: days until S3 deletes a record.

@@ -52,8 +52,8 @@ class HostedEndpoint(EndpointMetrics, Construct):
 
     The endpoint has the given name; Model and EndpointConfig have none, because both are replaced on a change and a
     fixed name would stand in the way of its successor. Parts have the same ids in every topology. So another topology
-    under the same name is an update of the endpoint: SageMaker refuses it, the stack rolls back, and the endpoint
-    serves on as it is. With other ids it would be deleted and made anew, without a word of warning.
+    under the same name is an update of the endpoint: SageMaker rejects it, the stack rolls back, and the endpoint
+    continues to serve unchanged. With other ids it would be deleted and created again, without a warning.
 
     Args:
         scope: the stack or construct it belongs to.

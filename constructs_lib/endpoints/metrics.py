@@ -10,7 +10,7 @@ from typing import Final
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
-# What is called how often and how long it takes; how full the instances are.
+# Calls and their duration; use of the instances.
 INVOCATION_NAMESPACE: Final = "AWS/SageMaker"
 INSTANCE_NAMESPACE: Final = "/aws/sagemaker/Endpoints"
 
@@ -41,7 +41,7 @@ class EndpointMetrics:
             dimensions_map=self._dimensions(namespace),
         )
 
-    def _dimensions(self, namespace: str) -> dict[str, str]:  # noqa: ARG002 - another topology asks by it
+    def _dimensions(self, namespace: str) -> dict[str, str]:  # noqa: ARG002 - another topology needs it
         """Return the dimensions of a namespace's metrics."""
         return {"EndpointName": self.endpoint_name, "VariantName": self.variant_name}
 

@@ -50,8 +50,8 @@ class ScaleToZeroEndpoint(HostedEndpoint):
     zero a call is refused at once, and wakes the component up. A component cannot be created without a copy, so a
     deployment always starts an instance; so does an update of the component.
 
-    What scales goes before what is scaled, when the stack goes: policies, target, component, endpoint, configuration,
-    model. In any other order SageMaker refuses a deletion, or something is left behind.
+    When the stack is deleted, scaling is deleted before the scaled resource: policies, target, component, endpoint,
+    configuration, model. In any other order SageMaker rejects a deletion, or something is left behind.
 
     Args:
         scope: the stack or construct it belongs to.

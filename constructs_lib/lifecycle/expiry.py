@@ -1,7 +1,4 @@
-"""The expiry of an endpoint at the moment that the catalog states, or after a length of time from the deploy on.
-
-The end of an endpoint's life, which comes by itself at the moment that the catalog states.
-"""
+"""The expiry of an endpoint at the moment that the catalog states, or after a length of time from the deploy on."""
 
 from __future__ import annotations
 
@@ -121,9 +118,9 @@ class EndpointExpiry(Construct):
     """Schedules that end an endpoint, and report that on a topic.
 
     Of topology multi-model the endpoint alone is deleted; model, configuration, archives and bucket stay, so that
-    `cohost expire` can make it anew under its name. Of topology scale-to-zero the copies go, and with them the
-    instances: the bounds are set to zero and scaling is suspended, so that neither a call nor a scheduled action brings
-    a copy back, and a minute later so is the number of copies.
+    `cohost expire` can create it again under its name. Of topology scale-to-zero the copies are removed, and with them
+    the instances: the bounds are set to zero and scaling is suspended, so that neither a call nor a scheduled action
+    brings a copy back; a minute later the number of copies is set to zero.
 
     The schedules are in a group of their own. `cohost expire` moves them; CloudFormation then leaves them as they are
     until something of theirs changes in the template.
@@ -134,7 +131,7 @@ class EndpointExpiry(Construct):
         endpoint: what ends.
         expiry: when.
         stated: `expires` as the catalog has it, for texts.
-        topic: whom to tell.
+        topic: receives the notifications.
         scaling: the bounds that `cohost expire` gives back; None where the number of instances is fixed.
     """
 

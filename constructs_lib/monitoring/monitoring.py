@@ -30,9 +30,9 @@ class Monitoring(Construct):
         scope: the stack or construct it belongs to.
         construct_id: its id there.
         endpoint: what is watched.
-        alarms: the thresholds by the catalog's keys; False for an alarm that is not wanted.
+        alarms: the thresholds by the catalog's keys; False for an alarm that is switched off.
         gpus: GPUs of one instance, over which CloudWatch sums their use; 0 leaves the GPU's alarm out.
-        email: who is subscribed, after confirming a mail of SNS. None subscribes nobody.
+        email: the address to subscribe, after its owner confirmed a mail of SNS. None subscribes nobody.
         kms_key: the ARN of the key that the topic is encrypted with; its policy has to let CloudWatch use it. None
             leaves messages in SNS unencrypted at rest; they hold names and figures of the alarms.
     """

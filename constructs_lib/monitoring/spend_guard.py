@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# Actual spend comes up to a day late, the forecast needs some weeks of history; so both are told.
+# Actual spend comes up to a day late, the forecast needs some weeks of history; so both notify.
 _THRESHOLDS: Final = (("ACTUAL", 80), ("ACTUAL", 100), ("FORECASTED", 100))
 
 
@@ -25,7 +25,7 @@ class SpendGuard(Construct):
         scope: the stack or construct it belongs to.
         construct_id: its id there.
         monthly_usd: the limit for a calendar month.
-        email: whom to tell at 80 and 100 percent, and when the forecast passes the limit.
+        email: the address to notify at 80 and 100 percent, and when the forecast passes the limit.
         tags: the tags whose spend is counted.
     """
 

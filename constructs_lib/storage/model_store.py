@@ -236,7 +236,7 @@ class ModelStore(Construct):
         if self._weights is not None:
             self._weights.grant_publish(role)
             if self._weights.packed:
-                # An archive with weights is put together from parts; one that fails half-way must not go on billing.
+                # An archive with weights is uploaded in parts; parts of a failed upload must not stay and bill.
                 iam.Grant.add_to_principal(
                     grantee=role, actions=["s3:AbortMultipartUpload"], resource_arns=[self._objects_arn()]
                 )

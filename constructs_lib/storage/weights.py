@@ -157,10 +157,10 @@ class OnnxArchives(Construct):
     def _locate(self, stack: cdk.Stack, archive: Archive) -> cdk.FileAssetLocation:
         """Add an archive to the stack's assets under a key of this project.
 
-        aws_s3_assets would name it .gz, by a hash of the checksum, among all other assets of the account. SageMaker's
-        documents know the archives of multi-model endpoints as .tar.gz; a key that is the content's SHA-256 can be
-        checked by anybody; and a role can be given a prefix. The synthesizer puts the file's last extension behind the
-        hash that it is told.
+        aws_s3_assets would name it .gz, by a hash of the checksum, among all other assets of the account. In
+        SageMaker's documents the archives of multi-model endpoints end with .tar.gz; a key that is the content's
+        SHA-256 can be checked by anybody; and a role can be given a prefix. The synthesizer appends the file's last
+        extension to the given hash.
         """
         staged = cdk.AssetStaging(self, archive.name, source_path=str(archive.file), asset_hash=archive.sha256)
         return stack.synthesizer.add_file_asset(

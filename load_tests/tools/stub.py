@@ -1,8 +1,8 @@
 """A target with known behaviour, for tests and benchmarks of the load test itself: `python -m load_tests.tools.stub`.
 
-One process, one thread, epoll, and as little work a call as can be: what is measured must be the generator. It answers
-programs of this machine only (cohost/callers.py), and where it stands for SageMaker signed calls only, though it knows
-no key to check a signature with: there is nothing to read or do but to be counted.
+One process, one thread, epoll, and as little work per call as possible: the measurement is of the generator. It answers
+programs of this machine only (cohost/callers.py), and in place of SageMaker signed calls only, though it has no key to
+check a signature with: a caller can read and change nothing, and is only counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 READ_BYTES = 1 << 20
-# Of a request's head what tells a web page from a program.
+# The header fields by which a web page differs from a program.
 _FIELDS = re.compile(rb"\r\n(host|origin|sec-fetch-site|authorization):[ \t]*([^\r]*)", re.IGNORECASE)
 
 

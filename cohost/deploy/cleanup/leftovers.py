@@ -53,7 +53,7 @@ class Leftover:
 def find_leftovers(session: boto3.Session, stacks: Iterable[OurStack]) -> list[Leftover]:
     """Return everything of these stacks that exists, in the order in which it can be removed, each resource once.
 
-    Resources that go with another one, such as a role's policy, are not told apart from it.
+    Resources that are deleted with another one, such as a role's policy, are not listed beside it.
     """
     stacks = list(stacks)
     found: dict[tuple[str, str], Leftover] = {}

@@ -87,7 +87,7 @@ def delete_stack(
     """Delete a stack, also through operations that are under way and deletions that were rejected.
 
     What CloudFormation cannot delete after several attempts is left and returned. Objects that others put into its
-    bucket are deleted only if `everything` shall go.
+    bucket are deleted only with `everything`.
 
     Raises:
         CleanupError: the stack is protected, or something did not settle in time.
