@@ -70,8 +70,9 @@ def check_in(browser: Browser, page: Path) -> list[dict[str, Any]]:
 
 
 def test_bench_reports_what_the_target_did(stub: str, tmp_path: Path, browser: Browser) -> None:
-    """One command against a target of known speed: its table is right, and a browser draws the plots of its report, and
-    those of a comparison of two such results at the width of a desk and of a phone.
+    """One command against a target of known speed writes a table that is right, and plots that a browser draws.
+
+    The plots of a comparison of two such results are drawn too, at the width of a desk and of a phone.
     """
     command = [sys.executable, "-m", "cohost", "bench", "--short", "--host", stub, "--models", "nli=2,other"]
     command += ["--task", "text-classification", "--price", "1.408", "--out", str(tmp_path / "run")]

@@ -1,20 +1,36 @@
-"""The sizes that keep the house easy to hold in one head: modules to a folder, lines to a module."""
+"""The sizes that keep the house easy to hold in one head: modules to a folder, lines to a module. And its language."""
 
 from __future__ import annotations
 
+import ast
+import re
 import statistics
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cohost", "constructs_lib", "load_tests", "local_aws", "stacks")
-MODULES = {
-    path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines())
+SOURCES = {
+    path.relative_to(ROOT): path.read_text(encoding="utf-8")
     for package in PACKAGES
     for path in sorted((ROOT / package).rglob("*.py"))
 }
+MODULES = {path: len(source.splitlines()) for path, source in SOURCES.items()}
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+QUESTION = re.compile(r"(What|How|Whether|Where|Which|Who|Whose)\b")
+
+
+def questions(source: str) -> Iterator[str]:
+    """Yield line and first line of each docstring that begins with a question word."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, DOCUMENTED) and QUESTION.match(text := ast.get_docstring(node) or ""):
+            yield f"{node.body[0].lineno}: {text.splitlines()[0]}"
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=str)
@@ -33,3 +49,15 @@ def test_a_module_is_a_theme() -> None:
         if path.parts[0] == "local_aws" and path.name != "__init__.py" and "testing" not in path.parts
     ]
     assert statistics.median(emulator) >= 140
+
+
+def test_a_docstring_names_the_effect() -> None:
+    """No docstring of the product begins with a question word, which leaves the reader to guess what is returned."""
+    assert [f"{path}:{found}" for path, source in SOURCES.items() for found in questions(source)] == []
+
+
+@pytest.mark.parametrize(("text", "found"), [("Whether it holds.", 1), ("Whose?", 1), ("Return True. Who?", 0)])
+def test_a_question_is_found(text: str, found: int) -> None:
+    """A question word is found at the beginning of a docstring of a module, a class or a function, and nowhere else."""
+    documented = f'"""{text}"""\nclass A:\n    """{text}"""\n    async def f(self):\n        """{text}"""\n'
+    assert len(list(questions(documented))) == 3 * found
