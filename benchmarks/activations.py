@@ -73,7 +73,7 @@ class Case:
         return -MOST_UNDER <= self.error <= MOST_OVER
 
 
-def make_model(architecture: str, size: tuple[int, int, int, int], device: str, dtype: torch.dtype) -> Any:  # noqa: ANN401
+def make_model(architecture: str, size: tuple[int, int, int, int], device: str, dtype: torch.dtype) -> Any:
     """Create a model of random weights for inference; its vocabulary is small, since embeddings are weights."""
     hidden, layers, heads, intermediate = size
     config = AutoConfig.for_model(
@@ -89,7 +89,7 @@ def make_model(architecture: str, size: tuple[int, int, int, int], device: str, 
     return AutoModelForSequenceClassification.from_config(config).eval().to(device=device, dtype=dtype)
 
 
-def measure(model: Any, batch: int, tokens: int) -> int:  # noqa: ANN401
+def measure(model: Any, batch: int, tokens: int) -> int:
     """Measure peak bytes beside weights and inputs of one pass over texts of different lengths, after a warm-up."""
     device = model.device
     ids = torch.randint(5, 1000, (batch, tokens), device=device)
@@ -104,7 +104,7 @@ def measure(model: Any, batch: int, tokens: int) -> int:  # noqa: ANN401
     return _cpu_peak(trace)
 
 
-def _cuda_peak(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> int:  # noqa: ANN401
+def _cuda_peak(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> int:
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

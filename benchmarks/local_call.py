@@ -90,13 +90,13 @@ def main() -> int:
     return int(added >= GOAL_ADDED_MS or rate <= GOAL_CALLS_PER_S)
 
 
-def _client(service: str, url: str) -> Any:  # noqa: ANN401 - one factory for all services
+def _client(service: str, url: str) -> Any:  # one factory for all services
     config = Config(retries={"total_max_attempts": 1}, max_pool_connections=CONCURRENCY)
     return _session().client(service, endpoint_url=url, config=config)
 
 
 @cache
-def _session() -> Any:  # noqa: ANN401 - as `_client`
+def _session() -> Any:
     """Return one session for all clients, with the environment's keys; building one takes most of a client's time."""
     return boto3.Session()
 
@@ -197,7 +197,7 @@ def _handler() -> Callable[[], object]:
     return lambda: namespace["handle"](inputs)
 
 
-def _boto3(runtime: Any) -> Callable[[], object]:  # noqa: ANN401 - a boto3 client
+def _boto3(runtime: Any) -> Callable[[], object]:  # a boto3 client
     def call() -> object:
         return runtime.invoke_endpoint(**CALL)["Body"].read()
 
@@ -303,7 +303,7 @@ class _StubProtocol(asyncio.Protocol):
             self._transport.write(self._ANSWER)
 
 
-def _serve_stub(pipe: Any) -> None:  # noqa: ANN401 - a connection of multiprocessing
+def _serve_stub(pipe: Any) -> None:  # a connection of multiprocessing
     async def serve() -> None:
         server = await asyncio.get_running_loop().create_server(_StubProtocol, "127.0.0.1", 0)
         pipe.send(server.sockets[0].getsockname()[1])

@@ -63,7 +63,7 @@ def _sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
             yield from _sections(inner)
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 - any annotation
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # any annotation
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in typing.get_args(annotation):

@@ -120,7 +120,7 @@ class Lifecycle:
             isinstance(self.runner, LocalRunner) or {client.id for client in self.runner.clients.all} <= self._prepared
         )
 
-    def _on_prepared(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message
+    def _on_prepared(self, environment: Environment, msg: Any) -> None:  # Locust's message
         del environment
         self._prepared.add(msg.node_id)
 
@@ -213,7 +213,7 @@ class Lifecycle:
             self._prepared.add(client_id)
             self.recorder.receive(data.pop(PART_KEY))
 
-    def _on_part(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message
+    def _on_part(self, environment: Environment, msg: Any) -> None:  # Locust's message
         del environment
         self.recorder.receive(msg.data)
         if msg.data["last"]:
@@ -221,13 +221,13 @@ class Lifecycle:
 
     # What a process that makes calls does.
 
-    def _on_begin(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message
+    def _on_begin(self, environment: Environment, msg: Any) -> None:  # Locust's message
         del environment
         cue = Cue(**msg.data)
         self.session.rank = cue.rank
         self.session.stage.begin(cue)
 
-    def _on_end(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message
+    def _on_end(self, environment: Environment, msg: Any) -> None:  # Locust's message
         del environment, msg
         phase = self.session.stage.phase
         if phase is not None:
@@ -237,7 +237,7 @@ class Lifecycle:
         del client_id
         data[PART_KEY] = self.recorder.take()
 
-    def _on_finish(self, environment: Environment, msg: Any) -> None:  # noqa: ANN401 - Locust's message
+    def _on_finish(self, environment: Environment, msg: Any) -> None:  # Locust's message
         del environment
         self.session.stage.drain(msg.data["limit"])
         self._send_part(last=True)

@@ -104,7 +104,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_result(parser.add_argument_group("encoders: result"))
 
 
-def _add(group: argparse._ArgumentGroup, flag: str, env_var: str, **settings: Any) -> None:  # noqa: ANN401
+def _add(group: argparse._ArgumentGroup, flag: str, env_var: str, **settings: Any) -> None:
     # `env_var` is Locust's parser's (ConfigArgParse); the web page would show each option as a text box that skips
     # the checks made here, so none is shown there.
     settings["help"] = f"{settings['help']} [{env_var}]"

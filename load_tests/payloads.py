@@ -133,7 +133,7 @@ def find_tokenizer(model_id: str | None, revision: str | None, hubs: Sequence[Pa
 def _cached(model_id: str, revision: str | None) -> Path | None:
     if importlib.util.find_spec("huggingface_hub") is None:
         return None
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - only where it is installed
+    from huggingface_hub import try_to_load_from_cache  # only where it is installed
 
     found = try_to_load_from_cache(model_id, "tokenizer.json", revision=revision)
     return Path(found).parent if isinstance(found, str) else None

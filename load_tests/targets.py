@@ -278,7 +278,7 @@ def _instance_count(endpoint: DescribeEndpointOutputTypeDef) -> int | None:
     return running[0].get("CurrentInstanceCount") if running else None
 
 
-def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str | None:  # noqa: ANN401 - SageMaker's answer
+def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str | None:  # SageMaker's answer
     """Return SageMaker's model behind a route: the variant's, or the inference component's."""
     component = route.inference_component_name
     if component is not None and "ModelName" in variant:

@@ -102,18 +102,18 @@ class _Counting:
 
     opened = 0
 
-    def _create_socket(self) -> Any:  # noqa: ANN401 - the library's socket, which is gevent's
+    def _create_socket(self) -> Any:  # the library's socket, which is gevent's
         self.opened += 1
         return super()._create_socket()  # type: ignore[misc]
 
-    def _create_tcp_socket(self, family: int, socktype: int, protocol: int) -> Any:  # noqa: ANN401 - as above
+    def _create_tcp_socket(self, family: int, socktype: int, protocol: int) -> Any:
         sock: Any = super()._create_tcp_socket(family, socktype, protocol)  # type: ignore[misc]
         # As boto3's connections have it: else the last part of a long body waits until the parts before it are
         # acknowledged, which may take 40 ms.
         sock.setsockopt(gevent.socket.IPPROTO_TCP, gevent.socket.TCP_NODELAY, 1)
         return sock
 
-    def _is_socket_alive(self, sock: Any) -> bool:  # noqa: ANN401 - as above
+    def _is_socket_alive(self, sock: Any) -> bool:
         # The library uses select(), which fails from the 1024th open file on, and would open a connection per call.
         if sock is None or sock.fileno() < 0:
             return False

@@ -43,7 +43,7 @@ class InferenceComponentsStack(cdk.Stack):
         PriceError: the price list cannot be read.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
+    def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:
         check_catalog(catalog)
         super().__init__(
             scope,

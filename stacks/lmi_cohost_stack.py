@@ -63,7 +63,7 @@ class LmiCohostStack(cdk.Stack):
         *,
         catalog: Catalog,
         profiles: Mapping[str, Profile] | None = None,
-        **kwargs: Any,  # noqa: ANN401 - Stack's own
+        **kwargs: Any,
     ) -> None:
         check_catalog(catalog)
         super().__init__(

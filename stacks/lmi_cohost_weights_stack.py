@@ -24,7 +24,7 @@ class LmiCohostWeightsStack(cdk.Stack):
         CatalogError: settings of the catalog do not go together.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:  # noqa: ANN401 - Stack's own
+    def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:
         check_catalog(catalog)
         super().__init__(
             scope,

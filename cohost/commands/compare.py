@@ -33,7 +33,7 @@ def compare(
     Example: cohost compare .cohost/load/20270301-101500 .cohost/load/20270301-113000
     """
     check_packages(("numpy", "jinja2"))
-    from cohost.report.comparison import write_comparison  # noqa: PLC0415 - a deploy machine has no numpy
+    from cohost.report.comparison import write_comparison  # a deploy machine has no numpy
 
     written = write_comparison(results, out)
     if as_json:

@@ -61,7 +61,7 @@ def _check_packages() -> None:
 
 
 def _export(recipes: Sequence[Recipe], out: Path, hubs: Sequence[Path]) -> list[Exported]:
-    from cohost.onnx.export import STEPS, export_model  # noqa: PLC0415 - imports torch, which takes seconds
+    from cohost.onnx.export import STEPS, export_model  # imports torch, which takes seconds
 
     columns = (
         SpinnerColumn(),

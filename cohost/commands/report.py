@@ -181,7 +181,7 @@ def _locustfile() -> Path:
 
 def _write(results: list[Path], out: Path, *, metrics: bool) -> Written:
     check_packages(("numpy", "jinja2"))
-    from cohost.report.page import write_report  # noqa: PLC0415 - a deploy machine has no numpy
+    from cohost.report.page import write_report  # a deploy machine has no numpy
 
     with console.err.status("Writing the report"):
         return write_report(results, out, boto3.Session() if metrics else None)
@@ -202,7 +202,7 @@ def check_packages(names: tuple[str, ...]) -> None:
 
 
 def _show(written: Written) -> None:
-    from cohost.report.markdown import headline_rows  # noqa: PLC0415 - as in _write
+    from cohost.report.markdown import headline_rows
 
     columns = ("model", "p50", "p90", "p95", "p99 ms", "calls", "items/s at 8", "at 8 : at 1", "USD per 1M")
     for summary in written.report.runs:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 _MOST_DAYS = 5 * 365
 
 
-def _list_option(name: str, what: str) -> Any:  # noqa: ANN401 - what typer makes of an option
+def _list_option(name: str, what: str) -> Any:  # what typer makes of an option
     return typer.Option(name, help=f"{what}; a,b,c compares values.", metavar="A[,B…]", rich_help_panel="Scaling")
 
 
-def _figure_option(name: str, what: str, least: float = 0) -> Any:  # noqa: ANN401 - as above
+def _figure_option(name: str, what: str, least: float = 0) -> Any:
     return typer.Option(name, help=what, min=least, rich_help_panel="Figures of the service")
 
 

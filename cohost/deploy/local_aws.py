@@ -76,7 +76,7 @@ class LocalServer:
             **({"COHOST_CATALOG": str(catalog)} if catalog else {}),
         }
 
-    def ask(self, path: str, put: object = None, *, method: str | None = None) -> Any:  # noqa: ANN401 - JSON
+    def ask(self, path: str, put: object = None, *, method: str | None = None) -> Any:
         """Request one of the server's own pages, such as /_cohost/endpoints, and return its JSON.
 
         Args:
@@ -289,9 +289,9 @@ def _health(url: str) -> Mapping[str, Any] | None:
 
 def _signed(key: Mapping[str, str], method: str, url: str, body: bytes) -> dict[str, str]:
     """Sign a request for a page and return its headers."""
-    from botocore.auth import SigV4Auth  # noqa: PLC0415 - most commands need no botocore
-    from botocore.awsrequest import AWSRequest  # noqa: PLC0415 - as above
-    from botocore.credentials import Credentials  # noqa: PLC0415 - as above
+    from botocore.auth import SigV4Auth  # most commands need no botocore
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
 
     request = AWSRequest(method, url, headers={"Content-Type": "application/json"}, data=body)
     SigV4Auth(Credentials(key["key_id"], key["secret"]), PAGES_SERVICE, LOCAL_REGION).add_auth(request)

@@ -165,7 +165,7 @@ class CohostClient:
         custom_attributes: str | None = None,
         target_model: str | None = None,
         inference_component_name: str | None = None,
-    ) -> Any:  # noqa: ANN401 - each task answers a shape of its own
+    ) -> Any:  # each task answers a shape of its own
         """Call a model and return its answer, read from JSON.
 
         Args:
@@ -260,7 +260,7 @@ class CohostClient:
             return {}
         return {key.removesuffix(ARCHIVE_SUFFIX): key for key in keys if key.endswith(ARCHIVE_SUFFIX)}
 
-    def _send(self, model: str, arguments: Mapping[str, str], body: bytes) -> Any:  # noqa: ANN401 - as invoke
+    def _send(self, model: str, arguments: Mapping[str, str], body: bytes) -> Any:
         try:
             response = self._runtime.invoke_endpoint(
                 **arguments, Body=body, ContentType="application/json", Accept="application/json"

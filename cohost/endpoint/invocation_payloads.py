@@ -54,7 +54,7 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
     return body
 
 
-def read_answer(model: str, answer: bytes) -> Any:  # noqa: ANN401 - each task answers a shape of its own
+def read_answer(model: str, answer: bytes) -> Any:  # each task answers a shape of its own
     """Parse the content of an answer.
 
     Raises:
@@ -125,7 +125,7 @@ _PROBABILITY = "probability"
 _TOP_K = "top_k"
 
 
-def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> Any:  # noqa: ANN401 - any JSON value
+def as_results(content: Any, parameters: Mapping[str, object] | None = None) -> Any:
     """Convert an answer to a list with one result per text; an answer that no translator wrote is returned unchanged.
 
     Labels become `{"label", "score"}`: the best of each text, or with the parameter `top_k` a list of them. A
@@ -148,7 +148,7 @@ def count_results(content: list[Any]) -> int:
     return 1 if _is_vector(content) or _are_classes(content) else len(content)
 
 
-def _is_vector(content: Any) -> bool:  # noqa: ANN401 - any JSON value
+def _is_vector(content: Any) -> bool:
     """Return True if a value is one text's embedding.
 
     No other answer is a list of numbers; the first element decides, since there may be thousands.
@@ -156,7 +156,7 @@ def _is_vector(content: Any) -> bool:  # noqa: ANN401 - any JSON value
     return isinstance(content, list) and bool(content) and isinstance(content[0], float)
 
 
-def _are_classes(content: Any) -> TypeGuard[list[dict[str, Any]]]:  # noqa: ANN401 - any JSON value
+def _are_classes(content: Any) -> TypeGuard[list[dict[str, Any]]]:
     return (
         isinstance(content, list)
         and bool(content)

@@ -85,7 +85,7 @@ class EndpointMetrics(BaseModel):
         return next((metric for metric in self.metrics if metric.name == name), None)
 
 
-def metrics_of(run: Run, session: Any | None) -> EndpointMetrics | None:  # noqa: ANN401 - a boto3 session, or a test's
+def metrics_of(run: Run, session: Any | None) -> EndpointMetrics | None:  # a boto3 session, or a test's
     """Return the endpoint's metrics of a run: those stored in its folder, else CloudWatch's; None if there are none.
 
     With `session` None nothing is requested. A missing right or network is not an error: a report is made without.
@@ -144,7 +144,7 @@ def _ask(client: CloudWatchClient, target: Target, run: Run) -> EndpointMetrics:
     return EndpointMetrics(read_at=datetime.now(UTC).timestamp(), metrics=tuple(found))
 
 
-def _point(data: Any, factor: float) -> Point:  # noqa: ANN401 - CloudWatch's datapoint
+def _point(data: Any, factor: float) -> Point:  # CloudWatch's datapoint
     return Point(
         at=data["Timestamp"].timestamp(),
         average=data["Average"] * factor,

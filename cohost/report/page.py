@@ -116,7 +116,7 @@ class Written:
     report: Report
 
 
-def write_report(results: Sequence[Path], out: Path, session: Any | None = None) -> Written:  # noqa: ANN401 - boto3's
+def write_report(results: Sequence[Path], out: Path, session: Any | None = None) -> Written:
     """Read runs and write the report on them into a folder.
 
     Args:

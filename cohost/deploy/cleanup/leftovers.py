@@ -150,7 +150,7 @@ def find_endpoints(session: boto3.Session, region: str, prices: PriceList) -> It
             )
 
 
-def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:  # noqa: ANN401 - a boto3 client
+def instances_of(sagemaker: Any, endpoint: Mapping[str, Any]) -> dict[str, int]:  # a boto3 client
     """Count the running instances of each type; variants without instances of their own (serverless) count as none."""
     config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
     types = {variant["VariantName"]: variant.get("InstanceType") for variant in config["ProductionVariants"]}

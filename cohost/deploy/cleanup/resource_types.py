@@ -126,7 +126,7 @@ def name_of(physical_id: str) -> str:
 def _simple(service: str, describe: str, remove: str, key: str) -> Mapping[str, Any]:
     """Return the calls of a resource type that one operation describes and another deletes, both by one argument."""
 
-    def there(session: boto3.Session, name: str) -> Any:  # noqa: ANN401 - whatever the service answers
+    def there(session: boto3.Session, name: str) -> Any:
         return getattr(_client(session, service), describe)(**{key: name})
 
     def gone(session: boto3.Session, name: str) -> None:
@@ -139,11 +139,11 @@ def _state(operation: str, key: str, field: str) -> Callable[[boto3.Session, str
     return lambda session, name: str(getattr(_client(session, "sagemaker"), operation)(**{key: name})[field])
 
 
-def _client(session: boto3.Session, service: str) -> Any:  # noqa: ANN401 - one of many services
+def _client(session: boto3.Session, service: str) -> Any:  # one of many services
     return session.client(service)  # type: ignore[call-overload]
 
 
-def _scalable_target(session: boto3.Session, name: str) -> Any:  # noqa: ANN401 - a list of targets
+def _scalable_target(session: boto3.Session, name: str) -> Any:
     resource, dimension, namespace = name.split("|")
     scaling = session.client("application-autoscaling")
     return scaling.describe_scalable_targets(
@@ -162,7 +162,7 @@ def _deregister(session: boto3.Session, name: str) -> None:
     )
 
 
-def _schedule(session: boto3.Session, name: str) -> Any:  # noqa: ANN401 - a schedule
+def _schedule(session: boto3.Session, name: str) -> Any:
     return session.client("scheduler").get_schedule(**_schedule_key(name))
 
 

@@ -15,7 +15,7 @@ def _quiet_imports() -> None:
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        import transformers.models.deberta_v2.modeling_deberta_v2  # noqa: F401, PLC0415 - only here is it quiet
+        import transformers.models.deberta_v2.modeling_deberta_v2  # noqa: F401 - only here is it quiet
 
 
 @pytest.fixture(scope="session")

@@ -14,4 +14,4 @@ def _deberta_imported() -> None:
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        import transformers.models.deberta_v2.modeling_deberta_v2  # noqa: F401, PLC0415 - only here is it quiet
+        import transformers.models.deberta_v2.modeling_deberta_v2  # noqa: F401 - only here is it quiet

@@ -119,7 +119,7 @@ def flashdeberta(monkeypatch: pytest.MonkeyPatch, change: float) -> list[int]:
 
     Its class is a child of transformers' own with this signature (`model.py`, FlashDisentangledSelfAttention).
     """
-    from transformers.models.deberta_v2.modeling_deberta_v2 import (  # noqa: PLC0415 - conftest.py says why
+    from transformers.models.deberta_v2.modeling_deberta_v2 import (  # conftest.py says why
         DisentangledSelfAttention,
     )
 

@@ -18,8 +18,8 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 def goals(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module that judges."""
     monkeypatch.syspath_prepend(BENCHMARKS)
-    import handler_goals  # noqa: PLC0415 - the folder is no package
-    import handler_load  # noqa: PLC0415
+    import handler_goals  # the folder is no package
+    import handler_load
 
     handler_goals.Sample = handler_load.Sample
     yield handler_goals

@@ -23,8 +23,8 @@ class Summary:
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """The list of differences, then the sums of each set."""
         # Importable only now: pytest has put their folder on the path.
-        from lmi_scenarios import LEFT_OUT_FILES, not_equal  # noqa: PLC0415
-        from lmi_tally import TALLIES, too_many_kinds  # noqa: PLC0415
+        from lmi_scenarios import LEFT_OUT_FILES, not_equal
+        from lmi_tally import TALLIES, too_many_kinds
 
         tallies = config.stash.get(TALLIES, {})
         for kind, title in (("deliberate", "different on purpose"), ("left_out", "not compared")):

@@ -80,7 +80,7 @@ def _gone(pid: int) -> bool:
 
 def test_embeddings_equal_transformers_own(served: Served) -> None:
     """all-MiniLM-L6-v2 as feature-extraction answers what transformers' own pipeline answers, to 1e-4."""
-    from transformers import pipeline  # noqa: PLC0415 - takes seconds
+    from transformers import pipeline  # takes seconds
 
     option = f"option.model_id={MINILM}\noption.task=feature-extraction\ncpu.minWorkers=1\ncpu.maxWorkers=1\n"
     assert served.load("minilm", option).status_code == 200
@@ -372,7 +372,7 @@ def test_a_signal_ends_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_port_in_use_is_told_at_once(tmp_path: Path) -> None:
     """Before any heavy import, with the way out."""
-    import socket  # noqa: PLC0415 - this test alone
+    import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
