@@ -49,7 +49,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     """Return the settings; a catalog with faults raises its CatalogError before anything starts."""
     catalog = options.catalog
     if catalog is not None:
-        from cohost.catalog_file import load_catalog  # noqa: PLC0415 - needed only when a catalog is given
+        from cohost.catalog_file import load_catalog  # needed only when a catalog is given
 
         load_catalog(catalog)
         catalog = catalog.resolve()

@@ -44,11 +44,11 @@ def moto_app(*, managed_policies: bool) -> ASGIApp:
     os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = str(managed_policies).lower()
     # Web pages are no callers (see the gateway), so none is told that it may call.
     os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"
-    from a2wsgi import WSGIMiddleware  # noqa: PLC0415 - see above
+    from a2wsgi import WSGIMiddleware
 
     wsgi = _dispatcher()
 
-    def with_raw_path(environ: Any, start_response: Any) -> Any:  # noqa: ANN401 - WSGI
+    def with_raw_path(environ: Any, start_response: Any) -> Any:
         # moto reads S3 keys from the path as it was sent: `%2F` in a key is no slash.
         environ["RAW_URI"] = environ["asgi.scope"].get("raw_path", b"").decode("latin-1")
         return wsgi(environ, start_response)
@@ -58,9 +58,9 @@ def moto_app(*, managed_policies: bool) -> ASGIApp:
 
 
 @cache
-def _dispatcher() -> Any:  # noqa: ANN401 - WSGI
+def _dispatcher() -> Any:
     """Moto's applications, one a service, made when it is first called; its state is the whole process's anyway."""
-    from moto import server  # noqa: PLC0415 - see `moto_app`
+    from moto import server
 
     moto: Any = server  # its documented names are not marked as exports
     return moto.DomainDispatcherApplication(moto.create_backend_app)
@@ -79,7 +79,7 @@ def issued_key(key_id: str) -> AccessKey | None:
 
     moto keeps them, so that a key goes with its user, with DeleteAccessKey and with a reset.
     """
-    from moto.backends import get_backend  # noqa: PLC0415 - moto loads late
+    from moto.backends import get_backend  # moto loads late
 
     iam: Any = get_backend("iam")[ACCOUNT_ID][PARTITION]
     kept = iam.access_keys.get(key_id)
@@ -104,7 +104,7 @@ def issued_key(key_id: str) -> AccessKey | None:
 
 def knows(service: str, region: str) -> bool:
     """Return True if moto has a service of this signing name."""
-    from moto.backends import get_service_from_url, list_of_moto_modules  # noqa: PLC0415 - moto loads late
+    from moto.backends import get_service_from_url, list_of_moto_modules  # moto loads late
 
     hosts = (f"{service}.{region}", f"api.{service}.{region}", service)
     return service in list_of_moto_modules() or any(

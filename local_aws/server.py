@@ -279,10 +279,10 @@ def _nobody(_: LocalAws) -> None:
     """Ignore the call: nobody waits for the server."""
 
 
-def _sagemaker(**arguments: Any) -> Any:  # noqa: ANN401 - the class is imported when it is needed
+def _sagemaker(**arguments: Any) -> Any:  # the class is imported when it is needed
     # Imported here, since tests of the rest do without them.
-    from local_aws.lmi.container import Container  # noqa: PLC0415
-    from local_aws.sagemaker.routes import SageMaker  # noqa: PLC0415
+    from local_aws.lmi.container import Container
+    from local_aws.sagemaker.routes import SageMaker
 
     return SageMaker(start_container=Container.start, **arguments)
 

@@ -235,7 +235,7 @@ def _from_query(query: Mapping[str, str]) -> Signature:
     )
 
 
-def _signature(*, credential: str, headers: str, value: str, **others: Any) -> Signature:  # noqa: ANN401 - the rest
+def _signature(*, credential: str, headers: str, value: str, **others: Any) -> Signature:
     scope = credential.split("/")
     if len(scope) != SCOPE_PARTS or not all(scope) or scope[-1] != TERMINATOR or not headers or not value:
         raise NotSignedRight(

@@ -39,7 +39,7 @@ class PlannedValues:
         live = self._live(logical_id)
         return UNKNOWN if live is None or self.fates.get(logical_id) == "may replace" else live.physical_id
 
-    def attribute(self, logical_id: str, name: str) -> Any:  # noqa: ANN401 - attributes are of any type
+    def attribute(self, logical_id: str, name: str) -> Any:  # attributes are of any type
         """Return the attribute, unless the change may touch it."""
         live = self._live(logical_id)
         if live is None or not self.is_certain(Reference(logical_id, name)):
@@ -85,7 +85,7 @@ def plan(context: Context, stack: Stack, target: Target) -> list[dict[str, Any]]
 
 
 def _in_order(graph: Mapping[str, set[str]]) -> Iterator[str]:
-    import graphlib  # noqa: PLC0415 - the only use
+    import graphlib
 
     yield from graphlib.TopologicalSorter(graph).static_order()
 
@@ -128,7 +128,7 @@ def _plan_resource(
     return change | _contexts(resource.definition, live, definition, properties)
 
 
-def differences(before: Any, after: Any, path: str) -> Iterator[Difference]:  # noqa: ANN401 - any JSON
+def differences(before: Any, after: Any, path: str) -> Iterator[Difference]:
     """Find the paths at which two values differ; lists of one length are compared item by item."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(key for key in after if key not in before)]:
@@ -147,8 +147,8 @@ def _details(
     definition: ResourceDefinition,
     resource_type: ResourceType,
     path: str,
-    before: Any,  # noqa: ANN401 - any JSON
-    after: Any,  # noqa: ANN401 - any JSON
+    before: Any,
+    after: Any,
 ) -> Iterator[dict[str, Any]]:
     """One detail for each cause of one difference."""
     name = path.split("/")[2]
@@ -239,7 +239,7 @@ def _context_text(definition: ResourceDefinition, properties: Mapping[str, Any])
     return json.dumps(context)
 
 
-def _value_text(value: Any) -> str:  # noqa: ANN401 - any JSON
+def _value_text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, (dict, list)) else as_text(value)
 
 
@@ -259,7 +259,7 @@ def described(change: Mapping[str, Any], *, include_values: bool) -> dict[str, A
     return {"Type": "Resource", "ResourceChange": resource | {"Details": details}}
 
 
-def _target_values(path: str, before: Any, after: Any) -> dict[str, str]:  # noqa: ANN401 - any JSON
+def _target_values(path: str, before: Any, after: Any) -> dict[str, str]:
     change = "Add" if before is MISSING else "Remove" if after is MISSING else "Modify"
     target = {"Path": path, "AttributeChangeType": change}
     if before is not MISSING:

@@ -32,7 +32,7 @@ class DeployedValues:
             raise ValidationError(f"Unresolved resource dependency [{logical_id}]: it does not exist")
         return resource.live.physical_id
 
-    def attribute(self, logical_id: str, name: str) -> Any:  # noqa: ANN401 - attributes are of any type
+    def attribute(self, logical_id: str, name: str) -> Any:  # attributes are of any type
         """Return the attribute that the resource reported."""
         resource = self._stack.resources.get(logical_id)
         if resource is None or resource.live is None:

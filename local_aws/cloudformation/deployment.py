@@ -69,7 +69,7 @@ class ResourceWorker:
         definition = resource.definition
         self._progress(resource, verb, properties, reason)
 
-        def initiated(physical_id: str, **attributes: Any) -> None:  # noqa: ANN401 - attributes are of any type
+        def initiated(physical_id: str, **attributes: Any) -> None:  # attributes are of any type
             resource.physical_id = physical_id
             resource.live = self._live(definition, physical_id, properties, attributes)
             self._stack.set_resource_status(resource, f"{verb}_IN_PROGRESS", "Resource creation Initiated")

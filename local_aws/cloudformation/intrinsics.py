@@ -36,10 +36,10 @@ NO_VALUE: Final = _NoValue()
 class Values(Protocol):
     """The source of resources' values: a running deploy, or the plan of one."""
 
-    def ref(self, logical_id: str) -> Any:  # noqa: ANN401 - a Ref may be of any type
+    def ref(self, logical_id: str) -> Any:  # a Ref may be of any type
         """Return the value of a `Ref` to a resource."""
 
-    def attribute(self, logical_id: str, name: str) -> Any:  # noqa: ANN401 - as `ref`
+    def attribute(self, logical_id: str, name: str) -> Any:
         """Return the value of a `Fn::GetAtt`; raises ValidationError for an attribute that the type lacks."""
 
 
@@ -70,7 +70,7 @@ class Resolver:
         self._import_value = import_value
         self._conditions: dict[str, bool] = {}
 
-    def resolve(self, node: Any) -> Any:  # noqa: ANN401 - any JSON
+    def resolve(self, node: Any) -> Any:
         """Return the value of any part of a template; `NO_VALUE` when the whole part is to be left out."""
         if isinstance(node, dict):
             return self._resolve_dict(node)
@@ -78,7 +78,7 @@ class Resolver:
             return [value for item in node if (value := self.resolve(item)) is not NO_VALUE]
         return self._dynamic(node) if isinstance(node, str) else node
 
-    def _resolve_dict(self, node: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
+    def _resolve_dict(self, node: dict[str, Any]) -> Any:
         if len(node) == 1:
             ((key, value),) = node.items()
             if key in _FUNCTIONS:
@@ -100,7 +100,7 @@ class Resolver:
         """All conditions of the template with their values."""
         return {name: self.condition(name) for name in self._template.section("Conditions")}
 
-    def holds(self, node: Any) -> bool:  # noqa: ANN401 - any JSON
+    def holds(self, node: Any) -> bool:
         """Return the truth of a condition expression."""
         if isinstance(node, dict) and len(node) == 1:
             ((key, value),) = node.items()
@@ -110,11 +110,11 @@ class Resolver:
                 return _LOGIC[key](self, value)
         raise ValidationError(f"Template error: {json.dumps(node)} is no condition")
 
-    def text(self, node: Any) -> str:  # noqa: ANN401 - any JSON
+    def text(self, node: Any) -> str:
         """Write a resolved value as text, as `Fn::Join` and `Fn::Sub` insert it."""
         return as_text(self.resolve(node))
 
-    def ref(self, name: Any) -> Any:  # noqa: ANN401 - any JSON
+    def ref(self, name: Any) -> Any:
         """Return the value of a `Ref`."""
         if name == "AWS::NoValue":
             return NO_VALUE
@@ -126,7 +126,7 @@ class Resolver:
             f"Template format error: Unresolved resource dependencies [{name}] in the Resources block of the template"
         )
 
-    def get_att(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
+    def get_att(self, value: Any) -> Any:
         """Return the value of a `Fn::GetAtt`."""
         if isinstance(value, list) and not isinstance(value[1], str):
             value = [value[0], self.text(value[1])]
@@ -135,7 +135,7 @@ class Resolver:
             raise ValidationError(f"Template error: instance of Fn::GetAtt references undefined resource {target}")
         return self._values.attribute(target, attribute)
 
-    def sub(self, value: Any) -> str:  # noqa: ANN401 - any JSON
+    def sub(self, value: Any) -> str:
         """Return the text of a `Fn::Sub`."""
         text, variables = (value, {}) if isinstance(value, str) else (value[0], value[1])
 
@@ -147,7 +147,7 @@ class Resolver:
 
         return str(self._dynamic(SUB_VARIABLE.sub(insert, text).replace("${!", "${")))
 
-    def find_in_map(self, value: list[Any]) -> Any:  # noqa: ANN401 - any JSON
+    def find_in_map(self, value: list[Any]) -> Any:
         """Return the value of a `Fn::FindInMap`."""
         name, first, second = (self.text(part) for part in value[:3])
         try:
@@ -155,11 +155,11 @@ class Resolver:
         except KeyError:
             raise ValidationError(f"Template error: Unable to get mapping for {name}::{first}::{second}") from None
 
-    def import_value(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
+    def import_value(self, value: Any) -> Any:
         """Return the value of a `Fn::ImportValue`."""
         return self._import_value(self.text(value))
 
-    def region_zones(self, value: Any) -> list[str]:  # noqa: ANN401 - any JSON
+    def region_zones(self, value: Any) -> list[str]:
         """Return the availability zones of a `Fn::GetAZs`; "" is the stack's region."""
         region = self.text(value) or str(self._names["AWS::Region"])
         return [f"{region}{zone}" for zone in AVAILABILITY_ZONES]
@@ -174,7 +174,7 @@ class Resolver:
         return DYNAMIC.sub(insert, text)
 
 
-def as_text(value: Any) -> str:  # noqa: ANN401 - any scalar of JSON
+def as_text(value: Any) -> str:  # any scalar of JSON
     """Write a scalar as CloudFormation inserts it into text: `true`, `1`, `x`."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -188,7 +188,7 @@ def _join(resolver: Resolver, value: list[Any]) -> str:
     return as_text(value[0]).join(as_text(item) for item in items) if isinstance(items, list) else as_text(items)
 
 
-def _select(resolver: Resolver, value: list[Any]) -> Any:  # noqa: ANN401 - any JSON
+def _select(resolver: Resolver, value: list[Any]) -> Any:
     items = resolver.resolve(value[1])
     if items in ([UNKNOWN], UNKNOWN):
         return UNKNOWN
@@ -205,11 +205,11 @@ def _split(resolver: Resolver, value: list[Any]) -> list[str]:
     return [UNKNOWN] if UNKNOWN in text else text.split(str(value[0]))
 
 
-def _if(resolver: Resolver, value: list[Any]) -> Any:  # noqa: ANN401 - any JSON
+def _if(resolver: Resolver, value: list[Any]) -> Any:
     return resolver.resolve(value[1] if resolver.condition(str(value[0])) else value[2])
 
 
-def _length(resolver: Resolver, value: Any) -> int:  # noqa: ANN401 - any JSON
+def _length(resolver: Resolver, value: Any) -> int:
     return len(resolver.resolve(value))
 
 
@@ -254,7 +254,7 @@ class Reference:
         return f"{self.target}.{self.attribute}" if self.attribute else self.target
 
 
-def references(node: Any, conditions: Mapping[str, bool] | None = None) -> set[Reference]:  # noqa: ANN401 - any JSON
+def references(node: Any, conditions: Mapping[str, bool] | None = None) -> set[Reference]:
     """All references of an expression.
 
     Args:
@@ -264,7 +264,7 @@ def references(node: Any, conditions: Mapping[str, bool] | None = None) -> set[R
     return set(_walk(node, conditions or {}))
 
 
-def _walk(node: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:  # noqa: ANN401 - any JSON
+def _walk(node: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:
     if isinstance(node, list):
         for item in node:
             yield from _walk(item, conditions)
@@ -277,7 +277,7 @@ def _walk(node: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:  # 
                 yield from _walk(value, conditions)
 
 
-def _function(key: str, value: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:  # noqa: ANN401 - any JSON
+def _function(key: str, value: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:
     if key == "Ref" and isinstance(value, str):
         yield Reference(value)
     elif key == "Fn::GetAtt":
@@ -291,7 +291,7 @@ def _function(key: str, value: Any, conditions: Mapping[str, bool]) -> Iterator[
         yield from _walk(value, conditions)
 
 
-def _sub(value: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:  # noqa: ANN401 - any JSON
+def _sub(value: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:
     text, variables = (value, {}) if isinstance(value, str) else (value[0], value[1])
     for name in SUB_VARIABLE.findall(text):
         if name.strip() not in variables:
@@ -300,7 +300,7 @@ def _sub(value: Any, conditions: Mapping[str, bool]) -> Iterator[Reference]:  # 
     yield from _walk(list(variables.values()), conditions)
 
 
-def get_att_parts(value: Any) -> tuple[str, str]:  # noqa: ANN401 - any JSON
+def get_att_parts(value: Any) -> tuple[str, str]:
     """Return the resource and the attribute of a `Fn::GetAtt`, from both of its spellings."""
     if isinstance(value, str):
         target, _, attribute = value.partition(".")

@@ -49,11 +49,11 @@ class Clients:
         """Bind the cache to this instance, so that two emulators in one process never share a client."""
         object.__setattr__(self, "_cached", functools.lru_cache(maxsize=None)(self._make))
 
-    def get(self, service: str, region: str = DEFAULT_REGION) -> Any:  # noqa: ANN401 - one factory for all services
+    def get(self, service: str, region: str = DEFAULT_REGION) -> Any:  # one factory for all services
         """Return the client of `service`, e.g. `"s3"`."""
         return self._cached(service, region)
 
-    def _make(self, service: str, region: str) -> Any:  # noqa: ANN401 - as `get`
+    def _make(self, service: str, region: str) -> Any:
         config = Config(
             read_timeout=READ_TIMEOUT_SECONDS,
             max_pool_connections=50,
@@ -63,7 +63,7 @@ class Clients:
         return make_client(service, region, endpoint_url=self.endpoint_url(), config=config)
 
 
-def make_client(service: str, region: str, *, endpoint_url: str, config: Config) -> Any:  # noqa: ANN401 - one type a service
+def make_client(service: str, region: str, *, endpoint_url: str, config: Config) -> Any:  # one type a service
     """Make a client of the emulator; a lock guards it, since one session must not build clients in several threads."""
     with _BUILDING:
         session: Any = _session(region)
@@ -133,11 +133,11 @@ class ServiceClients:
         client: SageMakerClient = self._client("sagemaker")
         return client
 
-    def auto_scaling(self) -> Any:  # noqa: ANN401 - its type stubs are not installed
+    def auto_scaling(self) -> Any:  # its type stubs are not installed
         """Return the client of the emulated Application Auto Scaling; as `s3`."""
         return self._client("application-autoscaling")
 
-    def sns(self) -> Any:  # noqa: ANN401 - its type stubs are not installed
+    def sns(self) -> Any:  # its type stubs are not installed
         """Return the client of the emulated SNS; as `s3`."""
         return self._client("sns")
 
@@ -165,7 +165,7 @@ class ServiceClients:
         """End the threads: cancel calls that have not begun, and wait until the running ones have returned."""
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
 
-    def _client(self, service: Service) -> Any:  # noqa: ANN401 - one type a service
+    def _client(self, service: Service) -> Any:  # one type a service
         if service not in self._clients:
             url = self._endpoint_url()
             self._clients[service] = make_client(service, self._region, endpoint_url=url, config=_CONFIG)

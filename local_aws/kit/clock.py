@@ -90,7 +90,7 @@ class Clock:
         return JSONResponse({"speed": self.speed, "now": self.now()})
 
 
-def _wanted(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
+def _wanted(body: bytes) -> Any:
     try:
         members = json.loads(body)
     except ValueError:
@@ -100,7 +100,7 @@ def _wanted(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
     return members["speed"]
 
 
-def _checked(speed: Any) -> float:  # noqa: ANN401 - as `_wanted`
+def _checked(speed: Any) -> float:
     if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed <= _FASTEST:
         raise LocalError(f"speed {speed!r}: not allowed; allowed: more than 0, up to {_FASTEST}; fix: 1 is real time")
     return float(speed)

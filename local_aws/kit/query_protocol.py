@@ -133,7 +133,7 @@ def _parse_structure(shape: Shape, node: dict[str, Any]) -> dict[str, Any]:
     return {name: _parse(member, node[name], name) for name, member in members.items() if name in node}
 
 
-def _parse(shape: Shape, node: Any, name: str) -> Any:  # noqa: ANN401 - a form's value is of any shape
+def _parse(shape: Shape, node: Any, name: str) -> Any:  # a form's value is of any shape
     if isinstance(shape, StructureShape):
         return _parse_structure(shape, node if isinstance(node, dict) else {})
     if isinstance(shape, ListShape):
@@ -145,7 +145,7 @@ def _parse(shape: Shape, node: Any, name: str) -> Any:  # noqa: ANN401 - a form'
     return _parse_scalar(shape.type_name, node, name)
 
 
-def _parse_scalar(type_name: str, text: Any, name: str) -> Any:  # noqa: ANN401 - as `_parse`
+def _parse_scalar(type_name: str, text: Any, name: str) -> Any:
     try:
         if type_name == "boolean":
             return {"true": True, "false": False}[str(text).lower()]
@@ -171,7 +171,7 @@ def _render_structure(parent: Element, shape: Shape, value: dict[str, Any]) -> N
             _render(SubElement(parent, name), member, value[name])
 
 
-def _render(element: Element, shape: Shape, value: Any) -> None:  # noqa: ANN401 - values are of any shape
+def _render(element: Element, shape: Shape, value: Any) -> None:  # values are of any shape
     if isinstance(shape, StructureShape):
         _render_structure(element, shape, value)
     elif isinstance(shape, ListShape):
@@ -186,7 +186,7 @@ def _render(element: Element, shape: Shape, value: Any) -> None:  # noqa: ANN401
         element.text = _scalar(value)
 
 
-def _scalar(value: Any) -> str:  # noqa: ANN401 - as `_render`
+def _scalar(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):

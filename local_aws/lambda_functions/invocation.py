@@ -219,7 +219,7 @@ EVENTS_PER_CALL: Final = 1000
 OWN_GROUPS: Final = "/aws/lambda/"
 
 
-def write_log(client: Any, group: str, stream: str, lines: Sequence[str]) -> None:  # noqa: ANN401 - boto3 client
+def write_log(client: Any, group: str, stream: str, lines: Sequence[str]) -> None:
     """Write lines into a stream of its own.
 
     Lambda's own group `/aws/lambda/…` is made if need be. A group that the function's configuration names is somebody
@@ -239,7 +239,7 @@ def write_log(client: Any, group: str, stream: str, lines: Sequence[str]) -> Non
         LOGGER.warning("Cannot write to log group %s: %s", group, error)
 
 
-def _ensure(create: Any, **names: str) -> None:  # noqa: ANN401 - a method of a boto3 client
+def _ensure(create: Any, **names: str) -> None:  # a method of a boto3 client
     try:
         create(**names)
     except ClientError as error:

@@ -20,12 +20,12 @@ _HTML_ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&='\u
 _HTML_SENSITIVE = re.compile("[" + "".join(_HTML_ESCAPES) + "]")
 
 
-def pretty(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def pretty(value: Any) -> str:
     """Return a value as the text of the server's own answers: indented by two, ended by a line feed."""
     return _escaped(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
 
 
-def compact(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def compact(value: Any) -> str:
     """Return a value as text without blanks, as in error answers of asynchronous handlers."""
     return _escaped(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 

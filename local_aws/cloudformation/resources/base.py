@@ -57,11 +57,11 @@ def change_set_arn(region: str, name: str) -> str:
 class Initiated(Protocol):
     """Takes the physical id and the attributes of a resource that is being made, as soon as they are known."""
 
-    def __call__(self, physical_id: str, **attributes: Any) -> None:  # noqa: ANN401 - attributes are of any type
+    def __call__(self, physical_id: str, **attributes: Any) -> None:  # attributes are of any type
         """Take note."""
 
 
-def _nobody(physical_id: str, **attributes: Any) -> None:  # noqa: ANN401 - as `Initiated`
+def _nobody(physical_id: str, **attributes: Any) -> None:
     """Ignore the call: nobody follows the request."""
 
 
@@ -99,7 +99,7 @@ class Request:
     initiated: Initiated = _nobody
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def client(self, service: str) -> Any:  # noqa: ANN401 - clients of all services
+    def client(self, service: str) -> Any:  # clients of all services
         """Return the boto3 client of a service in the stack's region."""
         return self.clients.get(service, self.region)
 
@@ -218,14 +218,14 @@ def is_missing(error: ClientError) -> bool:
     )
 
 
-def call(client: Any, method: str, **arguments: Any) -> Any:  # noqa: ANN401 - any API of any service
+def call(client: Any, method: str, **arguments: Any) -> Any:  # any API of any service
     """Call an API with values given the types that it wants; templates may hold `"1"` and `"true"` for 1 and true."""
     operation = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[method])
     present = {name: value for name, value in arguments.items() if value is not None}
     return getattr(client, method)(**coerced(present, operation.input_shape))
 
 
-def call_if_there(client: Any, method: str, **arguments: Any) -> bool:  # noqa: ANN401 - as `call`
+def call_if_there(client: Any, method: str, **arguments: Any) -> bool:
     """Make a `call` that may find nothing; tell whether the thing was there."""
     try:
         call(client, method, **arguments)
@@ -254,7 +254,7 @@ def retag(request: Request, service: str, methods: tuple[str, str, str], **whose
         call(client, puts_on, **whose, Tags=request.tag_list())
 
 
-def coerced(value: Any, shape: Shape | None) -> Any:  # noqa: ANN401 - any JSON
+def coerced(value: Any, shape: Shape | None) -> Any:
     """`value` with its scalars in the types of the API's shape."""
     if isinstance(shape, StructureShape) and isinstance(value, dict):
         return {key: coerced(item, shape.members.get(key)) for key, item in value.items()}
@@ -265,7 +265,7 @@ def coerced(value: Any, shape: Shape | None) -> Any:  # noqa: ANN401 - any JSON
     return value if shape is None else _scalar(value, shape.type_name)
 
 
-def _scalar(value: Any, type_name: str) -> Any:  # noqa: ANN401 - as `coerced`
+def _scalar(value: Any, type_name: str) -> Any:
     if isinstance(value, str):
         if type_name == "boolean" and value.lower() in {"true", "false"}:
             return value.lower() == "true"
@@ -279,6 +279,6 @@ def _scalar(value: Any, type_name: str) -> Any:  # noqa: ANN401 - as `coerced`
     return value
 
 
-def policy_text(document: Any) -> str:  # noqa: ANN401 - a policy is JSON or text
+def policy_text(document: Any) -> str:  # a policy is JSON or text
     """Write a policy document as the text that APIs want."""
     return document if isinstance(document, str) else json.dumps(document)

@@ -75,8 +75,8 @@ def _code(code: dict[str, Any]) -> dict[str, Any]:
 
 def zipped(source: str) -> bytes:
     """Inline code as CloudFormation packs it: one file `index.py`."""
-    import io  # noqa: PLC0415 - only templates with inline code need these
-    import zipfile  # noqa: PLC0415 - as above
+    import io  # only templates with inline code need these
+    import zipfile
 
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -156,7 +156,7 @@ def _set_policies(request: Request, name: str) -> None:
         _delete(client, "delete_lifecycle_policy", name)
 
 
-def _delete(client: Any, method: str, name: str) -> None:  # noqa: ANN401 - boto3 client
+def _delete(client: Any, method: str, name: str) -> None:
     try:
         call(client, method, repositoryName=name)
     except ClientError as error:

@@ -142,7 +142,7 @@ class _Invocation(threading.Thread):
         )
 
 
-def stringified(value: Any) -> Any:  # noqa: ANN401 - any JSON
+def stringified(value: Any) -> Any:
     """Properties as functions get them: every scalar a text."""
     if isinstance(value, dict):
         return {key: stringified(item) for key, item in value.items()}

@@ -104,7 +104,7 @@ def _apply(request: Request, name: str, keys: set[str]) -> None:
         _SETTINGS[key](request.client("s3"), name, request.properties.get(key))
 
 
-def _encryption(client: Any, name: str, value: Mapping[str, Any] | None) -> None:  # noqa: ANN401 - boto3 client
+def _encryption(client: Any, name: str, value: Mapping[str, Any] | None) -> None:
     if value is None:
         call_if_there(client, "delete_bucket_encryption", Bucket=name)
         return
@@ -118,26 +118,26 @@ def _encryption(client: Any, name: str, value: Mapping[str, Any] | None) -> None
     call(client, "put_bucket_encryption", Bucket=name, ServerSideEncryptionConfiguration={"Rules": rules})
 
 
-def _public_access(client: Any, name: str, value: Mapping[str, Any] | None) -> None:  # noqa: ANN401 - as above
+def _public_access(client: Any, name: str, value: Mapping[str, Any] | None) -> None:
     if value is None:
         call_if_there(client, "delete_public_access_block", Bucket=name)
         return
     call(client, "put_public_access_block", Bucket=name, PublicAccessBlockConfiguration=dict(value))
 
 
-def _versioning(client: Any, name: str, value: Mapping[str, Any] | None) -> None:  # noqa: ANN401 - as above
+def _versioning(client: Any, name: str, value: Mapping[str, Any] | None) -> None:
     status = "Suspended" if value is None else value["Status"]
     call(client, "put_bucket_versioning", Bucket=name, VersioningConfiguration={"Status": status})
 
 
-def _ownership(client: Any, name: str, value: Mapping[str, Any] | None) -> None:  # noqa: ANN401 - as above
+def _ownership(client: Any, name: str, value: Mapping[str, Any] | None) -> None:
     if value is None:
         call_if_there(client, "delete_bucket_ownership_controls", Bucket=name)
         return
     call(client, "put_bucket_ownership_controls", Bucket=name, OwnershipControls={"Rules": list(value["Rules"])})
 
 
-def _access_control(client: Any, name: str, value: str | None) -> None:  # noqa: ANN401 - as above
+def _access_control(client: Any, name: str, value: str | None) -> None:
     acl = "private" if value is None else _canned_acl(value)
     call(client, "put_bucket_acl", Bucket=name, ACL=acl)
 
@@ -147,7 +147,7 @@ def _canned_acl(value: str) -> str:
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in value).lstrip("-")
 
 
-def _lifecycle(client: Any, name: str, value: Mapping[str, Any] | None) -> None:  # noqa: ANN401 - as above
+def _lifecycle(client: Any, name: str, value: Mapping[str, Any] | None) -> None:
     if value is None:
         call_if_there(client, "delete_bucket_lifecycle", Bucket=name)
         return

@@ -180,7 +180,7 @@ def _role_attributes(role: dict[str, Any]) -> dict[str, str]:
     return {"Arn": role["Arn"], "RoleId": role["RoleId"]}
 
 
-def _set_attached(client: Any, name: str, *, wanted: list[str], current: list[str]) -> None:  # noqa: ANN401 - boto3
+def _set_attached(client: Any, name: str, *, wanted: list[str], current: list[str]) -> None:
     for arn in wanted:
         if arn not in current:
             call(client, "attach_role_policy", RoleName=name, PolicyArn=arn)
@@ -189,7 +189,7 @@ def _set_attached(client: Any, name: str, *, wanted: list[str], current: list[st
             call_if_there(client, "detach_role_policy", RoleName=name, PolicyArn=arn)
 
 
-def _set_inline(client: Any, name: str, wanted: list[Any], current: list[Any]) -> None:  # noqa: ANN401 - boto3
+def _set_inline(client: Any, name: str, wanted: list[Any], current: list[Any]) -> None:
     for policy in wanted:
         document = policy_text(policy["PolicyDocument"])
         call(client, "put_role_policy", RoleName=name, PolicyName=policy["PolicyName"], PolicyDocument=document)
@@ -199,14 +199,14 @@ def _set_inline(client: Any, name: str, wanted: list[Any], current: list[Any]) -
             call_if_there(client, "delete_role_policy", RoleName=name, PolicyName=policy["PolicyName"])
 
 
-def _set_boundary(client: Any, name: str, arn: str | None) -> None:  # noqa: ANN401 - boto3
+def _set_boundary(client: Any, name: str, arn: str | None) -> None:
     if arn is None:
         call_if_there(client, "delete_role_permissions_boundary", RoleName=name)
     else:
         call(client, "put_role_permissions_boundary", RoleName=name, PermissionsBoundary=arn)
 
 
-def _attach_to(client: Any, arn: str, *, roles: list[str], before: list[str]) -> None:  # noqa: ANN401 - boto3
+def _attach_to(client: Any, arn: str, *, roles: list[str], before: list[str]) -> None:
     for role in roles:
         if role not in before:
             call(client, "attach_role_policy", RoleName=role, PolicyArn=arn)
@@ -215,7 +215,7 @@ def _attach_to(client: Any, arn: str, *, roles: list[str], before: list[str]) ->
             call_if_there(client, "detach_role_policy", RoleName=role, PolicyArn=arn)
 
 
-def _delete_old_versions(client: Any, arn: str) -> None:  # noqa: ANN401 - boto3
+def _delete_old_versions(client: Any, arn: str) -> None:
     for version in call(client, "list_policy_versions", PolicyArn=arn)["Versions"]:
         if not version["IsDefaultVersion"]:
             call(client, "delete_policy_version", PolicyArn=arn, VersionId=version["VersionId"])
@@ -293,7 +293,7 @@ class Alias(ResourceType):
         call_if_there(request.client("kms"), "delete_alias", AliasName=request.physical_id)
 
 
-def _set_rotation(client: Any, key_id: str, properties: Any) -> None:  # noqa: ANN401 - boto3 client and JSON
+def _set_rotation(client: Any, key_id: str, properties: Any) -> None:  # boto3 client and JSON
     if str(properties.get("EnableKeyRotation", "false")).lower() == "true":
         call(client, "enable_key_rotation", KeyId=key_id)
 

@@ -126,7 +126,7 @@ class Input:
         """Return all properties."""
         return self.properties
 
-    def get_property(self, key: str) -> Any:  # noqa: ANN401 - text, or a formatter function
+    def get_property(self, key: str) -> Any:  # text, or a formatter function
         """Return a property whatever the case of its name, or None."""
         return next((value for name, value in self.properties.items() if name.lower() == key.lower()), None)
 
@@ -160,7 +160,7 @@ class Input:
         """Return the same as `get_as_bytes`, read as UTF-8."""
         return (self.get_as_bytes(key) or b"").decode("utf-8")
 
-    def get_as_json(self, key: str | None = None) -> Any:  # noqa: ANN401 - any JSON value
+    def get_as_json(self, key: str | None = None) -> Any:
         """Return the same as `get_as_string`, parsed.
 
         Raises:

@@ -41,7 +41,7 @@ class Output:
         self.add_property("content-type", "application/json")
         return self.add_as_json({"code": code, "message": message, "error": error})
 
-    def add_property(self, key: str, val: Any) -> Self:  # noqa: ANN401 - sent as text
+    def add_property(self, key: str, val: Any) -> Self:  # sent as text
         """Add a header."""
         self.properties[key] = val
         return self
@@ -50,11 +50,11 @@ class Output:
         """Return all headers."""
         return self.properties
 
-    def get_property(self, key: str) -> Any:  # noqa: ANN401 - as added
+    def get_property(self, key: str) -> Any:
         """Return a header by its exact name, or None."""
         return self.properties.get(key)
 
-    def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> Self:  # noqa: ANN401 - any JSON value
+    def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> Self:
         """Add content: bytes and text as they are, anything else as JSON.
 
         In a batch, `key` (as the input's `key_at`) or `batch_index` says which request it answers.
@@ -68,7 +68,7 @@ class Output:
         self.content.add(key, bytes(value))
         return self
 
-    def add_as_json(self, val: Any, key: str | None = None, batch_index: int | None = None) -> Self:  # noqa: ANN401 - any JSON value
+    def add_as_json(self, val: Any, key: str | None = None, batch_index: int | None = None) -> Self:
         """Add a value as JSON.
 
         Raises:
@@ -91,7 +91,7 @@ class Output:
         return message
 
 
-def encode_json(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+def encode_json(value: Any) -> bytes:
     """Return JSON in the form of the Python side's answers: indented by two, no blank after colons, no NaN.
 
     Raises:
@@ -102,7 +102,7 @@ def encode_json(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     return text.encode("utf-8")
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - numpy scalars and arrays, dates
+def _plain(value: Any) -> Any:  # numpy scalars and arrays, dates
     if type(value).__module__ == "numpy":  # no tensor: the real server fails on those (recorded: 30)
         return value.tolist()
     if hasattr(value, "isoformat"):

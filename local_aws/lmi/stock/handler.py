@@ -27,7 +27,7 @@ _NO_CSV_HEADER = (
 )
 
 
-def decode(request: Input) -> Any:  # noqa: ANN401 - whatever JSON the caller sent
+def decode(request: Input) -> Any:
     """Return the request as {"inputs": …, …}, or any other JSON value where the caller sent one.
 
     Raises:
@@ -67,7 +67,7 @@ def answer_format(request: Input) -> str:
     return str(content_type) if content_type.startswith("tensor/") else _JSON
 
 
-def encode(outputs: Output, prediction: Any, content_type: str, key: str | None) -> None:  # noqa: ANN401 - any JSON value
+def encode(outputs: Output, prediction: Any, content_type: str, key: str | None) -> None:
     """Add the prediction as JSON.
 
     Raises:
@@ -138,7 +138,7 @@ class StockHandler:
             start += size
         return outputs
 
-    def _parsed(self, request: Input) -> Any:  # noqa: ANN401 - a TextInput or a sentence
+    def _parsed(self, request: Input) -> Any:  # a TextInput or a sentence
         """Return the parsed request, or the sentence that says what is wrong with it."""
         try:
             parsed = self._formatter(request)

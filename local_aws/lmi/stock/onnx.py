@@ -155,7 +155,7 @@ def _sigmoid(logits: Floats) -> Floats:
     return (1 / (1 + np.exp(-logits))).astype(np.float32)
 
 
-def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # noqa: ANN401 - tokenizers has no types
+def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # tokenizers has no types
     """Return the tokenizer with the engine's truncation and padding, which replace those of tokenizer.json."""
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     config = _object(folder / "tokenizer_config.json")
@@ -172,7 +172,7 @@ def _tokenizer(folder: Path, properties: Mapping[str, Any]) -> Any:  # noqa: ANN
     return tokenizer
 
 
-def _padding(tokenizer: Any, config: Mapping[str, Any]) -> tuple[str, int]:  # noqa: ANN401 - as above
+def _padding(tokenizer: Any, config: Mapping[str, Any]) -> tuple[str, int]:
     """Return the padding's token and id: those of tokenizer.json, else of the configuration."""
     if tokenizer.padding is not None:
         return tokenizer.padding["pad_token"], tokenizer.padding["pad_id"]
@@ -259,7 +259,7 @@ def _texts(request: Input) -> str | list[str]:
     return _element(inputs)
 
 
-def _element(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def _element(value: Any) -> str:
     """Return a list's element as text; a number is read as its digits, as Gson does."""
     if isinstance(value, dict | list) or value is None:
         raise TranslateFault("Input is not a valid json.")

@@ -67,7 +67,7 @@ def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
     )
 
 
-def _is_true(value: Any) -> bool:  # noqa: ANN401 - text, or nothing
+def _is_true(value: Any) -> bool:  # text, or nothing
     return str(value).lower() == "true"
 
 
@@ -115,7 +115,7 @@ def load_pipeline(properties: Mapping[str, Any]) -> Callable[..., Any] | Streami
         Exception: whatever transformers raises on weights it cannot read or a task it does not know; ValueError for
             options of no use.
     """
-    import transformers  # noqa: PLC0415 - only workers may pay for torch
+    import transformers  # only workers may pay for torch
 
     options = read_options(properties)
     trusted = {"trust_remote_code": options.trust_remote_code}
@@ -133,8 +133,8 @@ def load_pipeline(properties: Mapping[str, Any]) -> Callable[..., Any] | Streami
     return build(task, model=options.model, tokenizer=tokenizer, **options.keywords())
 
 
-def _load_generating(model: str, trusted: Mapping[str, bool]) -> Any:  # noqa: ANN401 - a class of transformers
-    import transformers  # noqa: PLC0415 - only workers may pay for torch
+def _load_generating(model: str, trusted: Mapping[str, bool]) -> Any:  # a class of transformers
+    import transformers  # only workers may pay for torch
 
     return transformers.AutoModelForCausalLM.from_pretrained(model, **trusted)
 

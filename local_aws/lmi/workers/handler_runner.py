@@ -199,7 +199,7 @@ def input_of(frame: Frame, model_dir: str) -> Input:
     return inputs
 
 
-def answer_of(result: Any) -> Output:  # noqa: ANN401 - whatever a handler returned
+def answer_of(result: Any) -> Output:
     """Return a handler's result as an output: None is "no content", anything that is not an Output an error."""
     if result is None:
         return Output(code=204, message="No content")
@@ -230,14 +230,14 @@ def break_forward_passes(fault: str) -> None:
     The handler knows nothing of it: torch calls what is registered here before each module's `forward`. The thread of a
     pass that hangs waits for ever, with Python's lock released, so other threads go on.
     """
-    from torch.nn.modules.module import register_module_forward_pre_hook  # noqa: PLC0415 - only here is it needed
+    from torch.nn.modules.module import register_module_forward_pre_hook
 
     register_module_forward_pre_hook({"hang": _hang, "lose_device": _lose_device}[fault])
 
 
-def _hang(*_: Any) -> None:  # noqa: ANN401 - torch's module and its arguments
+def _hang(*_: Any) -> None:  # torch's module and its arguments
     threading.Event().wait()
 
 
-def _lose_device(*_: Any) -> None:  # noqa: ANN401 - torch's module and its arguments
+def _lose_device(*_: Any) -> None:  # torch's module and its arguments
     raise RuntimeError(_LOST_DEVICE)

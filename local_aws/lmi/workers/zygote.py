@@ -57,8 +57,8 @@ def die_with_parent() -> None:
 def _import_heavy_modules() -> None:
     # Everything that an import makes stays, so looking for garbage meanwhile is a tenth of the time for nothing.
     gc.disable()
-    import torch  # noqa: PLC0415 - after the signals are set
-    import transformers  # noqa: PLC0415
+    import torch  # after the signals are set
+    import transformers
 
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -126,7 +126,7 @@ class _Zygote:
             die_with_parent()
             for end in (self._control, self._wakeup, self._wakeup_end):
                 end.close()
-            from local_aws.lmi.workers.handler_runner import run  # noqa: PLC0415 - only a worker needs it
+            from local_aws.lmi.workers.handler_runner import run  # only a worker needs it
 
             code = run(socket.socket(fileno=descriptor))
         except BaseException:
