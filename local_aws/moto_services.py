@@ -39,17 +39,17 @@ LOOKUP_EVENTS: Final = "LookupEvents"
 
 
 def moto_app(*, managed_policies: bool) -> ASGIApp:
-    """Moto's whole server as an ASGI app; imported late because it takes most of a second."""
-    # moto knows AWS's own managed policies only when told so.
+    """Return moto's whole server as an ASGI app; imported late because it takes most of a second."""
+    # moto loads AWS's own managed policies only with this setting.
     os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = str(managed_policies).lower()
-    # Web pages are no callers (see the gateway), so none is told that it may call.
+    # Web pages may not call (see the gateway), so moto's CORS headers must not allow it.
     os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"
     from a2wsgi import WSGIMiddleware
 
     wsgi = _dispatcher()
 
     def with_raw_path(environ: Any, start_response: Any) -> Any:
-        # moto reads S3 keys from the path as it was sent: `%2F` in a key is no slash.
+        # moto reads S3 keys from the path as it was sent: `%2F` in a key is not a slash.
         environ["RAW_URI"] = environ["asgi.scope"].get("raw_path", b"").decode("latin-1")
         return wsgi(environ, start_response)
 
@@ -59,7 +59,7 @@ def moto_app(*, managed_policies: bool) -> ASGIApp:
 
 @cache
 def _dispatcher() -> Any:
-    """Moto's applications, one a service, made when it is first called; its state is the whole process's anyway."""
+    """Return moto's applications, one per service, created at the first call; their state is the process's anyway."""
     from moto import server
 
     moto: Any = server  # its documented names are not marked as exports
@@ -157,7 +157,7 @@ class MotoServices:
         return self._known[signed.service]
 
     async def _bucket_policy(self, bucket: str, scope: Scope, body: bytes, send: Send) -> None:
-        """PUT, GET and DELETE of a bucket policy: the full text is kept here, moto sees what it can judge."""
+        """Handle PUT, GET and DELETE of a bucket policy: the full text is kept here, moto gets what it supports."""
         method = scope["method"]
         forwarded = without_conditional_denies(body) if method == "PUT" else body
         answer = await capture(self._moto, _with_length(scope, forwarded), forwarded)

@@ -150,7 +150,7 @@ def _details(
     before: Any,
     after: Any,
 ) -> Iterator[dict[str, Any]]:
-    """One detail for each cause of one difference."""
+    """Yield one detail per cause of one difference."""
     name = path.split("/")[2]
     recreation = "Always" if resource_type.requires_replacement(name) else "Never"
     old_definition = stack.resources[definition.logical_id].definition

@@ -82,7 +82,7 @@ class Context:
         return str(answer["Parameter"]["Value"])
 
     def exports(self) -> dict[str, tuple[Stack, str]]:
-        """All exports of the region: the exporting stack and the value by name."""
+        """Return all exports of the region: the exporting stack and the value by name."""
         return {
             name: (stack, value)
             for stack in list(self.stacks)
@@ -91,7 +91,7 @@ class Context:
         }
 
     def importers(self, export: str) -> list[str]:
-        """Names of the stacks that use an export."""
+        """Return the names of the stacks that use an export."""
         return [stack.name for stack in list(self.stacks) if stack.deleted is None and export in stack.imports]
 
     def resolver(self, stack: Stack, target: Target, values: Values, *, imports: set[str] | None = None) -> Resolver:

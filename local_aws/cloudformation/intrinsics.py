@@ -97,7 +97,7 @@ class Resolver:
         return self._conditions[name]
 
     def conditions(self) -> dict[str, bool]:
-        """All conditions of the template with their values."""
+        """Return all conditions of the template with their values."""
         return {name: self.condition(name) for name in self._template.section("Conditions")}
 
     def holds(self, node: Any) -> bool:
@@ -250,12 +250,12 @@ class Reference:
     attribute: str = ""
 
     def __str__(self) -> str:
-        """As change sets name a causing entity: `Bucket` or `Bucket.Arn`."""
+        """Format a causing entity as change sets do: `Bucket` or `Bucket.Arn`."""
         return f"{self.target}.{self.attribute}" if self.attribute else self.target
 
 
 def references(node: Any, conditions: Mapping[str, bool] | None = None) -> set[Reference]:
-    """All references of an expression.
+    """Return all references of an expression.
 
     Args:
         node: any part of a template.

@@ -29,7 +29,7 @@ def find_stack(context: Context, name: str) -> Stack | None:
 
 
 def get_stack(context: Context, name: str) -> Stack:
-    """`find_stack`, where there must be one; raises ValidationError."""
+    """Return the stack of `find_stack`; raise ValidationError if there is none."""
     stack = find_stack(context, name)
     if stack is None:
         raise stack_not_found(name)

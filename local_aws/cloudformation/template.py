@@ -160,7 +160,7 @@ def _policy(logical_id: str, entry: Mapping[str, Any], key: str) -> str:
 
 
 def _check_names(template: Template) -> None:
-    """Every condition and every DependsOn that is named exists."""
+    """Check that every condition and every DependsOn that is named exists."""
     conditions = template.section("Conditions")
     for definition in template.resources.values():
         if definition.condition is not None and definition.condition not in conditions:
@@ -199,7 +199,7 @@ def template_body(request: Mapping[str, Any], clients: Clients, region: str) -> 
 
 
 def s3_location(url: str) -> tuple[str, str]:
-    """Bucket and key of an S3 URL.
+    """Return bucket and key of an S3 URL.
 
     `https://BUCKET.s3.REGION.amazonaws.com/KEY`, `https://s3.REGION.amazonaws.com/BUCKET/KEY`, and an address of this
     machine, `http://127.0.0.1:PORT/BUCKET/KEY`, which is what AWS_ENDPOINT_URL makes of them.

@@ -140,7 +140,7 @@ def _of_all(function: Callable[[list[float]], float], series: list[Series]) -> S
 
 
 def _fill(series: Series, fillings: Series) -> Series:
-    """Gaps are filled; a series without a single value stays without."""
+    """Fill the gaps of a series; one without a single value stays without."""
     if all(value is None for value in series):
         return series
     return [filling if value is None else value for value, filling in zip(series, fillings, strict=True)]

@@ -37,7 +37,7 @@ class LambdaContext:
         self._deadline = request["deadline"]
 
     def get_remaining_time_in_millis(self) -> int:
-        """Milliseconds until the function's time limit, never below 0."""
+        """Return the milliseconds until the function's time limit, never below 0."""
         return max(0, int((self._deadline - time.time()) * 1000))
 
 

@@ -140,7 +140,7 @@ class Invoker:
         return process
 
     def _environment(self, spec: FunctionSpec, stream: str) -> dict[str, str]:
-        """Lambda's reserved variables over the function's own (developer guide, "environment variables")."""
+        """Return the function's variables below Lambda's reserved ones (developer guide, "environment variables")."""
         return {
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
             "PYTHONDONTWRITEBYTECODE": "1",

@@ -157,7 +157,7 @@ class FakeContainer:
         return JSONResponse(wanted)
 
     async def _list(self, request: Request) -> Response:
-        """One model a page, so that whoever lists them has to go on."""
+        """List one model per page, so that a caller has to follow the pages."""
         names = self._known()
         start = int(request.query_params.get("next_page_token", 0))
         page = {"models": [{"modelName": name} for name in names[start : start + 1]]}

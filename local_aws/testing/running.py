@@ -40,7 +40,7 @@ class FakeSageMaker:
         self.closed = False
 
     async def startup(self) -> None:
-        """Nothing to start."""
+        """Do nothing: there is nothing to start."""
 
     async def shutdown(self) -> None:
         """Remember that it was told."""
@@ -158,13 +158,13 @@ class FrontDoor:
 
 @cache
 def session() -> Any:
-    """One session for all tests: it keeps the services' models, which take long to read."""
+    """Return one session for all tests: it keeps the services' models, which take long to read."""
     return boto3.Session(region_name="us-east-1")
 
 
 @contextlib.contextmanager
 def leaving_no_process() -> Iterator[None]:
-    """Whatever process the block starts, itself or through others, is gone soon after it."""
+    """Check that every process that the block starts, itself or through others, ends soon after it."""
 
     def children() -> set[int]:
         return {child.pid for child in psutil.Process().children(recursive=True)}

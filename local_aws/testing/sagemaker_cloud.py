@@ -187,7 +187,7 @@ class Cloud:
         return str(answer["InferenceComponentArn"])
 
     def serve_component(self, copies: int = 1, **deployment: Any) -> None:
-        """`deploy_components`, and component `c` of so many copies, in service."""
+        """Run `deploy_components`, and bring component `c` with `copies` copies into service."""
         self.deploy_components(**deployment)
         self.create_component(copies=copies)
         self.wait_component("InService")

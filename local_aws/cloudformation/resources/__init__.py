@@ -55,7 +55,7 @@ class ResourceTypes:
 
 
 def aws_types() -> list[ResourceType]:
-    """All types but the custom resource, which needs an address for its answers."""
+    """Return all types except the custom resource, which needs an address for its answers."""
     return [
         Alarm(), Alias(), Bucket(), BucketPolicy(), Budget(), CdkMetadata(), Dashboard(), Endpoint(), EndpointConfig(),
         Function(), InferenceComponent(), Key(), LogGroup(), ManagedPolicy(), Model(), Parameter(), Policy(),

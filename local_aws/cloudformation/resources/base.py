@@ -118,7 +118,7 @@ class Request:
         return {**self.tags, **{tag["Key"]: str(tag["Value"]) for tag in own}}
 
     def tag_list(self) -> list[dict[str, str]]:
-        """`all_tags` as most APIs want them."""
+        """Return `all_tags` in the form of most APIs."""
         return [{"Key": key, "Value": value} for key, value in self.all_tags().items()]
 
     def changed(self, *names: str) -> bool:
@@ -170,7 +170,7 @@ class ResourceType:
         raise NotImplementedError
 
     def unknown_properties(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that this type does not take."""
+        """Return those of `names` that this type does not take."""
         return sorted(set(names) - self.known)
 
     def requires_replacement(self, property_name: str) -> bool:
@@ -255,7 +255,7 @@ def retag(request: Request, service: str, methods: tuple[str, str, str], **whose
 
 
 def coerced(value: Any, shape: Shape | None) -> Any:
-    """`value` with its scalars in the types of the API's shape."""
+    """Return `value` with its scalars in the types of the API's shape."""
     if isinstance(shape, StructureShape) and isinstance(value, dict):
         return {key: coerced(item, shape.members.get(key)) for key, item in value.items()}
     if isinstance(shape, ListShape) and isinstance(value, list):

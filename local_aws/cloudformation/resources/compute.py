@@ -74,7 +74,7 @@ def _code(code: dict[str, Any]) -> dict[str, Any]:
 
 
 def zipped(source: str) -> bytes:
-    """Inline code as CloudFormation packs it: one file `index.py`."""
+    """Pack inline code as CloudFormation does: into one file `index.py`."""
     import io  # only templates with inline code need these
     import zipfile
 
@@ -226,4 +226,4 @@ class CdkMetadata(ResourceType):
         return Outcome(physical_id=request.physical_id)
 
     def delete(self, request: Request) -> None:
-        """Nothing is there."""
+        """Do nothing: there is nothing to delete."""

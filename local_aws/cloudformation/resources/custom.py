@@ -53,7 +53,7 @@ class CustomResource(ResourceType):
         self._responses = responses
 
     def unknown_properties(self, names: Iterable[str]) -> list[str]:  # noqa: ARG002 - takes every property
-        """All properties belong to the function."""
+        """Return none: all properties belong to the function."""
         return []
 
     def create(self, request: Request) -> Outcome:
@@ -133,7 +133,7 @@ class _Invocation(threading.Thread):
             self._error = str(error)
 
     def ending(self) -> str:
-        """Why there is no answer, for the event."""
+        """Return the reason of a missing answer, for the event."""
         function = self._event["ServiceToken"]
         cause = f"failed without an answer ({self._error})" if self._error else "ended without an answer"
         return (
@@ -143,7 +143,7 @@ class _Invocation(threading.Thread):
 
 
 def stringified(value: Any) -> Any:
-    """Properties as functions get them: every scalar a text."""
+    """Convert properties to the form that functions receive: every scalar a text."""
     if isinstance(value, dict):
         return {key: stringified(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -143,7 +143,7 @@ def _access_control(client: Any, name: str, value: str | None) -> None:
 
 
 def _canned_acl(value: str) -> str:
-    """`LogDeliveryWrite` as S3 spells it: `log-delivery-write`."""
+    """Convert a canned ACL to S3's spelling: `LogDeliveryWrite` to `log-delivery-write`."""
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in value).lstrip("-")
 
 
