@@ -147,7 +147,7 @@ class Publisher:
                 _log.info("deleting %s, which was never finished", self._store.uri(generation))
                 self._store.delete(generation)
 
-    def _move(self, **options: Any) -> Move:  # noqa: ANN401 - Move's own
+    def _move(self, **options: Any) -> Move:  # Move's own
         return Move(self._store.history, keep=self._keep, resource=self._resource, **options)
 
     def _was_published_from(self, generation: str, wanted: Collection[str]) -> bool:

@@ -297,7 +297,7 @@ class Catalog(WeightsSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _zero_is_the_default(cls, data: Any) -> Any:  # noqa: ANN401 - what the file holds, not yet checked
+    def _zero_is_the_default(cls, data: Any) -> Any:  # what the file holds, not yet checked
         """Fill in the bounds that a catalog with topology scale-to-zero leaves out: 0 and 1."""
         return with_default_bounds(data)
 

@@ -65,7 +65,7 @@ class _Builder:
         self._source = source
         self._open: list[yaml.Node] = []
 
-    def build(self, node: yaml.Node, location: Location) -> Any:  # noqa: ANN401 - YAML holds anything
+    def build(self, node: yaml.Node, location: Location) -> Any:  # YAML holds anything
         self._source.lines.setdefault(location, node.start_mark.line + 1)
         if node in self._open:
             self._fault(node, location, "refers to itself; fix: write the value out instead of the alias")

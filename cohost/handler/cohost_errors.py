@@ -21,10 +21,10 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
 class Output(Protocol):
     """The part of `djl_python.Output` that this handler uses."""
 
-    def add_property(self, key: str, val: Any) -> Any: ...  # noqa: ANN401, D102 - as the server's
-    def add(self, value: Any) -> Any: ...  # noqa: ANN401, D102
+    def add_property(self, key: str, val: Any) -> Any: ...  # noqa: D102 - as the server's
+    def add(self, value: Any) -> Any: ...  # noqa: D102
     @staticmethod
-    def binary_encode(data: Any) -> bytearray: ...  # noqa: ANN401, D102
+    def binary_encode(data: Any) -> bytearray: ...  # noqa: D102
 
 
 Answer = TypeVar("Answer", bound=Output)

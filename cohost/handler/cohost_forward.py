@@ -45,7 +45,7 @@ class CompiledModel:
     then on.
     """
 
-    def __init__(self, model: Any, limit: int, backend: str | Pass = "inductor") -> None:  # noqa: ANN401 - transformers has no types
+    def __init__(self, model: Any, limit: int, backend: str | Pass = "inductor") -> None:  # transformers has no types
         self._model = model
         self.lengths = lengths_up_to(limit)
         self._backend = backend
@@ -56,7 +56,7 @@ class CompiledModel:
         """Return the length that a sequence of this many tokens is padded to: the next of `lengths`."""
         return next(one for one in self.lengths if one >= length)
 
-    def __call__(self, **tensors: torch.Tensor) -> Any:  # noqa: ANN401 - as above
+    def __call__(self, **tensors: torch.Tensor) -> Any:
         """Run one batch of tensors, sequences by tokens."""
         sequences, length = tensors["input_ids"].shape
         if self.failure is None and length in self.lengths:
@@ -69,7 +69,7 @@ class CompiledModel:
                 logger.warning("compile: not used from here on, %s", self.failure)
         return self._model(**tensors)
 
-    def _compiled(self, sequences: int, length: int, tensors: dict[str, torch.Tensor]) -> Any:  # noqa: ANN401 - as above
+    def _compiled(self, sequences: int, length: int, tensors: dict[str, torch.Tensor]) -> Any:
         if length not in self._passes:
             self._passes[length] = torch.compile(_own(self._model), backend=self._backend)
         if sequences > 1:
@@ -78,10 +78,10 @@ class CompiledModel:
         return self._passes[length](**tensors)
 
 
-def _own(model: Any) -> Pass:  # noqa: ANN401 - as above
+def _own(model: Any) -> Pass:
     """Return a separate function that calls the model: the compiler counts its programs by a function's code object."""
 
-    def run(**tensors: torch.Tensor) -> Any:  # noqa: ANN401 - as above
+    def run(**tensors: torch.Tensor) -> Any:
         return model(**tensors)
 
     return types.FunctionType(run.__code__.replace(), run.__globals__, run.__name__, closure=run.__closure__)
@@ -119,7 +119,7 @@ class Forward:
 
     def __init__(
         self,
-        model: Any,  # noqa: ANN401 - transformers has no types
+        model: Any,  # transformers has no types
         *,
         device: torch.device,
         padding_ids: tuple[int, int],

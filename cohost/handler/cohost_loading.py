@@ -94,7 +94,7 @@ def load(options: Options) -> Loaded:
     )
 
 
-def _weights(options: Options, device: torch.device) -> Any:  # noqa: ANN401 - transformers has no types
+def _weights(options: Options, device: torch.device) -> Any:  # transformers has no types
     kind = transformers.AutoModel if options.task == _FEATURES else transformers.AutoModelForSequenceClassification
     attention = {"attn_implementation": options.attention} if options.attention in _OF_TRANSFORMERS else {}
     model = kind.from_pretrained(
@@ -107,7 +107,7 @@ def _weights(options: Options, device: torch.device) -> Any:  # noqa: ANN401 - t
     return model.eval().to(device)
 
 
-def _task_of(config: Any, options: Options, rule: LengthRule) -> Task:  # noqa: ANN401 - transformers has no types
+def _task_of(config: Any, options: Options, rule: LengthRule) -> Task:  # transformers has no types
     if options.task == _FEATURES:
         return FeatureExtraction(options=options, rule=rule)
     if options.task == _ZERO_SHOT:
@@ -116,12 +116,12 @@ def _task_of(config: Any, options: Options, rule: LengthRule) -> Task:  # noqa: 
     return TextClassification(labels=labels, problem_type=config.problem_type, options=options, rule=rule)
 
 
-def _positions(config: Any) -> int | None:  # noqa: ANN401 - transformers has no types
+def _positions(config: Any) -> int | None:  # transformers has no types
     positions = getattr(config, "max_position_embeddings", None)
     return positions if isinstance(positions, int) and positions > 0 else None
 
 
-def _position_offset(model: Any) -> int:  # noqa: ANN401 - transformers has no types
+def _position_offset(model: Any) -> int:  # transformers has no types
     """Return the number of unused positions at the start of the model's table, including the padding index."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:

@@ -59,7 +59,7 @@ _BOUNDS: ContextVar[list[int]] = ContextVar("bounds")
 class PackedModel:
     """A model of transformers that is called with a row; `padding_token` is the token id of padding elsewhere."""
 
-    def __init__(self, model: Any, *, device: torch.device, padding_token: int, position_offset: int) -> None:  # noqa: ANN401
+    def __init__(self, model: Any, *, device: torch.device, padding_token: int, position_offset: int) -> None:
         self._model = model
         self._base = model.base_model
         self._to_device = to_gpu if device.type == "cuda" else torch.Tensor.to
@@ -96,7 +96,7 @@ class PackedModel:
 class PackedByAttention(PackedModel):
     """A packed model of the BERT and RoBERTa kinds, in a transformers whose attention can be replaced by name."""
 
-    def __init__(self, model: Any, **keywords: Any) -> None:  # noqa: ANN401 - as above
+    def __init__(self, model: Any, **keywords: Any) -> None:
         """Prepare the model; raise ValueError for a model that cannot be called in packed form."""
         if model.config.model_type not in _MODEL_TYPES or not hasattr(sys.modules[type(model).__module__], _INTERFACE):
             raise ValueError(f"{model.config.model_type} in this version of transformers has no packed way")
@@ -162,7 +162,7 @@ def _on_gpu(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Sequence[int], scale: float | None
 ) -> torch.Tensor:
     """Return the result of `attention_within` in one launch of torch's flash attention for varying lengths."""
-    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - torch below 2.10 has none
+    from torch.nn.attention.varlen import varlen_attn  # torch below 2.10 has none
 
     starts = torch.tensor(bounds, dtype=torch.int32, device=query.device)
     longest = max(b - a for a, b in pairwise(bounds))
@@ -173,13 +173,13 @@ def _on_gpu(
 
 
 def _attention(
-    _module: Any,  # noqa: ANN401 - transformers has no types
+    _module: Any,  # transformers has no types
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
     _mask: torch.Tensor | None,
     scaling: float | None = None,
-    **_: Any,  # noqa: ANN401 - what transformers hands to all attentions
+    **_: Any,  # what transformers hands to all attentions
 ) -> tuple[torch.Tensor, None]:
     """Compute attention with the signature that transformers calls; the result is batch by tokens by heads by size."""
     kernel: Callable[..., torch.Tensor] = _on_gpu if query.is_cuda and query.dtype in _HALF else attention_within
@@ -187,7 +187,7 @@ def _attention(
 
 
 def _register() -> None:
-    from transformers import AttentionInterface  # noqa: PLC0415 - where it is missing, no model has asked for it
+    from transformers import AttentionInterface  # where it is missing, no model has asked for it
 
     AttentionInterface.register(ATTENTION, _attention)
 
@@ -202,7 +202,7 @@ _USUAL_ATTENTION = "DisentangledSelfAttention"
 class PackedDeberta(PackedModel):
     """A DeBERTa-v2 or v3 whose packed passes use disentangled-flash; its padded passes are unchanged."""
 
-    def __init__(self, model: Any, *, device: torch.device, **keywords: Any) -> None:  # noqa: ANN401 - transformers has no types
+    def __init__(self, model: Any, *, device: torch.device, **keywords: Any) -> None:  # transformers has no types
         """Prepare the model.
 
         Raises:
@@ -236,7 +236,7 @@ class PackedDeberta(PackedModel):
         return hidden
 
 
-def use_flash_deberta(model: Any) -> Callable[[], None]:  # noqa: ANN401 - transformers has no types
+def use_flash_deberta(model: Any) -> Callable[[], None]:  # transformers has no types
     """Let each layer of a DeBERTa use flashdeberta's attention; return a function that restores the original.
 
     Raises:

@@ -62,7 +62,7 @@ class Service(Protocol[Prepared]):
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared: ...  # noqa: D102
     def begin(self, prepared: Prepared) -> None: ...  # noqa: D102
-    async def handle(self, inputs: Input) -> Any: ...  # noqa: ANN401, D102
+    async def handle(self, inputs: Input) -> Any: ...  # noqa: D102
 
 
 _made: dict[Path, Reloader[Any]] = {}
@@ -86,7 +86,7 @@ def service_of(
     """
     if folder not in _made:
 
-        def make() -> Any:  # noqa: ANN401 - whatever class it is
+        def make() -> Any:
             return getattr(importlib.import_module(module), name)(output, **settings)
 
         _made[folder] = Reloader(output, make) if restarted else _first_start(folder, output, make())
@@ -206,7 +206,7 @@ class Reloader(Generic[Prepared]):
         self._waiting = 0
         self._ending = Ending(lambda: self._waiting, end_process)
 
-    async def handle(self, inputs: Input) -> Any:  # noqa: ANN401 - the server's class of answers
+    async def handle(self, inputs: Input) -> Any:  # the server's class of answers
         """Answer one call.
 
         The first call is answered when the model is loaded, or at once in a restart; later calls when the model is

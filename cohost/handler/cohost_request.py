@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _INDENT = 2
 
 
-def text_of(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def text_of(value: Any) -> str:
     """Return the text of a small answer.
 
     Raises:
@@ -159,7 +159,7 @@ _PARAMETER_NAMES = frozenset(
 class Input(Protocol):
     """The part of `djl_python.Input` that this handler uses."""
 
-    def get_property(self, key: str) -> Any: ...  # noqa: ANN401, D102 - as the server's
+    def get_property(self, key: str) -> Any: ...  # noqa: D102 - as the server's
     def get_properties(self) -> dict[str, Any]: ...  # noqa: D102
     def get_as_bytes(self, key: str | None = None) -> bytes | None: ...  # noqa: D102
     def is_empty(self) -> bool: ...  # noqa: D102
@@ -220,7 +220,7 @@ def _of_json(text: str) -> Call:
     return Call(_inputs_of(body), parameters)
 
 
-def _inputs_of(body: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
+def _inputs_of(body: dict[str, Any]) -> Any:
     """Return the inputs; a body without that key may itself be a text or a pair, as with the stock handler."""
     if "inputs" in body:
         return body["inputs"]

@@ -329,7 +329,7 @@ class ManagementApi:
             times = [worker["startTime"] for group in groups for worker in group["workers"]]
             return [datetime.fromisoformat(time).timestamp() for time in times]
 
-    def _get(self, path: str) -> Any:  # noqa: ANN401 - what the server answers
+    def _get(self, path: str) -> Any:  # what the server answers
         """Return an answer, with retries until the limit: a busy server may not accept the first connection."""
         failure = ""
         while (now := time.monotonic()) < self._limit:
@@ -360,7 +360,7 @@ def _get(address: str, path: str, deadline: float) -> bytes:
         ValueError: another status, or not HTTP.
     """
     # A first start does not need it, and it takes as long to import as everything else here.
-    from http.client import HTTPException, HTTPResponse  # noqa: PLC0415
+    from http.client import HTTPException, HTTPResponse
 
     with _connect(address) as connection:
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode("ascii"))

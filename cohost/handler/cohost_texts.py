@@ -54,7 +54,7 @@ class Text:
     second: str | None = None
 
 
-def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:  # noqa: ANN401 - any JSON value
+def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:
     """Return a text, a pair or a list of either as a list; `pairs` is true if the task accepts pairs.
 
     Raises:
@@ -73,7 +73,7 @@ def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:  # 
     return [_read(item, f"inputs[{index}]", options, pairs=pairs) for index, item in enumerate(inputs)]
 
 
-def check_text(value: Any, field: str, most_characters: int) -> str:  # noqa: ANN401 - any JSON value
+def check_text(value: Any, field: str, most_characters: int) -> str:
     """Return one text unchanged.
 
     Raises:
@@ -94,7 +94,7 @@ def check_text(value: Any, field: str, most_characters: int) -> str:  # noqa: AN
     return value
 
 
-def _read(item: Any, field: str, options: Options, *, pairs: bool) -> Text:  # noqa: ANN401 - any JSON value
+def _read(item: Any, field: str, options: Options, *, pairs: bool) -> Text:
     most = options.max_characters_per_text
     if not isinstance(item, dict):
         if not isinstance(item, str):

@@ -32,7 +32,7 @@ class Encoded:
 class Tokenizer:
     """A wrapper of a fast transformers tokenizer. For use from one thread: truncation is state of the tokenizer."""
 
-    def __init__(self, tokenizer: Any, model: str) -> None:  # noqa: ANN401 - transformers has no types
+    def __init__(self, tokenizer: Any, model: str) -> None:  # transformers has no types
         """Wrap a tokenizer; raise ValueError without the fast implementation, since only that reports truncation."""
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(

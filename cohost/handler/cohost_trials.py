@@ -65,7 +65,7 @@ class Trials:
         self._samples = [TokenSequence(sample, len(sample.ids), want) for sample in samples]
         self._labels = want is Want.LOGITS
 
-    def with_dtype(self, model: Any) -> tuple[str, Any]:  # noqa: ANN401 - transformers has no types
+    def with_dtype(self, model: Any) -> tuple[str, Any]:  # transformers has no types
         """Return the number format to serve in, by name, and the model in it; `model` comes in fp32.
 
         Raises:
@@ -83,7 +83,7 @@ class Trials:
                 model = self._weights()
         return _FP32, model
 
-    def fastest(self, model: Any, dtype: str, position_offset: int) -> Forward:  # noqa: ANN401 - as above
+    def fastest(self, model: Any, dtype: str, position_offset: int) -> Forward:
         """Return the forward pass to use: compiled or packed if the options request it and its results agree."""
         padded = self._forward(model)
         if self._options.attention == FLASH_DEBERTA:
@@ -94,7 +94,7 @@ class Trials:
             return packed
         return padded
 
-    def _attend_by_flash_deberta(self, model: Any, padded: Forward, dtype: str) -> None:  # noqa: ANN401 - as above
+    def _attend_by_flash_deberta(self, model: Any, padded: Forward, dtype: str) -> None:
         reference = self._outputs(padded)
         put_back: Callable[[], None] | None = None
         try:
@@ -109,7 +109,7 @@ class Trials:
             put_back()
         logger.warning("attention: %s is not used, %s", FLASH_DEBERTA, fault)
 
-    def _compiled(self, model: Any, padded: Forward, dtype: str) -> Forward | None:  # noqa: ANN401 - as above
+    def _compiled(self, model: Any, padded: Forward, dtype: str) -> Forward | None:
         compiled = CompiledModel(model, self._limit)
         forward = self._forward(model, compiled=compiled)
         fault = self._fault(self._outputs(padded), forward, dtype) or compiled.failure
@@ -118,7 +118,7 @@ class Trials:
             return None
         return forward
 
-    def _packed(self, model: Any, padded: Forward, dtype: str, position_offset: int) -> Forward | None:  # noqa: ANN401
+    def _packed(self, model: Any, padded: Forward, dtype: str, position_offset: int) -> Forward | None:
         kind = PackedDeberta if self._wants_disentangled_flash(model) else PackedByAttention
         try:
             packed = self._forward(
@@ -134,7 +134,7 @@ class Trials:
         logger.log(logging.WARNING if asked else logging.INFO, "packing: not used, %s", fault)
         return None
 
-    def _wants_disentangled_flash(self, model: Any) -> bool:  # noqa: ANN401 - as above
+    def _wants_disentangled_flash(self, model: Any) -> bool:
         if self._options.attention == _AUTO:
             return bool(model.config.model_type == DEBERTA)
         return self._options.attention == DISENTANGLED_FLASH
@@ -158,7 +158,7 @@ class Trials:
 
     def _forward(
         self,
-        model: Any,  # noqa: ANN401 - as above
+        model: Any,
         packed: PackedModel | None = None,
         compiled: CompiledModel | None = None,
     ) -> Forward:

@@ -39,7 +39,7 @@ def _let_threads_sleep() -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def _service() -> Any:  # noqa: ANN401 - imported under a name that this file declares
+def _service() -> Any:  # imported under a name that this file declares
     """Return the service; in a restart of an unloaded model, end the process before torch is imported."""
     restart = importlib.import_module(f"{_PACKAGE}.cohost_restart")
     restarted = restart.begin(_FOLDER)
@@ -57,6 +57,6 @@ _declare_package()
 _served = _service()
 
 
-async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist inside the server only
+async def handle(inputs: Any) -> Any:  # Input and Output exist inside the server only
     """Answer one request; the first call, which has no content, waits for the model, except in a restart."""
     return await _served.handle(inputs)

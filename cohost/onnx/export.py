@@ -130,8 +130,8 @@ def _packaged(model_id: str) -> Path | None:
 
 
 def _from_hub(model_id: str, revision: str | None, hubs: Sequence[Path]) -> Path:
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 - comes with the group `local` only
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415 - as above
+    from huggingface_hub import snapshot_download  # comes with the group `local` only
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(model_id, revision=revision, allow_patterns=list(_PATTERNS)))

@@ -136,9 +136,9 @@ class Hub:
             WeightsError: the client is not installed, or the Hub does not provide the model.
         """
         try:
-            import httpx  # noqa: PLC0415 - huggingface_hub's HTTP client
-            from huggingface_hub import HfApi, snapshot_download  # noqa: PLC0415 - in a group of its own
-            from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
+            import httpx  # huggingface_hub's HTTP client
+            from huggingface_hub import HfApi, snapshot_download
+            from huggingface_hub.errors import HfHubHTTPError
         except ImportError as error:
             raise WeightsError(
                 "huggingface-hub is not installed, which fetches models from the Hub; "

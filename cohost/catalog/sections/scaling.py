@@ -119,7 +119,7 @@ class Scaling(Settings):
         return self.idle_minutes is None or self.highest > 1
 
 
-def with_default_bounds(data: Any) -> Any:  # noqa: ANN401 - what a file holds, not yet checked
+def with_default_bounds(data: Any) -> Any:  # what a file holds, not yet checked
     """Return a catalog's data with the bounds filled in that topology scale-to-zero leaves out: 0 and 1 copies."""
     if not isinstance(data, Mapping):
         return data

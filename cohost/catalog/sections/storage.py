@@ -127,7 +127,7 @@ class WeightsSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _weights_by_default(cls, data: Any) -> Any:  # noqa: ANN401 - what the file holds, not yet checked
+    def _weights_by_default(cls, data: Any) -> Any:  # what the file holds, not yet checked
         if (
             not isinstance(data, Mapping)
             or not isinstance(data.get("models"), Mapping)

@@ -201,7 +201,7 @@ _UNITS: Final = frozenset({"Hrs", "hours", "Hours"})
 class PricingClient(Protocol):
     """The part of boto3's `pricing` client that is used."""
 
-    def get_products(self, **parameters: Any) -> Mapping[str, Any]:  # noqa: ANN401 - boto3's own
+    def get_products(self, **parameters: Any) -> Mapping[str, Any]:  # boto3's own
         """Return one page of products."""
 
 

@@ -320,8 +320,8 @@ def page(comparison: Comparison) -> str:
         SimulationError: jinja2 is not installed.
     """
     try:
-        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - group `load`
-        from markupsafe import Markup  # noqa: PLC0415 - as above
+        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # group `load`
+        from markupsafe import Markup
     except ImportError as error:
         raise SimulationError(
             "--html: needs jinja2; allowed: an environment with the group `load`; fix: run `make setup`, or `uv sync "

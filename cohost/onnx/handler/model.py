@@ -28,7 +28,7 @@ def _declare_packages() -> None:
         sys.modules[name] = package
 
 
-def _service() -> Any:  # noqa: ANN401 - imported under a name that this file declares
+def _service() -> Any:  # imported under a name that this file declares
     """Create the service, or end the process if it restarts a model that is unloaded."""
     restart = importlib.import_module("cohost.handler.cohost_restart")
     restarted = restart.begin(_FOLDER)
@@ -45,6 +45,6 @@ _declare_packages()
 _served = _service()
 
 
-async def handle(inputs: Any) -> Any:  # noqa: ANN401 - Input and Output exist inside the server only
+async def handle(inputs: Any) -> Any:  # Input and Output exist inside the server only
     """Answer one request; the first call, which has no content, waits for the model, except after a restart."""
     return await _served.handle(inputs)

@@ -109,7 +109,7 @@ def _batches(encoded: Sequence[Encoded], least: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _part(output: Floats, mask: Any, length: int, want: Want) -> Floats:  # noqa: ANN401 - whole numbers, one per token
+def _part(output: Floats, mask: Any, length: int, want: Want) -> Floats:  # whole numbers, one per token
     """Return the part of one sequence's output that its task needs."""
     if want is Want.MEAN:
         mean: Floats = (output * mask[:, None]).sum(0) / mask.sum()
