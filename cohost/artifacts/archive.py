@@ -1,4 +1,7 @@
-"""Model archives: tar.gz files whose bytes depend on nothing but their members' names and contents."""
+"""Model archives: tar.gz files whose bytes depend on nothing but their members' names and contents.
+
+All archives of the project are written here, from small files in memory and from weights on the disk.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,22 @@ from .errors import ArtifactError
 from .properties import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
 BUNDLE_DIGEST = "bundle-"
-"""What the digest of a bundle starts with, so that nothing takes it for the digest of one model's archive."""
+"""The beginning of a bundle's digest, so that nothing takes it for the digest of one model's archive."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _MEMBER_PARTS = 2
 _NO_WORD_CHARACTER = re.compile(r"\W", re.ASCII)
-# Magic number, deflate, no flags, no time, no level, unknown system (RFC 1952). gzip.compress writes what its Python
-# version likes there.
+_READ_BYTES = 1024 * 1024
+BEST = 9
+"""The compression level of archives of small files."""
+# Magic number, deflate, no flags, no time, no level, unknown system (RFC 1952). gzip.compress writes other values in
+# other versions of Python.
 GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-
 
 _FILE_ORDER = (
     "engine",
@@ -46,10 +52,10 @@ _FILE_ORDER = (
 
 
 def in_file_order(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties in the order in which they are written: what makes a model first, the rest by name.
+    """Sort properties into the order of the file: first those that identify the model, then the rest by name.
 
-    The order is fixed here because the properties arrive through CloudFormation, which promises none for a map, and
-    another order would be another content.
+    The order is fixed here because CloudFormation does not keep the order of a map's keys, and another order would be
+    another content.
     """
     first = {key: properties[key] for key in _FILE_ORDER if key in properties}
     return first | {key: properties[key] for key in sorted(properties) if key not in first}
@@ -58,7 +64,7 @@ def in_file_order(properties: Mapping[str, str]) -> dict[str, str]:
 def model_files(
     properties: Mapping[str, str], requirements: Sequence[str] = (), code: Mapping[str, bytes] = MappingProxyType({})
 ) -> dict[str, bytes]:
-    """The members of a model's archive: serving.properties, requirements.txt where there are any, and handler code.
+    """Return the members of a model's archive: serving.properties, handler code, and requirements.txt if there are any.
 
     Raises:
         ArtifactError: the properties cannot be written as Java properties.
@@ -69,34 +75,25 @@ def model_files(
     return files
 
 
-def model_archive(properties: Mapping[str, str], requirements: Sequence[str] = ()) -> bytes:
-    """The archive of a model, as `pack` writes it.
-
-    Raises:
-        ArtifactError: the properties cannot be written as Java properties.
-    """
-    return pack(model_files(properties, requirements))
-
-
 def server_name(folder: str) -> str:
-    """The name under which the server serves a folder of its model store: `xlmr-large` becomes `xlmr_large`.
+    """Return the name under which the server serves a folder of its model store: `xlmr-large` becomes `xlmr_large`.
 
     Each character but an ASCII letter, digit or `_` becomes `_`; letter case stays. A model that is loaded by
-    `POST /models?model_name=` keeps whatever name it is given (DJL Serving 0.36.0: ModelInfo.inferModelNameFromUrl,
+    `POST /models?model_name=` keeps the name in that request (DJL Serving 0.36.0: ModelInfo.inferModelNameFromUrl,
     recording 29).
     """
     return _NO_WORD_CHARACTER.sub("_", folder)
 
 
 def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
-    """The members of one archive for all models, by `<folder>/<file>`.
+    """Return the members of one archive for all models, by `<folder>/<file>`.
 
-    The server takes each folder of its model store for a model, if nothing but folders lies there (DJL Serving 0.36.0,
-    recordings 12 and 17). A folder has the name that the server gives the model, not the catalog's: so archive, log and
-    list of models name it alike.
+    The server loads each folder of its model store as a model if the store holds only folders (DJL Serving 0.36.0,
+    recordings 12 and 17). A folder has the name that the server gives the model, not the catalog's, so that archive,
+    log and list of models use the same name.
 
     Raises:
-        ArtifactError: two models would have one name, with which the server does not start (recording 29).
+        ArtifactError: two models would have the same name, and the server would not start (recording 29).
     """
     folders: dict[str, str] = {}
     for model in models:
@@ -109,7 +106,7 @@ def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """A tar.gz with these files; equal files give equal bytes, whatever the machine, time or order.
+    """Return a tar.gz with these files; equal files give equal bytes, whatever the machine, time or order.
 
     A name is that of a file at the root, or of one in a folder at the root.
 
@@ -118,27 +115,91 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     Raises:
         ArtifactError: a name is neither.
     """
-    return _gzip(tar_of(files))
+    return b"".join(archive_pieces(files, BEST))
+
+
+def archive_pieces(files: Mapping[str, bytes | Path], level: int) -> Iterator[bytes]:
+    """Yield a tar.gz with these members piece by piece, so that files of any size fit into memory.
+
+    Args:
+        files: contents, or the files that hold them, by member name.
+        level: the compression, from 0 (none) to 9 (smallest).
+
+    Raises:
+        ArtifactError: as `pack`.
+        OSError: a file cannot be read, or has become shorter meanwhile.
+    """
+    gzip = Gzip(level)
+    yield GZIP_HEADER
+    yield from map(gzip.compress, tar_members(files))
+    yield gzip.compress(_tar_end(gzip.size)) + gzip.finish()
+
+
+class Gzip:
+    """The compressed part of a gzip stream, after its header; counts the checksum and the size of the plain bytes.
+
+    Args:
+        level: the compression, from 0 (none) to 9 (smallest).
+        checksum: CRC-32 of the plain bytes that stand before these in the same stream.
+        size: their number.
+    """
+
+    def __init__(self, level: int, *, checksum: int = 0, size: int = 0) -> None:
+        self.checksum = checksum
+        self.size = size
+        self._deflate = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+
+    def compress(self, plain: bytes) -> bytes:
+        """Add plain bytes, and return the compressed ones that are ready."""
+        self.checksum = zlib.crc32(plain, self.checksum)
+        self.size += len(plain)
+        return self._deflate.compress(plain)
+
+    def pause(self) -> bytes:
+        """Return the rest up to a whole byte; other compressed data may follow, since nothing refers back beyond it."""
+        return self._deflate.flush(zlib.Z_FULL_FLUSH)
+
+    def finish(self) -> bytes:
+        """Return the rest and the trailer of the stream."""
+        return self._deflate.flush() + struct.pack("<LL", self.checksum, self.size & 0xFFFFFFFF)
 
 
 def tar_of(files: Mapping[str, bytes]) -> bytes:
-    """The tar of an archive, before it is compressed.
+    """Return the tar of an archive, before it is compressed.
 
     Raises:
         ArtifactError: as `pack`.
     """
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name in sorted(files):
-            tar.addfile(member_of(name, len(files[name])), io.BytesIO(files[name]))
-    return buffer.getvalue()
+    members = b"".join(tar_members(files))
+    return members + _tar_end(len(members))
+
+
+def tar_members(
+    files: Mapping[str, bytes | Path], on_bytes: Callable[[int], None] = lambda _count: None
+) -> Iterator[bytes]:
+    """Yield the members of a tar in pieces, without its end.
+
+    `on_bytes` is called with the bytes of each piece of a file once the piece is used.
+
+    Raises:
+        ArtifactError: as `pack`.
+        OSError: a file cannot be read, or has become shorter meanwhile.
+    """
+    for name in sorted(files):
+        content = files[name]
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        yield _header(name, size)
+        for piece in (content,) if isinstance(content, bytes) else _read(content, size):
+            yield piece
+            on_bytes(len(piece))
+        yield bytes(-size % tarfile.BLOCKSIZE)
 
 
 def digest(data: bytes) -> str:
-    """The content digest (SHA-256, 64 hex digits) of an archive that `pack` wrote: over members, not over compression.
+    """Return the content digest (SHA-256, 64 hex digits) of an archive that `pack` wrote: over its members' contents.
 
     Raises:
-        ArtifactError: the bytes are no tar.gz of regular files.
+        ArtifactError: the bytes are not a tar.gz of regular files.
     """
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
@@ -149,50 +210,64 @@ def digest(data: bytes) -> str:
 
 
 def content_digest(files: Mapping[str, bytes]) -> str:
-    """SHA-256 (64 hex digits) over the names and contents of files, with their lengths, so that nothing can shift.
+    """Return the SHA-256 (64 hex digits) over the names and contents of files, each with its length.
 
-    That of a bundle, whose files lie in folders, starts with `bundle-`.
+    The lengths keep two sets of files apart whose bytes in a row are equal. The digest of a bundle, whose files lie in
+    folders, starts with `bundle-`.
     """
     state = hashlib.sha256()
     for name in sorted(files):
         for part in (name.encode(), files[name]):
             state.update(struct.pack(">Q", len(part)))
             state.update(part)
-    # A name that starts with / is no file's; it stands for weights that are copied into the archive.
+    # A name that starts with / is not a file; it stands for weights that S3 copies into the archive.
     mark = BUNDLE_DIGEST if any("/" in name[1:] for name in files) else ""
     return mark + state.hexdigest()
 
 
 def write_archive(path: Path, data: bytes) -> None:
-    """Writes a file whole or not at all: the old file, if any, stays until the new one is complete on the disk.
-
-    Missing parent folders are made.
+    """Write an archive to the disk, whole or not at all, as `replacing` does.
 
     Raises:
-        ArtifactError: the file cannot be written, for example because the disk is full; nothing half-written stays.
+        ArtifactError: the file cannot be written, for example because the disk is full.
     """
-    # The same folder, since os.replace is only atomic within one file system.
-    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as file:
+        with replacing(path) as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
     except OSError as error:
         raise ArtifactError(
             f"{path}: cannot be written ({error.strerror or error}); {len(data)} bytes of free, writable space "
             "are needed; make room or choose another folder"
         ) from error
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` once it is complete on the disk.
+
+    Until then, and after any error, the old file stays, if there is one, and nothing half-written. Missing parent
+    folders are made.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    # The same folder, because a replacement is only atomic within one file system.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
     finally:
         # Also after Ctrl-C. Gone already after success, and never there if the folder could not be made.
         with contextlib.suppress(OSError):
             part.unlink()
 
 
-def member_of(name: str, size: int) -> tarfile.TarInfo:
-    """The header of a member: nothing in it depends on machine, time or owner.
+def _header(name: str, size: int) -> bytes:
+    """Return the header of a member; nothing in it depends on machine, time or owner.
 
     Raises:
         ArtifactError: the name is neither that of a file at the root nor of one in a folder there.
@@ -208,14 +283,25 @@ def member_of(name: str, size: int) -> tarfile.TarInfo:
     member.mode = 0o644
     member.mtime = member.uid = member.gid = 0
     member.uname = member.gname = ""
-    return member
+    return member.tobuf(tarfile.USTAR_FORMAT)
 
 
 def _is_plain(part: str) -> bool:
     return bool(_PLAIN.fullmatch(part)) and part not in {".", ".."}
 
 
-def _gzip(data: bytes) -> bytes:
-    deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    trailer = struct.pack("<LL", zlib.crc32(data), len(data) & 0xFFFFFFFF)
-    return GZIP_HEADER + deflate.compress(data) + deflate.flush() + trailer
+def _read(path: Path, size: int) -> Iterator[bytes]:
+    """Yield the first `size` bytes of a file in pieces."""
+    with path.open("rb") as file:
+        while size:
+            piece = file.read(min(size, _READ_BYTES))
+            if not piece:
+                raise OSError(f"{path}: has become shorter while it was read")
+            size -= len(piece)
+            yield piece
+
+
+def _tar_end(size: int) -> bytes:
+    """Return what follows `size` bytes of members: two empty blocks, filled up to a whole record."""
+    end = 2 * tarfile.BLOCKSIZE
+    return bytes(end + -(size + end) % tarfile.RECORDSIZE)

@@ -1,19 +1,17 @@
-"""Archives with weights in them, put together inside S3: the weights' part is copied there, the small files are added.
+"""Archives with weights in them, put together inside S3: S3 copies the weights' part, and the small files are added.
 
 A part is the beginning of an archive: gzip header and the weights as uncompressed tar members, flushed to a whole byte.
-What follows it, a tail, holds the small files, tar's end and gzip's checksum over both, so part and tail are one gzip
-stream (RFC 1951, RFC 1952). A changed setting is another tail, and hundreds of megabytes need not be uploaded again.
+A tail is the end: the small files, tar's end and gzip's checksum over both, so part and tail are one gzip stream
+(RFC 1951, RFC 1952). A changed setting is another tail, and hundreds of megabytes need not be uploaded again.
 """
 
 from __future__ import annotations
 
 import re
-import struct
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .archive import tar_of
+from .archive import BEST, Gzip, tar_of
 from .errors import ArtifactError
 from .weights import Revision
 
@@ -22,28 +20,28 @@ if TYPE_CHECKING:
 
 CRC = "cohost-crc32"
 PLAIN_BYTES = "cohost-plain-bytes"
-"""User metadata of a part: the checksum and the length of what it decompresses to."""
+"""User metadata of a part: the checksum and the length of its decompressed bytes."""
 
 _MEMBER = "/weights"
-"""No file of an archive can have this name, and `pack` refuses it, so it cannot be written as one by mistake."""
+"""A name that `pack` refuses for a file, so that the weights cannot be written as a member by mistake."""
 _REVISION = re.compile(r"(?P<model>[^@]+)@(?P<revision>[0-9a-f]{40})")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Where the weights of an archive lie as the beginning of one."""
+    """The object in S3 that holds an archive's weights as the beginning of an archive."""
 
     bucket: str
     key: str
 
 
 def with_part(files: Mapping[str, bytes], revision: Revision, bucket: str) -> dict[str, bytes]:
-    """The files of an archive and what its weights are, which counts as content like any file."""
+    """Add the location of an archive's weights to its files, so that it counts as content like any file."""
     return {**files, _MEMBER: f"{bucket}/{revision.packed}".encode()}
 
 
 def part_of(files: Mapping[str, bytes]) -> Part | None:
-    """The weights that belong into an archive; None for one that holds files only."""
+    """Return the weights that belong into an archive; None for one that holds files only."""
     if _MEMBER not in files:
         return None
     bucket, _, key = files[_MEMBER].decode().partition("/")
@@ -51,26 +49,25 @@ def part_of(files: Mapping[str, bytes]) -> Part | None:
 
 
 def tail(files: Mapping[str, bytes], metadata: Mapping[str, str]) -> bytes:
-    """What makes an archive of a part with this metadata: the small files, tar's end, and gzip's trailer.
+    """Return the end of an archive whose beginning has this metadata: small files, tar's end, and gzip's trailer.
 
     Raises:
         ArtifactError: the metadata is not that of a part.
     """
     try:
-        crc, size = int(metadata[CRC]), int(metadata[PLAIN_BYTES])
+        checksum, size = int(metadata[CRC]), int(metadata[PLAIN_BYTES])
     except (KeyError, ValueError) as error:
         raise ArtifactError("the weights' part was not written by `cohost weights push`; run it again") from error
     plain = tar_of({name: content for name, content in files.items() if name != _MEMBER})
-    deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    trailer = struct.pack("<LL", zlib.crc32(plain, crc), (size + len(plain)) & 0xFFFFFFFF)
-    return deflate.compress(plain) + deflate.flush() + trailer
+    gzip = Gzip(BEST, checksum=checksum, size=size)
+    return gzip.compress(plain) + gzip.finish()
 
 
 def packed_revisions(properties: Mapping[str, Any]) -> dict[str, Revision]:
-    """The weights that a resource's properties want inside archives, by model name.
+    """Return the weights that a resource's properties put inside archives, by model name.
 
     Raises:
-        ArtifactError: PackedWeights is no map of `model id@revision` by model name.
+        ArtifactError: PackedWeights is not a map of `model id@revision` by model name.
     """
     packed = properties.get("PackedWeights", {})
     found = {name: _REVISION.fullmatch(str(text)) for name, text in packed.items()} if isinstance(packed, dict) else {}

@@ -1,22 +1,13 @@
-"""Archives with weights: tar.gz files whose bytes depend on their members alone, written without holding them.
-
-An exported model's archive and the note beside it that says what it is: read at synth, checked before an upload.
-"""
+"""The archives of exported models, each with a note of its origin beside it: written by the export, read at synth."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
-import os
-import secrets
-import struct
-import tarfile
-import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
+from cohost.artifacts.archive import archive_pieces, replacing
 from cohost.artifacts.properties import dumps
 from cohost.errors import OnnxError
 from cohost.onnx.recipe import HANDLER, REQUIREMENTS, handler_files
@@ -32,96 +23,36 @@ if TYPE_CHECKING:
 
 # Weights hardly shrink, so the fastest level: a tenth of the time of the best for a few percent more.
 _LEVEL: Final = 1
-# Magic number, deflate, no flags, no time, no level, unknown system (RFC 1952): the same from every Python version.
-_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-_CHUNK: Final = 1 << 20
-
-
-class _Gzip:
-    """A file to write to, compressed into `target`, with its SHA-256."""
-
-    def __init__(self, target: BinaryIO) -> None:
-        self._target = target
-        self._deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-        self._checksum = 0
-        self._length = 0
-        self._digest = hashlib.sha256()
-        self._put(_HEADER)
-
-    def write(self, data: bytes) -> int:
-        self._checksum = zlib.crc32(data, self._checksum)
-        self._length += len(data)
-        self._put(self._deflate.compress(data))
-        return len(data)
-
-    def finish(self) -> str:
-        """Write the end; the SHA-256 of the whole as 64 hex digits."""
-        self._put(self._deflate.flush())
-        self._put(struct.pack("<LL", self._checksum, self._length & 0xFFFFFFFF))
-        return self._digest.hexdigest()
-
-    def _put(self, data: bytes) -> None:
-        self._digest.update(data)
-        self._target.write(data)
 
 
 def pack_files(files: Mapping[str, bytes | Path], target: Path) -> str:
-    """Write an archive with these members at its root, whole or not at all, and return its SHA-256 (64 hex digits).
+    """Write an archive with these members, whole or not at all, and return its SHA-256 (64 hex digits).
 
     Args:
         files: contents, or the files that hold them, by member name.
         target: the archive; its folder is made.
 
     Raises:
+        ArtifactError: a name is neither that of a file at the root nor of one in a folder there.
         OnnxError: the archive cannot be written, for example because the disk is full; nothing half-written stays.
     """
-    # The same folder, since a replacement is only atomic within one file system.
-    part = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+    digest = hashlib.sha256()
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as out:
-            digest = _write(files, out)
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(target)
+        with replacing(target) as file:
+            for piece in archive_pieces(files, _LEVEL):
+                digest.update(piece)
+                file.write(piece)
     except OSError as error:
         raise OnnxError(
             f"{target}: cannot be written ({error.strerror or error}); fix: make room or choose another folder"
         ) from error
-    finally:
-        # Also after Ctrl-C. Gone already after success, and never there if the folder could not be made.
-        with contextlib.suppress(OSError):
-            part.unlink()
-    return digest
+    return digest.hexdigest()
 
 
 def sha256_of(file: Path) -> str:
-    """The SHA-256 of a file as 64 hex digits."""
+    """Return the SHA-256 of a file as 64 hex digits."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _write(files: Mapping[str, bytes | Path], out: BinaryIO) -> str:
-    stream = _Gzip(out)
-    # "w|" never seeks, so the archive can be of any size; the blocks are those of a plain tar.
-    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT, bufsize=_CHUNK) as tar:  # type: ignore[call-overload]
-        for name in sorted(files):
-            _add(tar, name, files[name])
-    return stream.finish()
-
-
-def _add(tar: tarfile.TarFile, name: str, content: bytes | Path) -> None:
-    member = tarfile.TarInfo(name)
-    member.mode = 0o644
-    member.mtime = member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    if isinstance(content, bytes):
-        member.size = len(content)
-        tar.addfile(member, io.BytesIO(content))
-        return
-    member.size = content.stat().st_size
-    with content.open("rb") as file:
-        tar.addfile(member, file)
 
 
 NOTE_SUFFIX: Final = ".json"
@@ -140,17 +71,17 @@ class Archive:
 
 
 def archive_file(folder: Path, name: str) -> Path:
-    """Where a model's archive lies in the folder of exports."""
+    """Return the path of a model's archive in the folder of exports."""
     return folder / f"{name}{ARCHIVE_SUFFIX}"
 
 
 def note_file(folder: Path, name: str) -> Path:
-    """Where the note about a model's archive lies."""
+    """Return the path of the note beside a model's archive."""
     return folder / f"{name}{NOTE_SUFFIX}"
 
 
 def members(model: Mapping[str, Path], properties: Mapping[str, str], serving: Serving) -> dict[str, bytes | Path]:
-    """The members of an archive: the model's files, its properties, and for the handler its code and requirements."""
+    """Return an archive's members: the model's files, its properties, and for the handler its code and requirements."""
     files: dict[str, bytes | Path] = {**model, "serving.properties": dumps(properties).encode("ascii")}
     if serving == HANDLER:
         files |= handler_files()
@@ -159,10 +90,10 @@ def members(model: Mapping[str, Path], properties: Mapping[str, str], serving: S
 
 
 def find_archive(folder: Path, recipe: Recipe) -> Archive:
-    """The archive of a model as the catalog is now.
+    """Return the archive of a model as the catalog is now.
 
     Raises:
-        OnnxError: it is not there, was made from other settings, or is not the file that its note tells of.
+        OnnxError: it is missing, was made from other settings, or is not the file that its note describes.
     """
     note = _read_note(folder, recipe.name)
     fix = f"fix: cohost export-onnx {recipe.name} --out {folder}"

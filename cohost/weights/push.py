@@ -1,19 +1,17 @@
-"""A model's files as the beginning of an archive, written to the disk piece by piece.
+"""Upload of one model's weights to the bucket: fetched, checked, uploaded, and only then marked as whole.
 
-One model's weights into the bucket: fetched, checked, uploaded, and only then said to be whole.
+Weights that go into the archive are uploaded as the beginning of one, which is written to the disk piece by piece.
 """
 
 from __future__ import annotations
 
 import hashlib
-import tarfile
 import tempfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from cohost.artifacts.archive import GZIP_HEADER, member_of
+from cohost.artifacts.archive import GZIP_HEADER, Gzip, tar_members
 from cohost.artifacts.packed import CRC, PLAIN_BYTES
 from cohost.catalog.serving import packed_revision, pushed_revision
 from cohost.errors import WeightsError
@@ -23,7 +21,7 @@ from cohost.weights.store import StoredFile
 from cohost.weights.upload import PART_BYTES, Uploader, checksums_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from cohost.artifacts.weights import Revision
     from cohost.catalog.models import ModelEntry
@@ -33,65 +31,48 @@ if TYPE_CHECKING:
 
 
 PLAIN_SHA256: Final = "cohost-plain-sha256"
-"""User metadata of a part: what it decompresses to, which does not depend on the version of zlib that wrote it."""
-
-_READ_BYTES: Final = 1024 * 1024
+"""User metadata of a part: the SHA-256 of its decompressed bytes, which does not depend on the version of zlib."""
 
 
 def write_part(files: Mapping[str, Path], target: Path, *, on_bytes: Callable[[int], None]) -> dict[str, str]:
     """Write the part of an archive that holds these files, and return the metadata that it is uploaded with.
 
-    Nothing is compressed: weights hardly get smaller, and an instance unpacks them sooner. `on_bytes` is told how much
-    of the files was read.
+    Nothing is compressed: weights hardly get smaller, and an instance unpacks them sooner. `on_bytes` is called with
+    the number of bytes of each piece that was read.
 
     Raises:
         ArtifactError: a name is neither that of a file at the root nor of one in a folder there.
-        OSError: a file cannot be read, or there is no room.
+        OSError: a file cannot be read or has become shorter meanwhile, or there is no room.
     """
-    deflate = zlib.compressobj(0, zlib.DEFLATED, -zlib.MAX_WBITS)
-    crc, size, sha256 = 0, 0, hashlib.sha256()
+    gzip, sha256 = Gzip(0), hashlib.sha256()
     with target.open("wb") as part:
         part.write(GZIP_HEADER)
-        for piece in _tar(files, on_bytes):
-            crc, size = zlib.crc32(piece, crc), size + len(piece)
+        for piece in tar_members(files, on_bytes):
             sha256.update(piece)
-            part.write(deflate.compress(piece))
-        # To a whole byte, and with nothing that a later block could refer to.
-        part.write(deflate.flush(zlib.Z_FULL_FLUSH))
-    return {CRC: str(crc), PLAIN_BYTES: str(size), PLAIN_SHA256: sha256.hexdigest()}
-
-
-def _tar(files: Mapping[str, Path], on_bytes: Callable[[int], None]) -> Iterator[bytes]:
-    """The members of a tar without its end."""
-    for name in sorted(files):
-        size = files[name].stat().st_size
-        yield member_of(name, size).tobuf(tarfile.USTAR_FORMAT)
-        with files[name].open("rb") as file:
-            while piece := file.read(_READ_BYTES):
-                yield piece
-                on_bytes(len(piece))
-        yield bytes(-size % tarfile.BLOCKSIZE)
+            part.write(gzip.compress(piece))
+        part.write(gzip.pause())
+    return {CRC: str(gzip.checksum), PLAIN_BYTES: str(gzip.size), PLAIN_SHA256: sha256.hexdigest()}
 
 
 KINDS: Final = "cohost-kinds"
-"""User metadata of a part: what `choice.kinds_in` says of its files."""
+"""User metadata of a part: the kinds of its files, as `kinds_in` names them."""
 
 _SHOWN: Final = 5
 
 
 class Progress(Protocol):
-    """Is told how far a push is."""
+    """A display of the progress of a push."""
 
     def begin(self, what: str, total: int) -> None:
-        """A step of `total` bytes begins; 0 where nobody knows."""
+        """Begin a step of `total` bytes; 0 means that the number is not known."""
 
     def advance(self, count: int) -> None:
-        """So many bytes of the step are done; called from several threads."""
+        """Add to the bytes of the step that are done; called from several threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pushed:
-    """What came of a push: `sent` of `size` bytes had to be sent; 0 where all was there."""
+    """The result of a push: `sent` of `size` bytes had to be sent, 0 if all were there."""
 
     name: str
     model_id: str
@@ -103,13 +84,13 @@ class Pushed:
 
 
 class Pusher:
-    """Pushes models into a bucket from one source.
+    """A push of models into a bucket from one source.
 
     Args:
         store: the bucket.
-        source: where the files come from.
-        progress: told of each step.
-        part_bytes: the size of a part of a large file; S3 takes none under 5 MiB.
+        source: the folders or the Hub that the files come from.
+        progress: receives each step.
+        part_bytes: the size of a part of a large file; S3 accepts 5 MiB or more.
     """
 
     def __init__(
@@ -122,15 +103,13 @@ class Pusher:
         self._uploader = Uploader(s3=store.s3, bucket=store.bucket, on_bytes=progress.advance)
 
     def push(self, name: str, entry: ModelEntry) -> Pushed:
-        """Bring a model's revision into the bucket; one that is there is left as it is.
+        """Upload a model's revision to the bucket; one that is whole is never changed.
 
-        Weights that go into the archive are uploaded as the beginning of one.
-
-        An interrupted push goes on where it ended. A revision that is whole is never changed.
+        Weights that go into the archive are uploaded as the beginning of one. An interrupted push is resumed.
 
         Raises:
-            WeightsError: the entry's weights are not for S3; they cannot be fetched, have faults, or differ from what
-                is there under this revision; or S3 refuses.
+            WeightsError: the entry's weights are not for S3; they cannot be fetched, have faults, or differ from the
+                objects of this revision; or S3 refuses.
         """
         revision = pushed_revision(entry)
         if revision is None:
@@ -187,7 +166,7 @@ class Pusher:
         )
 
     def _needs_no_fetch(self, entry: ModelEntry, kinds: Collection[str]) -> bool:
-        """Whether files of these kinds, which are there as a whole, are what a fetch would bring again."""
+        """Return True if a fetch would bring the same kinds of files, which are there as a whole."""
         return self._source.immutable and still_chosen(
             kinds, allow_pickle=entry.allow_pickle, with_code=bool(entry.trust_remote_code)
         )
@@ -220,13 +199,13 @@ class Pusher:
             return sum(self._uploader.upload(files[file], revision.prefix + file, sums[file]) for file in files)
 
     def _finish(self, revision: Revision, wanted: Manifest) -> None:
-        """Say that the revision is whole, without what an earlier attempt left that is not part of it."""
+        """Mark the revision as whole, after deleting objects of an earlier attempt that are not part of it."""
         known = {revision.prefix + file for file in wanted}
         self._store.delete_keys([key for key in self._store.keys(revision.prefix) if key not in known])
         self._store.write_manifest(revision, wanted)
 
     def _missing(self, revision: Revision, manifest: Manifest) -> int:
-        """How many files of a whole revision are not there as the manifest says."""
+        """Count the files of a whole revision that differ from its manifest."""
         with self._store.explaining(f"{revision.uri(self._store.bucket)} cannot be compared"):
             return sum(
                 not self._uploader.holds(

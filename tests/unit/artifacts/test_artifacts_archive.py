@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from cohost.artifacts.archive import (
     content_digest,
     digest,
-    model_archive,
     model_files,
     pack,
     write_archive,
@@ -92,11 +91,11 @@ def test_order_in_which_properties_arrive_does_not_matter() -> None:
     )
 
 
-def test_model_archive_holds_properties_and_wanted_requirements() -> None:
+def test_archive_of_a_model_holds_properties_and_wanted_requirements() -> None:
     """requirements.txt is there only if something is required."""
     assert model_files({"engine": "Python"}) == {"serving.properties": b"engine=Python\n"}
     with tarfile.open(
-        fileobj=io.BytesIO(model_archive({"engine": "Python"}, ["torch==2.11.0", "peft==0.21.2"]))
+        fileobj=io.BytesIO(pack(model_files({"engine": "Python"}, ["torch==2.11.0", "peft==0.21.2"])))
     ) as tar:
         requirements = tar.extractfile("requirements.txt")
         assert requirements is not None

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cohost.artifacts import inventory
-from cohost.artifacts.archive import model_archive, model_files, pack
+from cohost.artifacts.archive import model_files, pack
 from cohost.artifacts.handlers import handler_files
 from cohost.artifacts.verify import Fault, verify
 from cohost.catalog.models import BatchedSettings
@@ -88,8 +88,8 @@ def test_own_archives_have_no_fault(tmp_path: Path) -> None:
     """What the catalog's entries become is what verify asks for, also with weights inside or requirements."""
     path = tmp_path / "m.tar.gz"
     for data in (
-        model_archive(GOOD),
-        model_archive(GOOD, ["torch"]),
+        pack(model_files(GOOD)),
+        pack(model_files(GOOD, ["torch"])),
         pack({"serving.properties": text(LOCAL), **MODEL}),
     ):
         path.write_bytes(data)
