@@ -135,8 +135,8 @@ def _run(arguments: list[str], folder: Path) -> tuple[int, bool]:
     command = [sys.executable, "-m", "locust", "-f", str(locustfile), *arguments]
     with (folder / "locust.log").open("w", encoding="utf-8") as log:
         # Ctrl-C reaches the whole foreground group: Locust ends its run and writes what it has, and we wait for that.
-        previous = signal.signal(signal.SIGINT, lambda *_: interrupts.append(time.monotonic()))
         interrupts: list[float] = []
+        previous = signal.signal(signal.SIGINT, lambda *_: interrupts.append(time.monotonic()))
         try:
             with subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as child:  # noqa: S603 - our own module
                 _follow(child, folder)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from typing import TYPE_CHECKING, Any
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from report_runs import table_run
@@ -25,6 +27,23 @@ if TYPE_CHECKING:
 def run(*arguments: str) -> Result:
     """Run the command in this process; an unexpected exception fails the test."""
     return CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+
+
+class Ended:
+    """A process that ended well at once."""
+
+    returncode = 0
+
+    def __enter__(self) -> Self:
+        """Nothing to start."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to wait for."""
+
+    def poll(self) -> int:
+        """The exit code."""
+        return self.returncode
 
 
 def test_report_writes_all_its_files_and_prints_the_table(tmp_path: Path) -> None:
@@ -105,6 +124,23 @@ def test_bench_that_measured_nothing(
     else:
         with pytest.raises(BenchError, match="nothing was measured; fix: "):
             run("bench", "--out", str(tmp_path / "run"))
+
+
+def test_ctrl_c_before_the_load_has_begun_is_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler of the signal works from the moment at which it is installed."""
+    install = signal.signal
+
+    def interrupted(number: signal.Signals, handler: Any) -> Any:
+        monkeypatch.setattr(signal, "signal", install)
+        previous = install(number, handler)
+        signal.raise_signal(number)
+        return previous
+
+    monkeypatch.setattr(signal, "signal", interrupted)
+    monkeypatch.setattr(cli_report, "_locustfile", lambda: tmp_path / "encoders.py")
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Ended())
+
+    assert run("bench", "--out", str(tmp_path / "run")).exit_code == 130
 
 
 def test_without_the_load_group_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
