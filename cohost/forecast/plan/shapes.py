@@ -96,11 +96,6 @@ class ModelShape:
         """Return the tokens of the longest input that the position table allows, special tokens included."""
         return self.positions - (_RESERVED_POSITIONS if self.model_type in _ROBERTA_LIKE else 0)
 
-    @property
-    def takes_any_length(self) -> bool:
-        """Return True if the model has no longest input, because its positions are relative only."""
-        return self.attention == "disentangled" and not self.absolute_positions
-
 
 def parameter_count(shape: ModelShape) -> int:
     """Return the parameters of a BERT, XLM-RoBERTa or DeBERTa-v2 model with its head, as transformers builds it.

@@ -97,14 +97,6 @@ def test_roberta_cannot_use_two_of_its_positions() -> None:
     assert ModelShape.from_config(config).longest_input == 512
 
 
-def test_relative_positions_set_no_limit(encoder_profiles: dict[str, Profile]) -> None:
-    """DeBERTa takes a text of any length, and memory with it; XLM-RoBERTa does not."""
-    unlimited = {model_id: profile.shape.takes_any_length for model_id, profile in encoder_profiles.items()}
-    assert [model_id for model_id, any_length in unlimited.items() if any_length] == [
-        "MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"
-    ]
-
-
 @pytest.mark.parametrize(
     ("config", "span"),
     [
