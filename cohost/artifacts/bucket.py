@@ -1,10 +1,11 @@
-"""The few S3 calls that the store needs, with errors that say what to do."""
+"""The few S3 calls that the store needs, with errors that name the fix."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -12,14 +13,19 @@ from .errors import ArtifactError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
+    from mypy_boto3_s3.type_defs import (
+        HeadObjectOutputTypeDef,
+        ListObjectsV2OutputTypeDef,
+        ObjectIdentifierTypeDef,
+    )
 
 DIGEST = "cohost-digest"
-"""The user metadata (x-amz-meta-…) that every archive written here carries, with its content digest."""
+"""The user metadata (x-amz-meta-…) that holds the content digest of every archive written here."""
 ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
-"""The codes of S3 that say that no object lies at a key."""
+"""S3's error codes for a key without an object."""
 
 _DELETE_AT_ONCE = 1000
 # Below botocore's pool of ten connections.
@@ -32,11 +38,54 @@ _FIXES = {
 
 
 class MissingBucketError(ArtifactError):
-    """The bucket does not exist (any more)."""
+    """The bucket does not exist, or no longer."""
 
 
 class OccupiedError(ArtifactError):
     """An object already lies where one was to be written."""
+
+
+def head_object(client: S3Client, bucket: str, key: str, **options: Any) -> HeadObjectOutputTypeDef | None:  # noqa: ANN401 - the call's own
+    """Return the facts about an object; None if there is none at this key.
+
+    Raises:
+        ClientError: S3 refuses.
+    """
+    try:
+        return client.head_object(Bucket=bucket, Key=key, **options)
+    except ClientError as error:
+        if _code(error) in ABSENT:
+            return None
+        raise
+
+
+def delete_objects(
+    client: S3Client,
+    bucket: str,
+    objects: Sequence[ObjectIdentifierTypeDef],
+    request: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> None:
+    """Delete objects or versions of them, a thousand per request; one that is gone already is not an error.
+
+    Args:
+        client: of S3.
+        bucket: the bucket's name.
+        objects: the keys, each with a version or without.
+        request: makes the context of a request from a key, and may turn the error of that key into another one.
+
+    Raises:
+        ClientError: S3 refuses a request, or the deletion of a single object.
+    """
+    for start in range(0, len(objects), _DELETE_AT_ONCE):
+        some = objects[start : start + _DELETE_AT_ONCE]
+        with request(some[0]["Key"]):
+            answer = client.delete_objects(Bucket=bucket, Delete={"Objects": some, "Quiet": True})
+        # The call as a whole succeeds even if single objects could not be deleted.
+        for error in answer.get("Errors", []):
+            with request(error.get("Key", "")):
+                raise ClientError(
+                    {"Error": {"Code": error.get("Code", ""), "Message": error.get("Message", "")}}, "DeleteObjects"
+                )
 
 
 class Bucket:
@@ -48,7 +97,7 @@ class Bucket:
         self._checkpoint = checkpoint
 
     def folders(self, prefix: str) -> list[str]:
-        """The names right below a prefix that have something below them."""
+        """Return the names right below a prefix that have objects below them."""
         return [
             folder.get("Prefix", "")[len(prefix) : -1]
             for page in self._pages(Prefix=prefix, Delimiter="/")
@@ -56,41 +105,38 @@ class Bucket:
         ]
 
     def keys(self, prefix: str) -> list[str]:
-        """All keys below a prefix, in S3's order."""
+        """Return all keys below a prefix, in S3's order."""
         return [item["Key"] for page in self._pages(Prefix=prefix) for item in page.get("Contents", [])]
 
     def has(self, key: str) -> bool:
-        """Whether an object of just this key is there."""
-        # S3 answers 403 for a missing key to a role that may list below a prefix only, so it is not asked for.
+        """Return True if an object has exactly this key."""
+        # HeadObject of a missing key is answered with 403 if the role may list below a prefix only.
         return key in self.keys(key)
 
     def digest(self, key: str) -> str | None:
-        """The content digest of an archive written here; "" for an object of another origin, None for no object."""
+        """Return the content digest of an archive written here; "" for another object, None for no object."""
         with self._request("read", key):
-            try:
-                return self._client.head_object(Bucket=self._name, Key=key)["Metadata"].get(DIGEST, "")
-            except ClientError as error:
-                if _code(error) in ABSENT:
-                    return None
-                raise
+            found = head_object(self._client, self._name, key)
+        return None if found is None else found["Metadata"].get(DIGEST, "")
 
     def digests(self, keys: Sequence[str]) -> dict[str, str]:
-        """The digests of the keys that exist, read in parallel."""
+        """Return the digests of the keys that exist, read in parallel."""
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="head") as pool:
             futures = [pool.submit(self.digest, key) for key in keys]
             try:
                 found = [future.result() for future in futures]
             except BaseException:
-                # Without this the pool would go on through all the rest before the error got out.
+                # Without this the pool would read all the rest before the error is raised.
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return {key: digest for key, digest in zip(keys, found, strict=True) if digest is not None}
 
     def put_archive(self, key: str, data: bytes, digest: str) -> None:
-        """Writes an archive where nothing lies yet; what was published never changes under its name.
+        """Write an archive to a key without an object; a published archive never changes under its name.
 
         Raises:
-            OccupiedError: something else lies there. The same content there is no fault: a repeat after a lost answer.
+            OccupiedError: the key has an object of other content. The same content is not an error, since a request is
+                repeated if its answer was lost.
         """
         try:
             with self._request("written", key):
@@ -107,26 +153,18 @@ class Bucket:
                 raise
 
     def put_mark(self, key: str, body: bytes = b"") -> None:
-        """Writes a small object, over itself if need be."""
+        """Write a small object, also over an older one."""
         with self._request("written", key):
             self._client.put_object(Bucket=self._name, Key=key, Body=body)
 
     def get(self, key: str) -> bytes:
-        """What a small object holds."""
+        """Return the content of a small object."""
         with self._request("read", key):
             return self._client.get_object(Bucket=self._name, Key=key)["Body"].read()
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Deletes objects; one that is gone already is no fault."""
-        for start in range(0, len(keys), _DELETE_AT_ONCE):
-            some = keys[start : start + _DELETE_AT_ONCE]
-            with self._request("deleted", some[0]):
-                answer = self._client.delete_objects(
-                    Bucket=self._name, Delete={"Objects": [{"Key": key} for key in some], "Quiet": True}
-                )
-            # The call as a whole succeeds even if single objects could not be deleted.
-            for error in answer.get("Errors", []):
-                raise self._fault("deleted", error.get("Key", ""), error.get("Code", ""), error.get("Message", ""))
+        """Delete objects; one that is gone already is not an error."""
+        delete_objects(self._client, self._name, [{"Key": key} for key in keys], partial(self._request, "deleted"))
 
     def _pages(self, **options: str) -> Iterator[ListObjectsV2OutputTypeDef]:
         paginator = self._client.get_paginator("list_objects_v2")

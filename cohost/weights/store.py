@@ -1,6 +1,6 @@
-"""Which bucket holds the weights: the one that the catalog names, else one whose name account and region make.
+"""The bucket of the weights, and the revisions in it: whole ones, and those of uploads that have not ended.
 
-The weights in one bucket: revisions that are whole, revisions that are not yet, and what they hold.
+The catalog names the bucket; without a name there, account and region make the name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.artifacts.bucket import ABSENT
+from cohost.artifacts.bucket import ABSENT, delete_objects
 from cohost.artifacts.weights import MANIFESTS, PACKED, WEIGHTS, Revision, revision_of_key
 from cohost.endpoint.stack_outputs import DEFAULT_REGION
 from cohost.errors import WeightsError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import boto3
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
     from cohost.catalog.models import Catalog
 
@@ -31,12 +32,12 @@ BUCKET_PREFIX: Final = "lmi-cohost-weights-"
 
 
 def bucket_name(account: str, region: str) -> str:
-    """The name of the bucket that the weights' own stack makes; both may be tokens of a template."""
+    """Return the name of the bucket that the weights' own stack makes; both may be tokens of a template."""
     return f"{BUCKET_PREFIX}{account}-{region}"
 
 
 def find_bucket(catalog: Catalog, session: boto3.Session) -> str:
-    """The bucket of a catalog's weights; without a name in the catalog, the account is asked who it is.
+    """Return the bucket of a catalog's weights; without a name in the catalog, STS gives the account of the name.
 
     Raises:
         WeightsError: there are no usable credentials.
@@ -53,14 +54,11 @@ def find_bucket(catalog: Catalog, session: boto3.Session) -> str:
     return bucket_name(account, session.region_name or DEFAULT_REGION)
 
 
-_DELETE_AT_ONCE: Final = 1000
-
-
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """One file of an uploaded revision: bytes, SHA-256 (hexadecimal), and the checksum that S3 keeps of it.
+    """One file of an uploaded revision: bytes, SHA-256 (hexadecimal), and S3's checksum.
 
-    That one depends on the size of the parts that the file was uploaded in.
+    S3's checksum depends on the size of the parts that the file was uploaded in.
     """
 
     size: int
@@ -70,12 +68,12 @@ class StoredFile:
 
 
 Manifest = dict[str, StoredFile]
-"""The files of an uploaded revision by name; written when all of them are there."""
+"""The files of an uploaded revision by name; written once all of them are in the bucket."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """What lies in the bucket of one revision: keys, bytes, begun uploads by (key, id), and whether it is whole."""
+    """The objects of one revision in the bucket: keys, bytes, begun uploads by (key, id), and if it is whole."""
 
     revision: Revision
     keys: tuple[str, ...]
@@ -96,7 +94,7 @@ class WeightsStore:
 
     @contextmanager
     def explaining(self, action: str) -> Iterator[None]:
-        """Turn faults of S3 into one line with a fix."""
+        """Turn errors of S3 into one line with a fix."""
         try:
             yield
         except ClientError as error:
@@ -108,7 +106,7 @@ class WeightsStore:
             ) from error
 
     def manifest(self, revision: Revision) -> Manifest | None:
-        """The files of a revision that is whole; None for one that is not there, or not all of it."""
+        """Return the files of a revision that is whole; None if some or all of it is missing."""
         with self.explaining(f"s3://{self.bucket}/{revision.manifest} cannot be read"):
             try:
                 body = self.s3.get_object(Bucket=self.bucket, Key=revision.manifest)["Body"].read()
@@ -126,12 +124,12 @@ class WeightsStore:
             ) from error
 
     def is_there(self, revision: Revision, *, packed: bool) -> bool:
-        """Whether a revision is there as a whole: as files, or as the beginning of an archive."""
+        """Return True if a revision is whole: as files, or as the beginning of an archive."""
         key = revision.packed if packed else revision.manifest
         return key in self.keys(key)
 
     def write_manifest(self, revision: Revision, files: Manifest) -> None:
-        """Say that a revision is whole."""
+        """Mark a revision as whole."""
         content = {
             "model_id": revision.model_id,
             "revision": revision.revision,
@@ -145,20 +143,20 @@ class WeightsStore:
             )  # fmt: skip
 
     def keys(self, prefix: str) -> dict[str, int]:
-        """The sizes of the objects below a prefix, by key."""
+        """Return the sizes of the objects below a prefix, by key."""
         with self.explaining(f"s3://{self.bucket}/{prefix} cannot be listed"):
             pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
             return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", [])}
 
     def revisions(self) -> list[Stored]:
-        """Everything in the bucket that was pushed, or begun to be, sorted by model and revision."""
+        """Return all revisions whose push has ended or begun, sorted by model and revision."""
         objects = {key: size for prefix in (WEIGHTS, MANIFESTS, PACKED) for key, size in self.keys(prefix).items()}
         uploads = self._uploads()
         found = {revision for key in [*objects, *(key for key, _ in uploads)] if (revision := revision_of_key(key))}
         return [_stored(revision, objects, uploads) for revision in sorted(found)]
 
     def delete(self, stored: Stored) -> None:
-        """Remove a revision: first the manifest, so that what is left of it is never taken for whole."""
+        """Remove a revision: first the manifest, so that a rest of it is never taken for whole."""
         with self.explaining(f"{stored.revision.uri(self.bucket)} cannot be removed"):
             self.s3.delete_object(Bucket=self.bucket, Key=stored.revision.manifest)
             for key, upload_id in stored.uploads:
@@ -166,18 +164,11 @@ class WeightsStore:
         self.delete_keys(stored.keys)
 
     def delete_keys(self, keys: Sequence[str]) -> None:
-        """Remove objects; one that is gone already is no fault."""
-        for start in range(0, len(keys), _DELETE_AT_ONCE):
-            some = keys[start : start + _DELETE_AT_ONCE]
-            with self.explaining(f"s3://{self.bucket}/{some[0]} cannot be removed"):
-                answer = self.s3.delete_objects(
-                    Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in some], "Quiet": True}
-                )
-            for error in answer.get("Errors", []):
-                raise WeightsError(
-                    f"s3://{self.bucket}/{error.get('Key')} cannot be removed: {error.get('Message')}; "
-                    "fix: allow s3:DeleteObject on the bucket"
-                )
+        """Remove objects; one that is gone already is not an error."""
+        objects: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in keys]
+        delete_objects(
+            self.s3, self.bucket, objects, lambda key: self.explaining(f"s3://{self.bucket}/{key} cannot be removed")
+        )
 
     def _uploads(self) -> tuple[tuple[str, str], ...]:
         with self.explaining(f"the uploads of {self.bucket!r} cannot be listed"):
@@ -194,7 +185,9 @@ class WeightsStore:
                     f"`cdk deploy {WEIGHTS_STACK}`, which makes one"
                 )
             case "AccessDenied" | "403":
-                return f"allow reading, writing and listing the bucket {self.bucket!r} to whoever runs this"
+                return (
+                    f"allow reading, writing, listing and deleting in the bucket {self.bucket!r} to whoever runs this"
+                )
             case _:
                 return "run the command again; what was uploaded is kept"
 

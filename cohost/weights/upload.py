@@ -1,6 +1,6 @@
-"""Checksums of a file, as S3 keeps them: of the whole, and of the parts that it is uploaded in.
+"""Upload of one file as one object: in parts, each with a checksum that S3 verifies.
 
-One file to one object: in parts, each with a checksum that S3 verifies, going on where an earlier attempt ended.
+An interrupted upload is resumed. The checksums are those that S3 keeps: of the whole file, and of its parts.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.exceptions import ClientError
-
-from cohost.artifacts.bucket import ABSENT
+from cohost.artifacts.bucket import head_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, HeadObjectOutputTypeDef
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
 
 PART_BYTES: Final = 16 * 1024 * 1024
@@ -33,7 +31,7 @@ _READ_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Checksums:
-    """What identifies a file's content. `parts` are SHA-256 digests of its parts, in order; `sha256` is hexadecimal."""
+    """Size and digests of a file: `parts` are the SHA-256 digests of its parts in order, `sha256` is hexadecimal."""
 
     size: int
     sha256: str
@@ -42,17 +40,17 @@ class Checksums:
 
     @property
     def in_parts(self) -> bool:
-        """Whether the file is uploaded in parts; smaller ones go up in one request."""
+        """Return True if the file is uploaded in parts; a smaller one is uploaded in one request."""
         return len(self.parts) > 1
 
     @property
     def s3(self) -> str:
-        """The x-amz-checksum-sha256 of the object: of its bytes, or of its parts' digests (S3: composite checksums)."""
+        """Return the object's x-amz-checksum-sha256: of its bytes, or of its parts' digests (S3: composite)."""
         return encoded(hashlib.sha256(b"".join(self.parts)).digest() if self.in_parts else self.parts[0])
 
 
 def checksums_of(path: Path, *, part_bytes: int = PART_BYTES, on_bytes: Callable[[int], None]) -> Checksums:
-    """Read a file once; `on_bytes` is told how much was read each time."""
+    """Read a file once and return its checksums; `on_bytes` is called with the number of bytes of each read."""
     size = path.stat().st_size
     part_bytes = max(part_bytes, -(-size // MOST_PARTS))
     whole = hashlib.sha256()
@@ -74,7 +72,7 @@ def checksums_of(path: Path, *, part_bytes: int = PART_BYTES, on_bytes: Callable
 
 
 def encoded(digest: bytes) -> str:
-    """A digest as S3 writes it."""
+    """Encode a digest as S3 writes it."""
     return base64.b64encode(digest).decode("ascii")
 
 
@@ -86,15 +84,18 @@ _THREADS: Final = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Uploader:
-    """Uploads files into a bucket. `on_bytes` is told of bytes that are there, sent now or found; from any thread."""
+    """An upload of files to a bucket.
+
+    `on_bytes` is called, from any thread, with the number of bytes that were sent or found in the bucket.
+    """
 
     s3: S3Client
     bucket: str
     on_bytes: Callable[[int], None] = field(default=lambda _count: None)
 
     def holds(self, key: str, *, size: int, sha256: str, checksum: str) -> bool:
-        """Whether an object has this content, by its size, its noted SHA-256 and the checksum that S3 keeps."""
-        there = self._head(key, ChecksumMode="ENABLED")
+        """Return True if an object has this content, by its size, the SHA-256 in its metadata and S3's checksum."""
+        there = head_object(self.s3, self.bucket, key, ChecksumMode="ENABLED")
         if there is None:
             return False
         kept = there.get("ChecksumSHA256")
@@ -106,16 +107,16 @@ class Uploader:
         )
 
     def metadata(self, key: str) -> Mapping[str, str] | None:
-        """The user metadata of an object; None where there is none of that key."""
-        there = self._head(key)
+        """Return the user metadata of an object; None if there is none at this key."""
+        there = head_object(self.s3, self.bucket, key)
         return None if there is None else there["Metadata"]
 
     def upload(self, path: Path, key: str, sums: Checksums, metadata: Mapping[str, str] = MappingProxyType({})) -> int:
-        """Make the object have the file's content, and return how many bytes were sent for it.
+        """Give the object the file's content, and return the number of bytes that were sent for it.
 
         `metadata` is kept with it, beside the file's SHA-256.
 
-        After an interruption the parts that are there stay there, and another call sends only the others.
+        After an interruption the parts in the bucket stay there, and another call sends only the others.
 
         Raises:
             ClientError, BotoCoreError: S3 refuses or cannot be reached.
@@ -147,7 +148,7 @@ class Uploader:
             try:
                 sent = [future.result() for future in futures]
             except BaseException:
-                # What is on its way arrives and counts for the next attempt; what waits is not begun.
+                # Parts that are being sent arrive and count for the next attempt; waiting ones are not begun.
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
         self._complete(key, upload_id, sums, [etag for etag, _ in sent])
@@ -165,9 +166,9 @@ class Uploader:
         )
 
     def _correct(self, key: str, sums: Checksums, metadata: Mapping[str, str]) -> None:
-        """Give an object its own metadata, where its upload was begun for other content.
+        """Give an object its own metadata if its upload was begun for other content.
 
-        S3 takes metadata when an upload begins, and does not tell that of one that is open.
+        S3 takes metadata when an upload begins, and does not return it for an open upload.
         """
         there = self.s3.head_object(Bucket=self.bucket, Key=key)
         if there["Metadata"] == {SHA256: sums.sha256, **metadata}:
@@ -175,7 +176,7 @@ class Uploader:
         try:
             self._copy_onto_itself(key, there["ETag"], sums, metadata)
         except BaseException:
-            # What carries the description of other content would be taken for that.
+            # An object with the metadata of other content would be taken for that content.
             self.s3.delete_object(Bucket=self.bucket, Key=key)
             raise
 
@@ -201,21 +202,13 @@ class Uploader:
             self.s3.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload_id)
             raise
 
-    def _head(self, key: str, **options: Any) -> HeadObjectOutputTypeDef | None:  # noqa: ANN401 - head_object's own
-        try:
-            return self.s3.head_object(Bucket=self.bucket, Key=key, **options)
-        except ClientError as error:
-            if error.response["Error"]["Code"] in ABSENT:
-                return None
-            raise
-
     def _begin(self, key: str, sums: Checksums, metadata: Mapping[str, str]) -> str:
         return self.s3.create_multipart_upload(
             Bucket=self.bucket, Key=key, ChecksumAlgorithm="SHA256", Metadata={SHA256: sums.sha256, **metadata}
         )["UploadId"]
 
     def _open_upload(self, key: str) -> str | None:
-        """The latest upload of this key that was begun and not ended."""
+        """Return the latest upload of this key that was begun and has not ended."""
         pages = self.s3.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket, Prefix=key)
         begun = [
             upload
@@ -233,7 +226,7 @@ class Uploader:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Sends single parts of one upload."""
+    """The parts of one upload, each sent by itself."""
 
     uploader: Uploader
     path: Path
@@ -242,7 +235,7 @@ class _Parts:
     sums: Checksums
 
     def send(self, number: int, there: Mapping[str, Any]) -> tuple[str, int]:
-        """The part's ETag and the bytes that were sent for it: none where the part that is there is the same."""
+        """Send a part; return its ETag and the number of bytes, 0 if the part in the bucket is the same."""
         with self.path.open("rb") as file:
             file.seek((number - 1) * self.sums.part_bytes)
             content = file.read(self.sums.part_bytes)

@@ -201,6 +201,23 @@ def test_objects_of_others_keep_the_bucket_unless_all_shall_go(world: World) -> 
     nothing_is_left(world, everything=True)
 
 
+def test_an_object_that_nobody_may_delete_is_the_reason_that_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 reports it inside an answer of success; the bucket stays, and the rest of the stack goes."""
+    world.create()
+    bucket, s3 = world.bucket(), world.session.client("s3")
+    s3.put_object(Bucket=bucket, Key="theirs", Body=b"x")
+    refused = {"Errors": [{"Key": "theirs", "Code": "AccessDenied", "Message": "held by a lock"}]}
+    with monkeypatch.context() as patched:
+        patched.setattr(s3, "delete_objects", lambda **_: refused)
+        outcome = clean_up(world.session, world.stack, PATIENCE, everything=True)
+    assert [(one.type, one.name) for one in outcome.after.resources] == [("AWS::S3::Bucket", bucket)]
+    assert outcome.faults[-1].startswith(f"AWS::S3::Bucket {bucket} is left: ")
+    assert outcome.faults[-1].endswith("(AccessDenied) when calling the DeleteObjects operation: held by a lock")
+    nothing_is_left(world, everything=True)
+
+
 def test_a_kept_bucket_is_told_and_goes_with_all(world: World) -> None:
     """`on_destroy: keep` is respected by the plain command, which says that the bucket still bills."""
     world.create(keep=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
+from cohost.artifacts.bucket import delete_objects
 from cohost.errors import CleanupError
 
 if TYPE_CHECKING:
@@ -198,9 +199,7 @@ def empty_bucket(session: boto3.Session, name: str) -> None:
     s3 = session.client("s3")
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=name):
         found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-        if found:
-            objects = [{"Key": item["Key"], "VersionId": item["VersionId"]} for item in found]
-            s3.delete_objects(Bucket=name, Delete={"Objects": objects})  # type: ignore[typeddict-item]
+        delete_objects(s3, name, [{"Key": item["Key"], "VersionId": item["VersionId"]} for item in found])
     for uploads in s3.get_paginator("list_multipart_uploads").paginate(Bucket=name):
         for upload in uploads.get("Uploads", []):
             s3.abort_multipart_upload(Bucket=name, Key=upload["Key"], UploadId=upload["UploadId"])

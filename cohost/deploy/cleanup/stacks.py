@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -138,5 +139,7 @@ def _make_deletable(session: boto3.Session, resource: StackResource, patience: P
     if resource.type != BUCKET:
         wait_until_steady(session, kind, resource.name, patience)
     elif everything:
-        # Objects that remain in a bucket after its archives were removed were put there by somebody else.
-        empty_bucket(session, resource.name)
+        # What is left in a bucket after its archives were removed was put there by somebody else. What S3 refuses to
+        # delete stays, and the bucket with it: the clean-up says so when it comes to the bucket.
+        with suppress(ClientError):
+            empty_bucket(session, resource.name)

@@ -185,6 +185,14 @@ def test_manifest_goes_first(s3: S3Client) -> None:
     assert not store.revisions()[0].whole
 
 
+def test_object_that_cannot_be_removed_is_named(s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 reports such objects inside an answer of success, which must not be overlooked."""
+    refused = {"Errors": [{"Key": "weights/b", "Code": "AccessDenied", "Message": "no"}]}
+    monkeypatch.setattr(s3, "delete_objects", lambda **_: refused)
+    with pytest.raises(WeightsError, match=f"s3://{BUCKET}/weights/b cannot be removed: no; fix: allow .*deleting"):
+        WeightsStore(s3, BUCKET).delete_keys(["weights/a", "weights/b"])
+
+
 def test_manifest_that_cannot_be_read_is_told(s3: S3Client) -> None:
     """Whatever lies there, the user learns which object it is."""
     s3.put_object(Bucket=BUCKET, Key=OLD.manifest, Body=b"[]")
