@@ -9,6 +9,7 @@ CohostError              base of all: the user can correct the cause, and the te
 │   ├── WorkerStoppedError   the model's worker process has ended
 │   └── NoCapacityError      no copy of the models is running: scaled to zero, or still starting
 ├── StackError           the stack does not exist, or is in a state that the command cannot work with
+│   ├── MissingStackError    CloudFormation has no stack of this name
 │   └── UnderWayError        an earlier change of the component is still in progress (cohost/endpoint/copies.py)
 ├── LocalError           the AWS emulator on this machine cannot be started, stopped or reached
 ├── PlanError            a model's files cannot be read, or the plan needs a figure that is not known
@@ -78,6 +79,10 @@ class NoCapacityError(InvocationError):
 
 class StackError(CohostError):
     """The stack or one of its outputs does not exist, or its state does not allow the command."""
+
+
+class MissingStackError(StackError):
+    """CloudFormation has no stack of this name."""
 
 
 class LocalError(CohostError):

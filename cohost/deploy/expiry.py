@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 
 from cohost.catalog.sections.lifecycle import ALLOWED_EXPIRES, read_expiry
 from cohost.endpoint.copies import Bounds, Component
-from cohost.endpoint.stack_outputs import Deployment, read_outputs
+from cohost.endpoint.stack_outputs import Deployment, describe_stack, read_outputs
 from cohost.errors import StackError
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def restore(session: boto3.Session, lifetime: Lifetime, say: Callable[[str], Non
         bounds = lifetime.bounds or Bounds(minimum=0, maximum=1)
         Component(deployment, deployment.inference_component_name, session).set_bounds(bounds)
         return
-    stack = session.client("cloudformation").describe_stacks(StackName=deployment.stack_name)["Stacks"][0]
+    stack = describe_stack(session.client("cloudformation"), deployment.stack_name)
     client = session.client("sagemaker", region_name=deployment.region)
     try:
         client.create_endpoint(

@@ -21,7 +21,7 @@ from cohost.artifacts.handlers import BATCHED
 from cohost.artifacts.layout import Layout
 from cohost.deploy.cdk import Progress
 from cohost.endpoint.invocation_payloads import call_of
-from cohost.endpoint.stack_outputs import KINDS_OUTPUT, WEIGHTS_OUTPUT, kind_of
+from cohost.endpoint.stack_outputs import KINDS_OUTPUT, WEIGHTS_OUTPUT, describe_stack, kind_of
 from cohost.errors import StackError
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO, addresses
 
@@ -84,7 +84,7 @@ def update(
     started = datetime.now(UTC)
     try:
         with _handed_over(s3, deployment, body) as handed:
-            parameters = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Parameters", [])
+            parameters = describe_stack(cloudformation, stack).get("Parameters", [])
             cloudformation.update_stack(
                 StackName=stack,
                 Capabilities=[*_CAPABILITIES],
@@ -120,7 +120,7 @@ def _follow(
 ) -> None:
     while True:
         # The status first: what happened until then is in the events that are read after it.
-        status = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"]
+        status = describe_stack(cloudformation, stack)["StackStatus"]
         progress.take(list(reversed(cloudformation.describe_stack_events(StackName=stack)["StackEvents"])))
         show(progress)
         if not status.endswith("_IN_PROGRESS"):

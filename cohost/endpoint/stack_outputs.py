@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.errors import RoutingError, StackError
+from cohost.errors import MissingStackError, RoutingError, StackError
 from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO
 
 if TYPE_CHECKING:
@@ -122,6 +122,28 @@ def outputs_of(stack: StackTypeDef) -> dict[str, str]:
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
+def describe_stack(cloudformation: CloudFormationClient, stack_name: str) -> StackTypeDef:
+    """Return CloudFormation's description of a stack.
+
+    Raises:
+        MissingStackError: there is no such stack.
+        StackError: CloudFormation refuses, or cannot be reached with the credentials at hand.
+    """
+    try:
+        return cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
+    except ClientError as error:
+        reason = error.response["Error"].get("Message", str(error))
+        # CloudFormation's code for a stack that does not exist; of the others no deploy gets further either.
+        if error.response["Error"].get("Code") == "ValidationError":
+            raise MissingStackError(
+                f"stack {stack_name!r}: {reason}; fix: run `cdk deploy {stack_name}`, or check account and region"
+            ) from error
+        raise StackError(f"stack {stack_name!r}: {reason}; fix: check credentials, account and region") from error
+    except BotoCoreError as error:
+        msg = f"stack {stack_name!r} cannot be looked up: {error}; fix: set credentials and a region, e.g. AWS_PROFILE"
+        raise StackError(msg) from error
+
+
 def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:
     """Read a stack's outputs from CloudFormation, by name.
 
@@ -129,17 +151,7 @@ def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[
         StackError: there is no such stack, it is on its way to be created or deleted, or CloudFormation cannot be
             reached with the credentials at hand.
     """
-    try:
-        stack = cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
-    except ClientError as error:
-        reason = error.response["Error"].get("Message", str(error))
-        # CloudFormation's code for a stack that does not exist; of the others no deploy gets further either.
-        is_missing = error.response["Error"].get("Code") == "ValidationError"
-        way = f"run `cdk deploy {stack_name}`, or check" if is_missing else "check credentials,"
-        raise StackError(f"stack {stack_name!r}: {reason}; fix: {way} account and region") from error
-    except BotoCoreError as error:
-        msg = f"stack {stack_name!r} cannot be looked up: {error}; fix: set credentials and a region, e.g. AWS_PROFILE"
-        raise StackError(msg) from error
+    stack = describe_stack(cloudformation, stack_name)
     outputs = outputs_of(stack)
     if not outputs:
         msg = (

@@ -18,6 +18,7 @@ from cohost.artifacts.errors import ArtifactError
 from cohost.artifacts.properties import loads
 from cohost.artifacts.weights import MODEL_ID, Revision, revision_at
 from cohost.catalog.serving import packed_revision, pushed_revision
+from cohost.endpoint.stack_outputs import outputs_of
 from cohost.errors import WeightsError
 from cohost.weights.store import WeightsStore
 
@@ -128,7 +129,7 @@ def _archives(bucket: str, session: boto3.Session) -> Iterator[tuple[str, Revisi
 def _stacks(session: boto3.Session) -> Iterator[tuple[str, Mapping[str, str]]]:
     for page in session.client("cloudformation").get_paginator("describe_stacks").paginate():
         for stack in page["Stacks"]:
-            outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+            outputs = outputs_of(stack)
             if all(name in outputs for name in _OUTPUTS):
                 yield stack["StackName"], outputs
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from botocore.exceptions import ClientError
 
 from cohost.deploy.cleanup.resource_types import BUCKET, KINDS, empty_bucket, name_of, wait_until_steady
+from cohost.endpoint.stack_outputs import describe_stack
 from cohost.errors import CleanupError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _settle(session: boto3.Session, stack: OurStack, patience: Patience) -> None
     cloudformation = session.client("cloudformation")
 
     def under_way() -> str | None:
-        status = str(cloudformation.describe_stacks(StackName=stack.arn)["Stacks"][0]["StackStatus"])
+        status = str(describe_stack(cloudformation, stack.arn)["StackStatus"])
         # A stack whose change set nobody executed stays in review for ever.
         return status if status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS" else None
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from botocore.exceptions import ClientError
-
 from cohost.catalog.serving import instance_bounds, instances_for
-from cohost.endpoint.stack_outputs import outputs_of
-from cohost.errors import StackError
+from cohost.endpoint.stack_outputs import describe_stack, outputs_of
+from cohost.errors import MissingStackError
 from cohost.forecast.pricing.designs import cost_of, design_of, idle_tail_hours
 from cohost.forecast.pricing.price_list import UNKNOWN, bill_for, money
 from cohost.forecast.pricing.running_hours import Service
@@ -31,8 +29,6 @@ NAMES: Final = (PER_HOUR, PER_MONTH, PER_MILLION, FIRST_DEPLOY)
 
 START_HOURS: Final = Service().growth_s / 3600
 """Hours from the decision to start a copy to its first answer."""
-
-_NOT_THERE: Final = frozenset({"ValidationError"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +78,12 @@ def deployed_costs(cloudformation: CloudFormationClient, stack_name: str) -> dic
     """Return the cost outputs of a deployed stack; empty if there is no such stack yet.
 
     Raises:
-        StackError: CloudFormation rejects the request.
+        StackError: CloudFormation refuses, or cannot be reached.
     """
     try:
-        stack = cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
-    except ClientError as error:
-        if error.response["Error"].get("Code") in _NOT_THERE:
-            return {}
-        raise StackError(f"stack {stack_name!r}: {error}; fix: check credentials and region") from error
-    outputs = outputs_of(stack)
+        outputs = outputs_of(describe_stack(cloudformation, stack_name))
+    except MissingStackError:
+        return {}
     return {name: outputs[name] for name in NAMES if name in outputs}
 
 

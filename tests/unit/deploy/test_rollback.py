@@ -306,9 +306,10 @@ def test_refused_update_is_told_in_one_line() -> None:
         "cloudformation", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
     )
     stub = Stubber(client)
-    stub.add_client_error("describe_stacks", "ValidationError", "Stack is in UPDATE_IN_PROGRESS state")
+    stub.add_response("describe_stacks", {"Stacks": [{**STATUS, "StackStatus": "UPDATE_IN_PROGRESS"}]})
+    stub.add_client_error("update_stack", "ValidationError", "Stack is in UPDATE_IN_PROGRESS state")
     stub.activate()
-    with pytest.raises(StackError, match="'LmiCohostStack': DescribeStacks: Stack is in UPDATE_IN_PROGRESS state"):
+    with pytest.raises(StackError, match="'LmiCohostStack': UpdateStack: Stack is in UPDATE_IN_PROGRESS state"):
         update(client, Storage(), deployment(), {}, show=lambda _: None, poll_s=0)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ import pytest
 from botocore.stub import Stubber
 
 from cohost.endpoint.stack_outputs import Deployment, read_deployment
-from cohost.errors import StackError
+from cohost.errors import MissingStackError, StackError
 
 OUTPUTS = {
     "EndpointName": "lmi-cohost",
@@ -90,7 +90,7 @@ def test_unknown_stack_says_how_to_deploy(cloudformation: tuple[Any, Stubber]) -
     client, stubber = cloudformation
     stubber.add_client_error("describe_stacks", "ValidationError", "Stack with id S does not exist", 400)
 
-    with stubber, pytest.raises(StackError, match="does not exist; fix: run `cdk deploy S`"):
+    with stubber, pytest.raises(MissingStackError, match="does not exist; fix: run `cdk deploy S`"):
         read_deployment(client, "S")
 
 

@@ -121,7 +121,7 @@ def test_stack_that_is_not_there_costs_nothing_yet(cloudformation: Any) -> None:
         stubber.add_client_error("describe_stacks", "ValidationError", "Stack with id s does not exist")
         assert deployed_costs(cloudformation, "s") == {}
         stubber.add_client_error("describe_stacks", "AccessDenied", "no")
-        with pytest.raises(StackError, match="check credentials"):
+        with pytest.raises(StackError, match=r"^stack 's': no; fix: check credentials, account and region$"):
             deployed_costs(cloudformation, "s")
 
 
