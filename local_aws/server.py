@@ -20,6 +20,7 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route, Router
 
+from cohost.callers import write_private
 from cohost.deploy.local_aws import subcommand
 from cohost.errors import LocalError
 from local_aws.autoscaling.routes import AutoScaling
@@ -211,10 +212,7 @@ class LocalAws:
         catalog = self.settings.catalog
         content = {"pid": os.getpid(), "port": self.port, "url": self.url, "region": self.settings.region}
         text = json.dumps({**content, "catalog": None if catalog is None else str(catalog)})
-        state = self.settings.state_dir / STATE_FILE
-        partial = state.with_suffix(".partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(state)
+        write_private(self.settings.state_dir / STATE_FILE, text)
         threading.Thread(target=warm_up, args=(self._clients,), name="warm-up", daemon=True).start()
         self._on_ready(self)
 
