@@ -45,7 +45,7 @@ class OccupiedError(ArtifactError):
     """An object already lies where one was to be written."""
 
 
-def head_object(client: S3Client, bucket: str, key: str, **options: Any) -> HeadObjectOutputTypeDef | None:  # noqa: ANN401 - the call's own
+def head_object(client: S3Client, bucket: str, key: str, **options: Any) -> HeadObjectOutputTypeDef | None:
     """Return the facts about an object; None if there is none at this key.
 
     Raises:
