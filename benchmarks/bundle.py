@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cohost.artifacts.archive import pack, write_archive
+from cohost.archives.archive import pack, write_archive
 from cohost.catalog.serving import files_of
 from cohost.catalog_file import load_catalog
 from cohost.hardware.images import parse_image

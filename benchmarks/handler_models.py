@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import cohost.handler
-from cohost.artifacts.properties import dumps
+from cohost.archives.properties import dumps
 
 TOKENIZER = Path(__file__).parents[1] / "local_aws" / "data" / "hub" / "lmi-cohost" / "tiny-minilm-nli"
 HANDLER = Path(cohost.handler.__file__).parent

@@ -14,7 +14,7 @@ import boto3
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.artifacts.errors import ArtifactError
+from cohost.archives.errors import ArtifactError
 from cohost.catalog.models import ModelEntry
 from cohost.commands import console
 from cohost.commands.archives import bundle, push, render, verify

@@ -22,7 +22,7 @@ CohostError              base of all: the user can correct the cause, and the te
 ├── BenchError           a comparison's load test cannot be run, or measured nothing (cohost/commands/report.py)
 └── LoadError            an option of the load test cannot be used (load_tests/__init__.py)
 
-The archives have their own base, `cohost.artifacts.errors.ArtifactError`: that folder is also the code of an AWS Lambda
+The archives have their own base, `cohost.archives.errors.ArtifactError`: that folder is also the code of an AWS Lambda
 function, without the rest of cohost.
 
 Each message is one line that names the field, the value, what is allowed and the fix.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from botocore import xform_name
 
-from cohost.artifacts.archive import server_name
+from cohost.archives.archive import server_name
 from cohost.errors import RoutingError
 
 if TYPE_CHECKING:

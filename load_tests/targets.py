@@ -15,7 +15,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import get_session
 
-from cohost.artifacts.archive import server_name
+from cohost.archives.archive import server_name
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
 from cohost.catalog_file import load_catalog
 from cohost.deploy.local_aws import is_local

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 
-from cohost.artifacts.handlers import BATCHED, handler_version
+from cohost.archives.handlers import BATCHED, handler_version
 from cohost.catalog.packages import wheels_of
 from cohost.catalog.serving import properties_of, requirements_for
 from cohost.endpoint.invocation_payloads import call_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from cohost.artifacts.archive import bundle_files, in_file_order, model_files
-from cohost.artifacts.handlers import BATCHED, ENTRY_POINT, RETRY_THRESHOLD, handler_files
-from cohost.artifacts.layout import BUNDLE_NAME
-from cohost.artifacts.packed import with_part
-from cohost.artifacts.weights import Revision, with_bucket
+from cohost.archives.archive import bundle_files, in_file_order, model_files
+from cohost.archives.handlers import BATCHED, ENTRY_POINT, RETRY_THRESHOLD, handler_files
+from cohost.archives.layout import BUNDLE_NAME
+from cohost.archives.packed import with_part
+from cohost.archives.weights import Revision, with_bucket
 from cohost.catalog.packages import requirement_lines, wheels_of
 from cohost.hardware.images import default_inference_ami_version, locate_image, parse_image, parse_image_uri
 from cohost.hardware.instances import INSTANCES

@@ -11,12 +11,12 @@ import typer
 from rich.progress import track
 from rich.text import Text
 
-from cohost.artifacts.archive import pack, write_archive
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.properties import dumps
-from cohost.artifacts.store import ModelStore
-from cohost.artifacts.verify import verify as verify_archive
-from cohost.artifacts.verify import verify_bundle
+from cohost.archives.archive import pack, write_archive
+from cohost.archives.errors import ArtifactError
+from cohost.archives.properties import dumps
+from cohost.archives.store import ModelStore
+from cohost.archives.verify import verify as verify_archive
+from cohost.archives.verify import verify_bundle
 from cohost.catalog.serving import archives_of, files_of, properties_of
 from cohost.commands import console
 from cohost.commands.options import (

@@ -10,7 +10,7 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from cohost.artifacts.store import ModelStore
+from cohost.archives.store import ModelStore
 from cohost.commands import console
 from cohost.commands.deploy import progress_table
 from cohost.commands.options import JsonOption, StackOption
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from cohost.artifacts.history import Earlier
+    from cohost.archives.history import Earlier
 
 _COLUMNS = ("generation", "served until", "models", "what going back changes")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from botocore.exceptions import BotoCoreError, ClientError, CredentialRetrievalError, NoCredentialsError
 
-from cohost.artifacts.weights import Revision
+from cohost.archives.weights import Revision
 from cohost.catalog.serving import image_of, instance_bounds
 from cohost.deploy.cleanup.leftovers import instances_of
 from cohost.deploy.expiry import OUTPUT

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
-from cohost.artifacts.handlers import BATCHED
-from cohost.artifacts.layout import Layout
+from cohost.archives.handlers import BATCHED
+from cohost.archives.layout import Layout
 from cohost.deploy.cdk import Progress
 from cohost.endpoint.invocation_payloads import call_of
 from cohost.endpoint.stack_outputs import KINDS_OUTPUT, WEIGHTS_OUTPUT, describe_stack, kind_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_s3 import S3Client
 
-    from cohost.artifacts.history import Earlier
+    from cohost.archives.history import Earlier
     from cohost.endpoint.stack_outputs import Deployment
 
 

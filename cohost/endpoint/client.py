@@ -8,7 +8,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.artifacts.handlers import BATCHED
+from cohost.archives.handlers import BATCHED
 from cohost.endpoint.copies import WAKE_TIMEOUT_S, Waker
 from cohost.endpoint.invocation_payloads import as_results, make_body, read_answer, refused, unreachable
 from cohost.endpoint.stack_outputs import DEFAULT_STACK, Deployment, read_deployment

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.artifacts.archive import server_name
+from cohost.archives.archive import server_name
 from cohost.errors import InvocationError
 from cohost.routing import ARCHIVE_SUFFIX
 

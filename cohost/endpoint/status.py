@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from cohost.artifacts.store import ModelStore
+from cohost.archives.store import ModelStore
 from cohost.endpoint.copies import Bounds, Component
 from cohost.endpoint.load_failures import LoadFailure, LogWatch, log_groups
 from cohost.errors import StackError

@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from cohost.artifacts.archive import archive_pieces, replacing
-from cohost.artifacts.properties import dumps
+from cohost.archives.archive import archive_pieces, replacing
+from cohost.archives.properties import dumps
 from cohost.errors import OnnxError
 from cohost.onnx.recipe import HANDLER, REQUIREMENTS, handler_files
 from cohost.routing import ARCHIVE_SUFFIX

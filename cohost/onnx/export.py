@@ -24,8 +24,8 @@ import onnx
 import onnxruntime
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from cohost.artifacts.archive import in_file_order
-from cohost.artifacts.handlers import RETRY_THRESHOLD
+from cohost.archives.archive import in_file_order
+from cohost.archives.handlers import RETRY_THRESHOLD
 from cohost.errors import OnnxError
 from cohost.onnx.archive import archive_file, members, note_file, pack_files
 from cohost.onnx.check import compare, require

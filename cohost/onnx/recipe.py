@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cohost.artifacts.archive import content_digest
+from cohost.archives.archive import content_digest
 from cohost.catalog.sections.designs import CpuOnnx, OnnxModel
 from cohost.errors import OnnxError
 

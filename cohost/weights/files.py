@@ -10,9 +10,9 @@ import re
 import struct
 from typing import TYPE_CHECKING, Final
 
-from cohost.artifacts.errors import Fault, shown
-from cohost.artifacts.inventory import TEXT_BYTES, Member
-from cohost.artifacts.model_checks import check_model, weights_in
+from cohost.archives.errors import Fault, shown
+from cohost.archives.inventory import TEXT_BYTES, Member
+from cohost.archives.model_checks import check_model, weights_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

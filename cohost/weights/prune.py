@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.artifacts.compose import LEAST_PART_BYTES, WEIGHTS_OF
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.properties import loads
-from cohost.artifacts.weights import MODEL_ID, Revision, revision_at
+from cohost.archives.compose import LEAST_PART_BYTES, WEIGHTS_OF
+from cohost.archives.errors import ArtifactError
+from cohost.archives.properties import loads
+from cohost.archives.weights import MODEL_ID, Revision, revision_at
 from cohost.catalog.serving import packed_revision, pushed_revision
 from cohost.endpoint.stack_outputs import outputs_of
 from cohost.errors import WeightsError

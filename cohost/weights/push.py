@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from cohost.artifacts.archive import GZIP_HEADER, Gzip, tar_members
-from cohost.artifacts.packed import CRC, PLAIN_BYTES
+from cohost.archives.archive import GZIP_HEADER, Gzip, tar_members
+from cohost.archives.packed import CRC, PLAIN_BYTES
 from cohost.catalog.serving import packed_revision, pushed_revision
 from cohost.errors import WeightsError
 from cohost.weights.files import faults_of, files_below, kinds_in, still_chosen
@@ -23,7 +23,7 @@ from cohost.weights.upload import PART_BYTES, Uploader, checksums_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from cohost.artifacts.weights import Revision
+    from cohost.archives.weights import Revision
     from cohost.catalog.models import ModelEntry
     from cohost.weights.source import Source
     from cohost.weights.store import Manifest, WeightsStore

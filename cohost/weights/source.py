@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import boto3
 
-    from cohost.artifacts.weights import Revision
+    from cohost.archives.weights import Revision
 
 
 def read_token(source: str, session: boto3.Session) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.artifacts.bucket import ABSENT, delete_objects
-from cohost.artifacts.weights import MANIFESTS, PACKED, WEIGHTS, Revision, revision_of_key
+from cohost.archives.bucket import ABSENT, delete_objects
+from cohost.archives.weights import MANIFESTS, PACKED, WEIGHTS, Revision, revision_of_key
 from cohost.endpoint.stack_outputs import DEFAULT_REGION
 from cohost.errors import WeightsError
 

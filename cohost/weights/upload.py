@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from cohost.artifacts.bucket import head_object
+from cohost.archives.bucket import head_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

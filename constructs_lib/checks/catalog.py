@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cohost.artifacts.handlers import BATCHED
+from cohost.archives.handlers import BATCHED
 from cohost.engine_support.facts import TRANSFORMERS_SDPA, facts_of
 from cohost.engine_support.verdicts import head_faults
 from cohost.errors import PlanError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cohost.artifacts.verify import startup_faults
+from cohost.archives.verify import startup_faults
 from cohost.catalog.serving import files_of
 from cohost.forecast.plan.capacity import first_change
 from cohost.routing import SCALE_TO_ZERO

@@ -15,7 +15,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-import cohost.artifacts
+import cohost.archives
 from cohost.deploy.expiry import COPIES_TO_ZERO, DELETE_ENDPOINT
 from cohost.endpoint.copies import DIMENSION
 from constructs_lib.acknowledgements import accept_function, acknowledge
@@ -37,9 +37,9 @@ _TIMEOUT: Final = cdk.Duration.minutes(1)
 _SERVICE_TIMEOUT: Final = cdk.Duration.minutes(2)
 
 # No more of the folder than the handler imports, so that no other change touches the function.
-_ASSET_ROOT: Final = Path(cohost.artifacts.__file__).parent.parent
+_ASSET_ROOT: Final = Path(cohost.archives.__file__).parent.parent
 _MODULES: Final = ("__init__", "end_of_life", "errors", "reply")
-_ASSET_EXCLUDES: Final = ("*", "!artifacts", *(f"!artifacts/{module}.py" for module in _MODULES))
+_ASSET_EXCLUDES: Final = ("*", "!archives", *(f"!archives/{module}.py" for module in _MODULES))
 
 
 class EndOfLife(Construct):
@@ -88,7 +88,7 @@ class EndOfLife(Construct):
             code=lambda_.Code.from_asset(
                 str(_ASSET_ROOT), exclude=list(_ASSET_EXCLUDES), ignore_mode=cdk.IgnoreMode.GIT
             ),
-            handler="artifacts.end_of_life.on_event",
+            handler="archives.end_of_life.on_event",
             runtime=lambda_.Runtime.PYTHON_3_13,
             architecture=lambda_.Architecture.ARM_64,
             timeout=_TIMEOUT,

@@ -1,6 +1,6 @@
 """The model archives of an endpoint, published by the custom resource `Custom::LmiModelStore`.
 
-The function's code is the folders `artifacts` and `handler`, and wheels of models.
+The function's code is the folders `archives` and `handler`, and wheels of models.
 
 The size of the event that CloudFormation sends to the function is checked at synth. An update's event carries the
 properties twice, as they are and as they were. CloudFormation invokes asynchronously, which takes 1 MB since late 2025
@@ -24,9 +24,9 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-import cohost.artifacts
-from cohost.artifacts.request import BUNDLE
-from cohost.artifacts.wheels import FOLDER, wheel_reference
+import cohost.archives
+from cohost.archives.request import BUNDLE
+from cohost.archives.wheels import FOLDER, wheel_reference
 from constructs_lib.acknowledgements import accept_function, acknowledge, arn_finding
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 # The sources alone, so that compiled files never change the asset.
-_ROOT: Final = Path(cohost.artifacts.__file__).parent.parent
-_FOLDERS: Final = ("artifacts", "handler")
+_ROOT: Final = Path(cohost.archives.__file__).parent.parent
+_FOLDERS: Final = ("archives", "handler")
 _EXCLUDES: Final = ("*", *(line for name in _FOLDERS for line in (f"!{name}", f"!{name}/*.py")))
 
 
@@ -210,7 +210,7 @@ class ModelStore(Construct):
             "Function",
             description="Publishes model archives below a prefix and removes those that it published",
             code=code,
-            handler="artifacts.index.on_event",
+            handler="archives.index.on_event",
             runtime=lambda_.Runtime.PYTHON_3_13,
             architecture=lambda_.Architecture.ARM_64,
             timeout=FUNCTION_TIMEOUT,

@@ -9,7 +9,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from cohost.artifacts.weights import MANIFESTS, PACKED, WEIGHTS
+from cohost.archives.weights import MANIFESTS, PACKED, WEIGHTS
 from cohost.catalog.serving import packed_revision
 from cohost.weights.store import bucket_name
 from constructs_lib.acknowledgements import acknowledge

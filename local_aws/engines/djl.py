@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cohost.artifacts.handlers import BATCHED
+from cohost.archives.handlers import BATCHED
 from local_aws.engines.engine import EngineError, StartCommand
 from local_aws.engines.machine import find_program, run_program
 from local_aws.engines.proxy import UNIX

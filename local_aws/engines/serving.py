@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from cohost.artifacts.archive import model_files
+from cohost.archives.archive import model_files
 from cohost.callers import new_token, write_private
 from cohost.catalog.serving import code_of, properties_of, requirements_for
 from cohost.deploy import local_aws as local

@@ -11,8 +11,8 @@ import aws_cdk as cdk
 import pytest
 from synthesis import FLAGS, ROOT, make_catalog, make_stack, only, resources, statements, template_of, waits_for
 
-from cohost.artifacts.handlers import handler_version
-from cohost.artifacts.wheels import wheel_reference
+from cohost.archives.handlers import handler_version
+from cohost.archives.wheels import wheel_reference
 from cohost.catalog.serving import properties_of
 from constructs_lib.storage import model_store as publisher_code
 from constructs_lib.storage.buckets import ModelBucket
@@ -113,10 +113,10 @@ def test_cloudformation_waits_longer_than_the_function_may_run(product: dict[str
     assert store["Properties"]["ServiceTimeout"] == "960"
 
 
-def test_function_runs_the_handler_of_the_artifacts_folder(product: dict[str, Any]) -> None:
+def test_function_runs_the_handler_of_the_archives_folder(product: dict[str, Any]) -> None:
     """The entry point is the module that the tests import."""
     _, function = function_of(product)
-    assert function["Properties"]["Handler"] == "artifacts.index.on_event"
+    assert function["Properties"]["Handler"] == "archives.index.on_event"
     assert function["Properties"]["Runtime"] == "python3.13"
     assert "Environment" not in function["Properties"]
 
@@ -173,14 +173,14 @@ def test_kept_archives_stay_but_replaced_ones_go(on_destroy: str, policy: str) -
     assert store["UpdateReplacePolicy"] == "Delete"
 
 
-def test_asset_is_the_artifacts_and_handler_folders_alone(product_catalog: Catalog, tmp_path: Path) -> None:
+def test_asset_is_the_archives_and_handler_folders_alone(product_catalog: Catalog, tmp_path: Path) -> None:
     """The function's code is every source of the two folders that tests import, byte for byte, and nothing else."""
     # WHEN
     make_stack(product_catalog, outdir=tmp_path).node.root.synth()  # type: ignore[attr-defined]
     # THEN
     [asset] = tmp_path.glob("asset.*")
     packed = {file.relative_to(asset).as_posix(): file.read_bytes() for file in asset.rglob("*") if file.is_file()}
-    sources = [*(ROOT / "cohost/artifacts").rglob("*"), *(ROOT / "cohost/handler").rglob("*")]
+    sources = [*(ROOT / "cohost/archives").rglob("*"), *(ROOT / "cohost/handler").rglob("*")]
     assert packed == {
         file.relative_to(ROOT / "cohost").as_posix(): file.read_bytes()
         for file in sources
@@ -206,9 +206,9 @@ def test_wheels_of_a_model_travel_with_the_functions_code(tmp_path: Path) -> Non
     assets = [folder for folder in (tmp_path / "out").glob("asset.*") if (folder / "wheels").is_dir()]
     (asset,) = assets
     assert (asset / "wheels" / wheel.name).read_bytes() == wheel.read_bytes()
-    assert {file.name for file in asset.iterdir()} == {"artifacts", "handler", "wheels"}
-    index = (ROOT / "cohost/artifacts/index.py").read_bytes()
-    assert (asset / "artifacts" / "index.py").read_bytes() == index
+    assert {file.name for file in asset.iterdir()} == {"archives", "handler", "wheels"}
+    index = (ROOT / "cohost/archives/index.py").read_bytes()
+    assert (asset / "archives" / "index.py").read_bytes() == index
 
 
 def test_asset_changes_with_its_sources_only(
@@ -217,10 +217,10 @@ def test_asset_changes_with_its_sources_only(
     """Times of files, compiled files and the rest of the package never make an update; a changed source does."""
     # GIVEN
     shutil.copytree(
-        ROOT / "cohost/artifacts", tmp_path / "cohost/artifacts", ignore=shutil.ignore_patterns("__pycache__")
+        ROOT / "cohost/archives", tmp_path / "cohost/archives", ignore=shutil.ignore_patterns("__pycache__")
     )
     monkeypatch.setattr(publisher_code, "_ROOT", tmp_path / "cohost")
-    index = tmp_path / "cohost/artifacts/index.py"
+    index = tmp_path / "cohost/archives/index.py"
 
     def code() -> dict[str, Any]:
         found: dict[str, Any] = function_of(template_of(make_stack(product_catalog)))[1]["Properties"]["Code"]
@@ -229,8 +229,8 @@ def test_asset_changes_with_its_sources_only(
     before = code()
     # WHEN
     os.utime(index, (1, 1))
-    (tmp_path / "cohost/artifacts/__pycache__").mkdir()
-    (tmp_path / "cohost/artifacts/__pycache__/index.cpython-313.pyc").write_bytes(b"compiled")
+    (tmp_path / "cohost/archives/__pycache__").mkdir()
+    (tmp_path / "cohost/archives/__pycache__/index.cpython-313.pyc").write_bytes(b"compiled")
     (tmp_path / "cohost/routing.py").write_text("another module\n")
     touched = code()
     index.write_text(index.read_text() + "\n")

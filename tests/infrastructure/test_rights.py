@@ -15,8 +15,8 @@ from policies import ACCOUNT, REGION, TLS, Policies, Request
 from s3_requests import Recorder
 from synthesis import FLAGS, make_stack, only, resources, template_of
 
-from cohost.artifacts import index, reply
-from cohost.artifacts.packed import CRC, PLAIN_BYTES
+from cohost.archives import index, reply
+from cohost.archives.packed import CRC, PLAIN_BYTES
 from cohost.catalog.models import Catalog
 from stacks.lmi_cohost_weights_stack import LmiCohostWeightsStack
 

@@ -15,7 +15,7 @@ import pytest
 
 import cohost.handler
 import local_aws
-from cohost.artifacts.properties import dumps
+from cohost.archives.properties import dumps
 from local_aws.lmi.container import Container
 from local_aws.testing import wait_for
 

@@ -10,7 +10,7 @@ import httpx
 import psutil
 import pytest
 
-from cohost.artifacts.properties import dumps
+from cohost.archives.properties import dumps
 from cohost.catalog.serving import properties_of
 from cohost.catalog_file import load_catalog
 from cohost.forecast.plan.memory import demand_of

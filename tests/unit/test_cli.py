@@ -14,9 +14,9 @@ import typer.main
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.artifacts.archive import pack
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.properties import loads
+from cohost.archives.archive import pack
+from cohost.archives.errors import ArtifactError
+from cohost.archives.properties import loads
 from cohost.catalog.models import BatchedSettings, Endpoint, GpuSettings, ModelEntry, Storage
 from cohost.deploy import local_aws as local
 from cohost.errors import CatalogError, InvocationError, LocalError

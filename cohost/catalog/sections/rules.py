@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cohost.artifacts.known_keys import KNOWN_KEYS, nearest
+from cohost.archives.known_keys import KNOWN_KEYS, nearest
 from cohost.catalog import check_ids
 
 if TYPE_CHECKING:

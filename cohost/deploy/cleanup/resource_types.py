@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
-from cohost.artifacts.bucket import delete_objects
+from cohost.archives.bucket import delete_objects
 from cohost.errors import CleanupError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cohost.artifacts.handlers import BATCHED
+from cohost.archives.handlers import BATCHED
 from cohost.forecast.plan.profiles import ELEMENT_BYTES
 from cohost.forecast.plan.shapes import peak_activation_bytes
 

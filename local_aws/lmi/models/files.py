@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.artifacts.archive import server_name
+from cohost.archives.archive import server_name
 from local_aws.lmi.errors import ArchiveFailure, DownloadFailure, EngineFailure, ModelNotFound
 from local_aws.lmi.models.hub import HubError
 from local_aws.lmi.workers.fork_server import HUB_CACHE

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from cohost.artifacts.archive import server_name
+from cohost.archives.archive import server_name
 from local_aws.lmi.errors import (
     AlreadyRegistered,
     ArchiveFailure,

@@ -10,8 +10,8 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.properties import loads
+from cohost.archives.errors import ArtifactError
+from cohost.archives.properties import loads
 from local_aws.lmi.errors import Arithmetic, EngineFailure, IllegalArgument, ModelNotFound, NumberFormat
 from local_aws.lmi.settings import ModelSettings
 

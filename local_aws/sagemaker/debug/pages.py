@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 from starlette.responses import JSONResponse, Response
 
-from cohost.artifacts.archive import server_name
+from cohost.archives.archive import server_name
 from cohost.routing import target_model
 from local_aws.sagemaker.fault_injection import SwitchError
 from local_aws.sagemaker.hosting.production_variants import ModelVariant

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from test_endpoint_faults import Aws, all_called, callers
 
-from cohost.artifacts.archive import pack
+from cohost.archives.archive import pack
 from cohost.catalog.serving import archives_of
 from cohost.catalog_file import load_catalog
 from local_aws.lmi.container import Container

@@ -11,7 +11,7 @@ import torch
 from onnx_exports import HUB
 from transformers import AutoModel, AutoTokenizer, pipeline
 
-from cohost.artifacts.properties import loads
+from cohost.archives.properties import loads
 from local_aws.lmi.errors import EngineFailure
 from local_aws.lmi.handler_api import Input
 from local_aws.lmi.models.serving_properties import ONNX_ENTRY_POINT, read_settings

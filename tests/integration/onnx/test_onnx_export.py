@@ -13,8 +13,8 @@ import onnx
 import pytest
 from onnx_exports import export, make_catalog
 
-from cohost.artifacts.properties import loads
-from cohost.artifacts.verify import verify
+from cohost.archives.properties import loads
+from cohost.archives.verify import verify
 from cohost.errors import OnnxError
 from cohost.onnx import export as exporting
 from cohost.onnx import torch_model

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
-from cohost.artifacts.archive import server_name
+from cohost.archives.archive import server_name
 from cohost.catalog.models import Catalog
 from cohost.catalog_file import load_catalog
 from cohost.errors import CatalogError

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from cohost.artifacts import wheels
-from cohost.artifacts.archive import content_digest, pack
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.request import models_of
-from cohost.artifacts.wheels import wheel_reference
+from cohost.archives import wheels
+from cohost.archives.archive import content_digest, pack
+from cohost.archives.errors import ArtifactError
+from cohost.archives.request import models_of
+from cohost.archives.wheels import wheel_reference
 from cohost.catalog.checks import package_faults
 from cohost.catalog.models import ModelEntry
 from cohost.catalog.packages import WHEEL_MIB, package_of, requirement_lines, wheels_of

@@ -6,10 +6,10 @@ import re
 import tomllib
 from pathlib import Path
 
-from cohost.artifacts.archive import bundle_files
-from cohost.artifacts.handlers import handler_files
-from cohost.artifacts.known_keys import KNOWN_KEYS
-from cohost.artifacts.properties import dumps
+from cohost.archives.archive import bundle_files
+from cohost.archives.handlers import handler_files
+from cohost.archives.known_keys import KNOWN_KEYS
+from cohost.archives.properties import dumps
 from cohost.catalog.models import BatchedSettings, ModelEntry
 from cohost.catalog.serving import CPU_FULL_REQUIREMENTS, archives_of, files_of, properties_of
 from cohost.catalog_file import load_catalog

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from cohost.artifacts.errors import ArtifactError
+from cohost.archives.errors import ArtifactError
 from cohost.catalog.models import Catalog
 from cohost.catalog.serving import files_of, properties_of
 from cohost.catalog_file import load_catalog

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.artifacts.history import Earlier
+from cohost.archives.history import Earlier
 from cohost.commands import rollback as cli_rollback
 
 NOW = {"nli": {"batch_size": "8"}}

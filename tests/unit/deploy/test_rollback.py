@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from cohost.artifacts.history import Earlier
+from cohost.archives.history import Earlier
 from cohost.deploy.rollback import (
     BODY_BYTES,
     check_topology,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from weights_models import BUCKET, MIB, REVISION, Requests, entry_of, safetensors
 
-from cohost.artifacts import compose
-from cohost.artifacts.archive import content_digest
-from cohost.artifacts.bucket import DIGEST, OccupiedError
-from cohost.artifacts.compose import ComposingBucket
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.packed import packed_revisions, with_part
-from cohost.artifacts.verify import verify
+from cohost.archives import compose
+from cohost.archives.archive import content_digest
+from cohost.archives.bucket import DIGEST, OccupiedError
+from cohost.archives.compose import ComposingBucket
+from cohost.archives.errors import ArtifactError
+from cohost.archives.packed import packed_revisions, with_part
+from cohost.archives.verify import verify
 from cohost.catalog.serving import files_of, properties_of
 from cohost.errors import WeightsError
 from cohost.hardware.images import parse_image

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from weights_models import BUCKET, MIB, REVISION
 
 from cohost import cli
-from cohost.artifacts.archive import pack
-from cohost.artifacts.compose import WEIGHTS_OF
-from cohost.artifacts.properties import dumps
-from cohost.artifacts.weights import Revision
+from cohost.archives.archive import pack
+from cohost.archives.compose import WEIGHTS_OF
+from cohost.archives.properties import dumps
+from cohost.archives.weights import Revision
 from cohost.errors import WeightsError
 from cohost.weights import prune
 from cohost.weights.store import StoredFile, WeightsStore

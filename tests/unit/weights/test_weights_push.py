@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3 import S3Client
 
-    from cohost.artifacts.weights import Revision
+    from cohost.archives.weights import Revision
 
     MakePusher = Callable[..., Pusher]
     Keys = Callable[[], set[str]]

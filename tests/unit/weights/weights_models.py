@@ -7,7 +7,7 @@ import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from cohost.artifacts.weights import Revision
+from cohost.archives.weights import Revision
 from cohost.catalog.models import ModelEntry
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import httpx
 import pytest
 from fakes.engine_programs import DOCKER, IMAGE
 
-from cohost.artifacts.properties import loads
+from cohost.archives.properties import loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

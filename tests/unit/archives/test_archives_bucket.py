@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.artifacts.bucket import Bucket, MissingBucketError, OccupiedError
-from cohost.artifacts.errors import ArtifactError
+from cohost.archives.bucket import Bucket, MissingBucketError, OccupiedError
+from cohost.archives.errors import ArtifactError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
     from tests.unit.artifacts.conftest import Spy
 
 

@@ -1,4 +1,4 @@
-"""The Lambda function behind `Custom::LmiModelStore`; its handler is `artifacts.index.on_event`.
+"""The Lambda function behind `Custom::LmiModelStore`; its handler is `archives.index.on_event`.
 
 Properties of the resource: `Bucket`; `Prefix`, which ends with "/"; `Models`, {name: {property: value}}; and, for
 models that need some, `Requirements`, {name: lines}, `Handlers`, {name: "handler@version"}, `Wheels`, {name:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.properties import dumps, entries, loads
+from cohost.archives.errors import ArtifactError
+from cohost.archives.properties import dumps, entries, loads
 
 GOLDEN = Path(__file__).parents[2] / "data" / "archives"
 

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from cohost.artifacts import index
+from cohost.archives import index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.artifacts.archive import content_digest, pack
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.store import ModelStore
+from cohost.archives.archive import content_digest, pack
+from cohost.archives.errors import ArtifactError
+from cohost.archives.store import ModelStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mypy_boto3_s3 import S3Client
-
     from tests.unit.artifacts.conftest import Spy
 
 ID = "0123456789ab"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.artifacts import reply
-from cohost.artifacts.reply import Reply
+from cohost.archives import reply
+from cohost.archives.reply import Reply
 
 if TYPE_CHECKING:
     from tests.unit.artifacts.conftest import CloudFormation

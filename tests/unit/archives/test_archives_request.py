@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.handlers import handler_files, handler_version
-from cohost.artifacts.request import Place, models_of, names_in, place_of
+from cohost.archives.errors import ArtifactError
+from cohost.archives.handlers import handler_files, handler_version
+from cohost.archives.request import Place, models_of, names_in, place_of
 
 GOOD = {"Bucket": "b", "Prefix": "p/q/", "Models": {"m": {"engine": "Python"}}}
 

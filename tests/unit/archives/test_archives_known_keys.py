@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cohost.artifacts.known_keys import KNOWN_KEYS, nearest
+from cohost.archives.known_keys import KNOWN_KEYS, nearest
 
 
 @pytest.mark.parametrize(

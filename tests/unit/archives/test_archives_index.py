@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
-import cohost.artifacts
-from cohost.artifacts import index, reply
-from cohost.artifacts.deadline import Deadline
+import cohost.archives
+from cohost.archives import index, reply
+from cohost.archives.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mypy_boto3_s3 import S3Client
-
     from tests.unit.artifacts.conftest import CloudFormation, Context, Spy
 
     Send = Callable[..., dict[str, Any]]
@@ -288,10 +287,10 @@ def test_one_client_serves_a_process(s3: S3Client) -> None:
 
 def test_folder_works_alone_as_in_lambda(tmp_path: Path) -> None:
     """The very folder that is tested here is the function's code: it needs nothing else of cohost."""
-    source = Path(cohost.artifacts.__file__).parent
-    shutil.copytree(source, tmp_path / "artifacts", ignore=shutil.ignore_patterns("__pycache__"))
+    source = Path(cohost.archives.__file__).parent
+    shutil.copytree(source, tmp_path / "archives", ignore=shutil.ignore_patterns("__pycache__"))
     check = (
-        "import sys, artifacts.index as index, artifacts.verify\n"
+        "import sys, archives.index as index, archives.verify\n"
         "assert callable(index.on_event)\n"
         "more = {name.split('.')[0] for name in sys.modules} & {'cohost', 'pydantic', 'yaml', 'aws_cdk'}\n"
         "assert not more, more\n"

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cohost.artifacts import inventory
-from cohost.artifacts.archive import model_files, pack
-from cohost.artifacts.handlers import handler_files
-from cohost.artifacts.verify import Fault, verify
+from cohost.archives import inventory
+from cohost.archives.archive import model_files, pack
+from cohost.archives.handlers import handler_files
+from cohost.archives.verify import Fault, verify
 from cohost.catalog.models import BatchedSettings
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cohost.artifacts.archive import (
+from cohost.archives.archive import (
     content_digest,
     digest,
     model_files,
     pack,
     write_archive,
 )
-from cohost.artifacts.errors import ArtifactError
+from cohost.archives.errors import ArtifactError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PACK = """
 import os, sys
 os.umask(int(sys.argv[1], 8))
-from cohost.artifacts.archive import content_digest, pack
+from cohost.archives.archive import content_digest, pack
 names = set("bdac") | {"serving.properties", "model.py"}
 files = {name: name.encode() * 100 for name in names}
 sys.stdout.write(pack(files).hex() + " " + content_digest(files))

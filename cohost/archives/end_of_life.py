@@ -1,4 +1,4 @@
-"""The Lambda function behind `Custom::LmiEndOfLife`; its handler is `artifacts.end_of_life.on_event`.
+"""The Lambda function behind `Custom::LmiEndOfLife`; its handler is `archives.end_of_life.on_event`.
 
 It adds a length of time to the moment of the deploy that created the resource or changed the length. An update that
 leaves `Minutes` alone keeps the moment, so other deploys do not move it. The physical id holds the moment; nothing is

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cohost.artifacts import end_of_life
+from cohost.archives import end_of_life
 
 if TYPE_CHECKING:
     from collections.abc import Callable

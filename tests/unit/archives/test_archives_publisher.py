@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.artifacts.archive import content_digest
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.generation import generation_id
-from cohost.artifacts.publisher import Publisher
-from cohost.artifacts.store import ModelStore
+from cohost.archives.archive import content_digest
+from cohost.archives.errors import ArtifactError
+from cohost.archives.generation import generation_id
+from cohost.archives.publisher import Publisher
+from cohost.archives.store import ModelStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mypy_boto3_s3 import S3Client
-
     from tests.unit.artifacts.conftest import Spy
 
     Keys = Callable[[], set[str]]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.generation import (
+from cohost.archives.errors import ArtifactError
+from cohost.archives.generation import (
     FOREIGN,
     Generation,
     changes,

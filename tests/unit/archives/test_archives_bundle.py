@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cohost.artifacts.archive import bundle_files, content_digest, digest, pack, server_name
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.generation import Generation
-from cohost.artifacts.packed import with_part
-from cohost.artifacts.request import archives_of
-from cohost.artifacts.store import ModelStore
-from cohost.artifacts.verify import startup_faults, verify_bundle
-from cohost.artifacts.weights import Revision
+from cohost.archives.archive import bundle_files, content_digest, digest, pack, server_name
+from cohost.archives.errors import ArtifactError
+from cohost.archives.generation import Generation
+from cohost.archives.packed import with_part
+from cohost.archives.request import archives_of
+from cohost.archives.store import ModelStore
+from cohost.archives.verify import startup_faults, verify_bundle
+from cohost.archives.weights import Revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from mypy_boto3_s3 import S3Client
-
     from tests.unit.artifacts.conftest import CloudFormation, Spy
 
     Send = Callable[..., dict[str, Any]]

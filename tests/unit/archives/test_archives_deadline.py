@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.artifacts.deadline import Deadline
-from cohost.artifacts.errors import ArtifactError
+from cohost.archives.deadline import Deadline
+from cohost.archives.errors import ArtifactError
 
 if TYPE_CHECKING:
     from tests.unit.artifacts.conftest import Context

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cohost.artifacts.store import ModelStore
+from cohost.archives.store import ModelStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mypy_boto3_s3 import S3Client
-
     from tests.unit.artifacts.conftest import CloudFormation, Spy
 
     Keys = Callable[[], set[str]]

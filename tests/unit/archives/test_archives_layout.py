@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cohost.artifacts.layout import Layout
+from cohost.archives.layout import Layout
 
 LAYOUT = Layout(bucket="b", prefix="p/q/")
 ID = "0123456789ab"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cohost.artifacts.archive import pack
-from cohost.artifacts.packed import CRC, PLAIN_BYTES, tail
+from cohost.archives.archive import pack
+from cohost.archives.packed import CRC, PLAIN_BYTES, tail
 from cohost.onnx.archive import pack_files
 from cohost.weights.push import PLAIN_SHA256, write_part
 

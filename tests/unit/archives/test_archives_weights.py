@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cohost.artifacts.errors import ArtifactError
-from cohost.artifacts.weights import Revision, revision_at, revision_in, revision_of_key, with_bucket
+from cohost.archives.errors import ArtifactError
+from cohost.archives.weights import Revision, revision_at, revision_in, revision_of_key, with_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mypy_boto3_s3 import S3Client
-
     from tests.unit.artifacts.conftest import CloudFormation
 
     Send = Callable[..., dict[str, Any]]
