@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import aws_cdk as cdk
 import pytest
 from cfnlint.api import ManualArgs, lint_file
+from deployed import identities, read_recorded, replacements
 from synthesis import FLAGS, ROOT, add_stacks
 
 from cohost.catalog_file import load_catalog
@@ -69,11 +70,16 @@ def ready_to_deploy(catalog: Catalog, folder: Path) -> Catalog:
         for path in (PRODUCT, *OTHERS, *EXAMPLES)
     ],
 )
-def example(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Catalog, Path, list[str]]:
+def catalog_file(request: pytest.FixtureRequest) -> Path:
+    """The file of one catalog after another."""
+    file: Path = request.param
+    return file
+
+
+@pytest.fixture(scope="module")
+def example(catalog_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Catalog, Path, list[str]]:
     """A catalog, the folder that its application is written to, and what the synth warned of."""
-    loaded = load_catalog(request.param)
+    loaded = load_catalog(catalog_file)
     ready = ready_to_deploy(loaded.catalog, tmp_path_factory.mktemp("onnx"))
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(tmp_path_factory.mktemp("assembly")))
     add_stacks()(app, replace(loaded, catalog=ready), cdk.Environment(region=REGION))
@@ -159,3 +165,48 @@ def test_a_clean_up_knows_the_stacks_and_all_that_is_in_them(example: tuple[Cata
         assert template["Description"].startswith(DESCRIPTION), name
         types = {resource["Type"] for resource in template["Resources"].values()}
         assert types <= KINDS.keys() | GOES_WITH_ANOTHER, name
+
+
+def test_a_deployed_stack_updates_in_place(catalog_file: Path, example: tuple[Catalog, Path, list[str]]) -> None:
+    """A stack of the recorded state keeps all ids, types and names; a newer resource is listed with its reason."""
+    recorded = read_recorded()
+    now = templates(example[1])
+    for stack, then in recorded.stacks.get(catalog_file.stem, {}).items():
+        found = identities(now[stack], recorded.create_only)
+        assert replacements(then, found) == {}, stack
+        assert found.keys() - then.keys() <= recorded.added.keys(), stack
+
+
+def test_every_recorded_catalog_is_still_shipped() -> None:
+    """A catalog that is renamed would otherwise no longer be compared."""
+    assert read_recorded().stacks.keys() <= {path.stem for path in (PRODUCT, *OTHERS, *EXAMPLES)}
+
+
+@pytest.mark.parametrize(
+    ("now", "change"),
+    [
+        ({}, "AWS::S3::Bucket is gone"),
+        ({"Other": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "a"}}}, "AWS::S3::Bucket is gone"),
+        ({"Bucket": {"Type": "AWS::S3::AccessPoint"}}, "AWS::S3::Bucket is AWS::S3::AccessPoint now"),
+        ({"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "b"}}}, "'b'} now"),
+        ({"Bucket": {"Type": "AWS::S3::Bucket"}}, "{} now"),
+    ],
+)
+def test_a_resource_that_would_be_replaced_is_found(now: dict[str, Any], change: str) -> None:
+    """The comparison sees a missing and a renamed id, another type, another name, and a name that is left out."""
+    then = {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "a"}}}
+    found = replacements(then, identities({"Resources": now}, {"AWS::S3::Bucket": ["BucketName"]}))
+    assert found["Bucket"].endswith(change)
+
+
+def test_other_properties_may_change() -> None:
+    """An update in place is what everything but ids, types and names goes through."""
+    now = {
+        "Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "a", "Tags": []}},
+        "New": {"Type": "A::B::C"},
+    }
+    create_only = {"AWS::S3::Bucket": ["BucketName"]}
+    then = identities(
+        {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "a"}}}}, create_only
+    )
+    assert replacements(then, identities({"Resources": now}, create_only)) == {}
