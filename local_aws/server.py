@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +29,7 @@ from local_aws.cloudwatch.metric_store import MetricStore
 from local_aws.cloudwatch.routes import CloudWatch
 from local_aws.gateway import Gateway, ThisMachineOnly
 from local_aws.kit.access_keys import AccessKeys, user_key
-from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION, HOST, Account
+from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION, HOST, Account, bound_listener
 from local_aws.kit.clients import Clients
 from local_aws.kit.clock import PATH as CLOCK_PATH
 from local_aws.kit.clock import Clock
@@ -42,6 +41,7 @@ from local_aws.scheduler.routes import Scheduler
 from local_aws.signatures import Verifier
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
@@ -237,23 +237,16 @@ def _bind(port: int) -> socket.socket:
     Raises:
         LocalError: the port is in use, or not ours to take.
     """
-    # With the protocol named, asyncio turns Nagle's algorithm off for each connection; without, every answer that
-    # is written in two parts waits some 40 ms for the client's delayed acknowledgement.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((HOST, port))
+        return bound_listener(port)
     except OSError as error:
-        listener.close()
         cause = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened ({error.strerror})"
         raise LocalError(
             f"port {port} on {HOST} {cause}: stop what holds it (`cohost local down` if that is ours), "
             "or choose another with --port (0 takes a free one)"
         ) from None
     except OverflowError:
-        listener.close()
         raise LocalError(f"port {port} is none: give 0 to 65535") from None
-    return listener
 
 
 def _swallow_signals() -> dict[int, Any]:

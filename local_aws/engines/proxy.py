@@ -9,7 +9,6 @@ pass as they come.
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -18,10 +17,12 @@ import uvicorn
 
 from cohost.callers import Guard
 from local_aws.engines.engine import EngineError
+from local_aws.kit.account import bound_listener
 from local_aws.lmi.errors import Fault, Forbidden
 from local_aws.lmi.server.http import REASON_HEADER, fault_reply, new_request_id, server_settings
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator, Iterator
 
     from cohost.callers import Message, Receive, Send
@@ -103,20 +104,14 @@ def guarded_proxy(port: int, token: str, address: str) -> Iterator[None]:
 
 
 def _listener(port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(("127.0.0.1", port))
-        # From here on callers wait instead of being refused.
-        listener.listen(_BACKLOG)
+        return bound_listener(port, backlog=_BACKLOG)
     except OSError as error:
-        listener.close()
         msg = (
             f"--port: {port} on 127.0.0.1 cannot be used ({error.strerror}); allowed: a free port; fix: choose "
             "another, or 0 for any free one"
         )
         raise EngineError(msg) from error
-    return listener
 
 
 def _fields_of(answer: httpx.Response) -> list[tuple[bytes, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,6 +43,27 @@ class Account:
             f"https://{self.region}.console.aws.amazon.com/cloudwatch/home"
             f"?region={self.region}#logEventViewer:group={group}"
         )
+
+
+def bound_listener(port: int, host: str = HOST, *, backlog: int | None = None) -> socket.socket:
+    """Bind a TCP socket for a server; 0 takes a free port. With a backlog it listens from here on: callers wait.
+
+    Raises:
+        OSError: the address is in use, or not ours to take.
+        OverflowError: the port is not from 0 to 65535.
+    """
+    # With the protocol named, asyncio turns Nagle's algorithm off for each connection; without, every answer that
+    # is written in two parts waits some 40 ms for the client's delayed acknowledgement.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        if backlog is not None:
+            listener.listen(backlog)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 def log_group(endpoint_name: str) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from cohost.callers import Guard, write_private
+from local_aws.kit.account import bound_listener
 from local_aws.lmi.errors import Fault, Forbidden
 from local_aws.lmi.models.hub import Hub
 from local_aws.lmi.models.registry import Registry, startup_models
@@ -68,11 +69,8 @@ async def serve(settings: ServerSettings) -> int:
 
     Returns the exit code: 1 when the port is taken or a model of the store cannot be loaded.
     """
-    # With the protocol named, asyncio knows it for TCP and turns off the delay that would hold small answers for 40 ms.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        listener = bound_listener(settings.port, settings.host)
     except OSError as error:
         sys.stderr.write(
             f"--port: {settings.port} cannot be taken ({error.strerror}); use another, or 0 for a free one\n"
