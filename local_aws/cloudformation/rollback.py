@@ -62,7 +62,6 @@ class Rollback:
         self._context = context
         self._stack = stack
         self._journal = journal
-        self._tags = journal.previous.tags if journal.previous is not None else {}
 
     def restore(self) -> Failures:
         """Bring every resource of before the operation back to its properties of then."""

@@ -74,7 +74,7 @@ class DueLoop:
         self._next_due = next_due
         self._work = work
         self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
         clock.on_change(self.wake)
 
     def wake(self) -> None:
@@ -83,14 +83,11 @@ class DueLoop:
 
     def start(self) -> None:
         """Start the loop. Call it once, in the event loop that it is to run in."""
-        self._task = asyncio.create_task(self._run())
+        self._tasks.begin(self._run())
 
     async def stop(self) -> None:
         """End the loop and wait until it has ended."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._tasks.give_up()
 
     async def _run(self) -> None:
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -101,7 +100,7 @@ class SageMaker:
         self._tasks = BackgroundTasks()
         self._on_transition = on_transition
         self._deployments = self._endpoint_deployments(start_container, hub_roots, state_dir)
-        self._publishing: list[asyncio.Task[None]] = []
+        self._publishing = BackgroundTasks()
         self.asgi = self._routes()
 
     @property
@@ -114,15 +113,13 @@ class SageMaker:
         self._machine.prime()
         await asyncio.to_thread(service_model, "sagemaker")
         await asyncio.to_thread(service_model, "sagemaker-runtime")
-        self._publishing = [asyncio.create_task(work()) for work in (self._publish_for_ever, self._report_for_ever)]
+        self._publishing.begin(self._publish_for_ever())
+        self._publishing.begin(self._report_for_ever())
 
     async def shutdown(self) -> None:
         """End every container, task and thread. Nothing of the service outlives it."""
         await self.stop_endpoints()
-        for task in self._publishing:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._publishing.give_up()
         await self._http.aclose()
         await self._clients.close()
 
