@@ -6,6 +6,7 @@ A link out of `docs` has no page there, so it becomes a path; the marks of code 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 _OUTSIDE = re.compile(r"\[(?P<text>[^\]]+)\]\((?:\.\./)+(?P<path>[^)#]+)(?:#[^)]*)?\)")
 _MARK = re.compile(r"^[ ]*<!--[^>]*-->\n(?=[ ]*```)", re.MULTILINE)
@@ -21,4 +22,4 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
 
 def _is_page(path: str) -> bool:
-    return path.endswith(".md") and not path.startswith("local_aws/")
+    return (Path(__file__).parent / path).is_file()

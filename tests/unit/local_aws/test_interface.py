@@ -1,4 +1,4 @@
-"""What the emulator takes of the core is one short list, in its README."""
+"""The emulator's README lists all that it takes of the core."""
 
 from __future__ import annotations
 

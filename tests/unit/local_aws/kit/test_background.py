@@ -64,7 +64,7 @@ def test_loop_runs_what_is_due_and_then_waits() -> None:
 
 
 def test_another_speed_of_the_clock_wakes_the_loop() -> None:
-    """What was to come in hours may now come in seconds."""
+    """Work that was due in hours may now be due in seconds."""
     work = Work(1000.0 + 3600)
 
     async def scene(loop: DueLoop) -> None:
