@@ -14,7 +14,7 @@ import boto3
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.archives.errors import ArtifactError
+from cohost.archives.errors import CodedError
 from cohost.catalog.models import ModelEntry
 from cohost.commands import console
 from cohost.commands.archives import bundle, push, render, verify
@@ -47,7 +47,7 @@ from cohost.endpoint.load_failures import told_by_the_log
 from cohost.endpoint.probing import probe_deployment
 from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
 from cohost.endpoint.status import read_status
-from cohost.errors import CohostError, InvocationError
+from cohost.errors import InvocationError
 
 EXIT_FAULT = 1
 
@@ -91,12 +91,17 @@ def main() -> None:
     """Run the command; known errors end it with one line on stderr and the documented exit code."""
     try:
         app()
-    except (CohostError, ArtifactError) as error:
-        console.print_fault(str(error))
-        sys.exit(EXIT_FAULT)
+    except CodedError as error:
+        console.print_error(error)
     except (ClientError, BotoCoreError) as error:
-        console.print_fault(f"{error}; fix: check credentials, region and rights (AWS_PROFILE, AWS_REGION)")
-        sys.exit(EXIT_FAULT)
+        console.print_error(
+            CodedError(
+                "aws-error", "AWS", str(error), fix="check credentials, region and rights (AWS_PROFILE, AWS_REGION)"
+            )
+        )
+    else:
+        return
+    sys.exit(EXIT_FAULT)
 
 
 @models_app.callback(invoke_without_command=True)

@@ -25,18 +25,20 @@ CohostError              base of all: the user can correct the cause, and the te
 The archives have their own base, `cohost.archives.errors.ArtifactError`: that folder is also the code of an AWS Lambda
 function, without the rest of cohost.
 
-Each message is one line that names the field, the value, what is allowed and the fix.
+Each is a `CodedError`: a stable code, and one line that names the field, the value, what is allowed and the fix.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cohost.archives.errors import CodedError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class CohostError(Exception):
+class CohostError(CodedError):
     """An error that the user can correct; its text is the whole explanation."""
 
 
@@ -57,12 +59,25 @@ class RoutingError(CohostError):
 
 
 class InvocationError(CohostError):
-    """The endpoint answered a call with an error. `status` is the HTTP status, None if there was none."""
+    """The endpoint answered a call with an error.
 
-    def __init__(self, message: str, *, status: int | None = None, code: str | None = None) -> None:
+    `status` is the HTTP status and `aws_code` AWS's own error code; each is None if there was none.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        field: str = "",
+        problem: str = "",
+        *,
+        allowed: str = "",
+        fix: str = "",
+        status: int | None = None,
+        aws_code: str | None = None,
+    ) -> None:
         self.status = status
-        self.code = code
-        super().__init__(message)
+        self.aws_code = aws_code
+        super().__init__(code, field, problem, allowed=allowed, fix=fix)
 
 
 class ModelNotReadyError(InvocationError):

@@ -1,4 +1,4 @@
-"""Write errors.md: every error text that the project raises, read from its source.
+"""Write errors.md: every error that the project raises with its code and text, read from its source.
 
 `python docs/error_texts.py` writes the page; a test checks that it equals the source. Values in a text appear as
 `{name}`.
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "errors.md"
 FOLDERS: Final = ("cohost", "constructs_lib", "stacks", "load_tests", "local_aws")
-ROOT_ERRORS: Final = frozenset({"CohostError", "ArtifactError"})
-# What pydantic turns into a fault of the catalog.
-FIELD_FAULT: Final = "ValueError"
+ROOT_ERROR: Final = "CodedError"
+# Its call states an error of a catalog's field; the field's name comes from where the value stands.
+FIELD_FAULT: Final = "refuse"
 
 HEAD: Final = """# Error texts
-Every error that this project raises, by its kind; `{…}` stands for a value. The text itself carries what is allowed and
-the fix. Search this page for the words of a message; [When something fails](troubleshooting.md) has what AWS and the
-container say.
+Every error that this project raises, by its kind, with its code; `{…}` stands for a value. The text itself carries what
+is allowed and the fix. Search this page for the words of a message; [When something fails](troubleshooting.md) has what
+AWS and the container say.
+
+A code keeps its meaning between versions, the words may change. With `--json` a command that fails prints
+`{"errors": [{"code", "field", "problem", "allowed", "fix", "message"}]}` on standard output.
 
 This page is written from the source by `make docs`.
 """
@@ -33,11 +36,12 @@ This page is written from the source by `make docs`.
 
 @dataclass(frozen=True, order=True)
 class Text:
-    """One message: the error's class, the module that raises it, and the text."""
+    """One message: the error's class, its code, the text, and the module that raises it."""
 
     kind: str
-    module: str
+    code: str
     words: str
+    module: str
 
 
 def collect() -> list[Text]:
@@ -55,7 +59,7 @@ def page(texts: Iterable[Text]) -> str:
         if text.kind != kind:
             kind = text.kind
             lines.append(f"\n## {'Faults of a field of the catalog' if kind == FIELD_FAULT else f'`{kind}`'}\n")
-        lines.append(f"- {_escaped(text.words)} <small>`{text.module}`</small>")
+        lines.append(f"- `{text.code}` {_escaped(text.words)} <small>`{text.module}`</small>")
     return "\n".join(lines) + "\n"
 
 
@@ -72,7 +76,7 @@ def _family(trees: Iterable[ast.Module]) -> frozenset[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
-    found = set(ROOT_ERRORS)
+    found = {ROOT_ERROR}
     while more := {name for name, above in bases.items() if above & found} - found:
         found |= more
     return frozenset(found)
@@ -80,32 +84,21 @@ def _family(trees: Iterable[ast.Module]) -> frozenset[str]:
 
 def _texts(path: Path, tree: ast.Module, kinds: frozenset[str]) -> Iterator[Text]:
     module = path.relative_to(ROOT).as_posix()
-    wanted = kinds | {FIELD_FAULT} if module.startswith("cohost/catalog/") else kinds
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-        for kind, argument in _raised(function, wanted):
-            for words in _words(argument, function):
-                yield Text(kind, module, words)
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            continue
+        kind = call.func.id
+        if kind in kinds and len(call.args) == len(("code", "field", "problem")):
+            code, field, problem = map(_literal, call.args)
+            yield Text(kind, code, f"{field}: {problem}{_way_out(call)}", module)
+        elif kind == FIELD_FAULT and len(call.args) == len(("code", "problem")):
+            code, problem = map(_literal, call.args)
+            yield Text(kind, code, f"{problem}{_way_out(call)}", module)
 
 
-def _raised(function: ast.AST, kinds: frozenset[str]) -> Iterator[tuple[str, ast.expr]]:
-    for node in ast.walk(function):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds and node.args:
-            yield node.func.id, node.args[0]
-
-
-def _words(node: ast.expr, function: ast.AST) -> Iterator[str]:
-    """Yield the texts that an argument can have; nothing for a text from elsewhere."""
-    if isinstance(node, ast.List | ast.Tuple):
-        for element in node.elts:
-            yield from _words(element, function)
-    elif isinstance(node, ast.Name):
-        for assigned in ast.walk(function):
-            if isinstance(assigned, ast.Assign) and any(
-                isinstance(target, ast.Name) and target.id == node.id for target in assigned.targets
-            ):
-                yield from _words(assigned.value, function)
-    elif (words := _literal(node)) and re.search(r"\w+ \w+ \w+", words):
-        yield " ".join(words.split())
+def _way_out(call: ast.Call) -> str:
+    given = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
+    return "".join(f"; {part}: {given[part]}" for part in ("allowed", "fix") if given.get(part))
 
 
 def _literal(node: ast.expr) -> str:
@@ -113,12 +106,12 @@ def _literal(node: ast.expr) -> str:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=parts):
-            return "".join(map(_literal, parts))
+            return " ".join("".join(map(_literal, parts)).split())
         case ast.FormattedValue(value=value):
             return f"{{{_name(value)}}}"
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return _literal(left) + _literal(right)
-    return ""
+    return f"{{{_name(node)}}}"
 
 
 def _name(value: ast.expr) -> str:

@@ -1,4 +1,4 @@
-"""The error of this folder, and the faults that `verify` reports.
+"""The form of every error of the project, the error of this folder, and the faults that `verify` reports.
 
 They stand here because the Lambda function carries no other code of cohost.
 """
@@ -12,8 +12,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class ArtifactError(Exception):
-    """An error of an archive, of its properties or of the store; the text is one line and names the fix."""
+class CodedError(Exception):
+    """An error that the user can correct: its text is one line, `field: problem; allowed: …; fix: …`.
+
+    `code` is stable between versions: scripts and tests compare it, and docs/errors.md lists it. `field` names what has
+    the fault: a key of the catalog, an option, a file, a resource. `allowed` and `fix` are empty where the problem
+    already says them.
+    """
+
+    def __init__(self, code: str, field: str = "", problem: str = "", *, allowed: str = "", fix: str = "") -> None:
+        if not problem:
+            code, problem = "", code
+        self.code, self.field, self.problem, self.allowed, self.fix = code, field, problem, allowed, fix
+        text = f"{field}: {problem}" if field else problem
+        super().__init__(text + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else ""))
+
+    def entries(self) -> list[dict[str, str]]:
+        """Return the error as `--json` prints it: one mapping, or one per fault where a class gathers several."""
+        parts = {"code": self.code, "field": self.field, "problem": self.problem}
+        return [{**parts, "allowed": self.allowed, "fix": self.fix, "message": str(self)}]
+
+
+class ArtifactError(CodedError):
+    """An error of an archive, of its properties or of the store."""
 
 
 Severity = Literal["error", "warning"]

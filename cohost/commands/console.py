@@ -16,6 +16,7 @@ from cohost.waiting import minutes_and_seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from cohost.archives.errors import CodedError
     from cohost.endpoint.probing import Probe
     from cohost.endpoint.status import ComponentStatus, Status
     from cohost.waiting import Waiting
@@ -28,6 +29,7 @@ err = Console(stderr=True, highlight=False)
 """Progress, warnings and faults."""
 
 _LOG_EVERY_S = 30.0
+_answer = {"json": False}
 
 
 def print_json(content: object) -> None:
@@ -44,6 +46,19 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     for row in rows:
         table.add_row(*(Text("-" if value is None else str(value)) for value in row))
     out.print(table)
+
+
+def print_error(error: CodedError) -> None:
+    """Print an error to stderr; with --json also to stdout, as `{"errors": [{code, field, problem, …}]}`."""
+    print_fault(str(error))
+    if _answer["json"]:
+        print_json({"errors": error.entries()})
+
+
+def answer_in_json(chosen: bool) -> bool:  # noqa: FBT001 (typer calls it with the option's value)
+    """Remember --json for the error that the command may end with; returns its value."""
+    _answer["json"] = chosen
+    return chosen
 
 
 def print_fault(message: str) -> None:

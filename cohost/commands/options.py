@@ -29,7 +29,9 @@ CatalogOption = Annotated[
     Path, typer.Option("--catalog", envvar="COHOST_CATALOG", help="The YAML file that says what is deployed.")
 ]
 StackOption = Annotated[str, typer.Option("--stack", envvar="COHOST_STACK", help="The CloudFormation stack.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON for scripts.", callback=console.answer_in_json, is_eager=True)
+]
 StateOption = Annotated[
     Path,
     typer.Option("--state", envvar="COHOST_STATE", help="The folder for logs, fetched archives and the process id."),

@@ -279,12 +279,12 @@ class CohostClient:
             raise last
         said = f"{str(last).partition('; fix: ')[0]}; still so after {passed.limit_s:g} s"
         if isinstance(last, WorkerStoppedError):
-            return WorkerStoppedError(f"{said}; {self._way_back(model)}", status=last.status, code=last.code)
+            return WorkerStoppedError(f"{said}; {self._way_back(model)}", status=last.status, aws_code=last.aws_code)
         if isinstance(last, NoCapacityError):
             way = "fix: see `cohost status`, and allow more with wake_timeout_s (--wake-timeout)"
-            return NoCapacityError(f"{said}; {way}", status=last.status, code=last.code)
+            return NoCapacityError(f"{said}; {way}", status=last.status, aws_code=last.aws_code)
         way = "fix: see `cohost status`, and allow more with ready_timeout_s"
-        return ModelNotReadyError(f"{said}; {way}", status=last.status, code=last.code)
+        return ModelNotReadyError(f"{said}; {way}", status=last.status, aws_code=last.aws_code)
 
     def _way_back(self, model: str) -> str:
         """Describe what happens to a model whose process has ended, and the fix."""

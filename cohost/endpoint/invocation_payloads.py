@@ -103,11 +103,11 @@ def refused(model: str, error: ClientError) -> InvocationError:
             "; fix: wait for it, with `cohost invoke --wake` or `client.invoke(…, wake=True)`, or wake it beforehand "
             "with `cohost wake`"
         )
-        return NoCapacityError(text + fix, status=int(status), code=code)
+        return NoCapacityError(text + fix, status=int(status), aws_code=code)
     if code == MODEL_ERROR and is_worker_stopped(int(status), str(message)):
-        return WorkerStoppedError(text, status=int(status), code=code)
+        return WorkerStoppedError(text, status=int(status), aws_code=code)
     kind = ModelNotReadyError if code == NOT_READY else InvocationError
-    return kind(text, status=int(status), code=code)
+    return kind(text, status=int(status), aws_code=code)
 
 
 def _said(message: str) -> str:

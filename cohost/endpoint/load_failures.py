@@ -175,7 +175,7 @@ def told_by_the_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> It
         watch = LogWatch(logs, [model], begun_ms)
         if (reason := _first_reason(watch, endpoint, model)) is None:
             raise
-        raise type(error)(f"{error}; the log says: {reason}", status=error.status, code=error.code) from error
+        raise type(error)(f"{error}; the log says: {reason}", status=error.status, aws_code=error.aws_code) from error
 
 
 def _first_reason(watch: LogWatch, endpoint: str, model: str) -> str | None:

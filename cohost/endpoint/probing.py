@@ -121,4 +121,4 @@ def _verdict(client: CohostClient, model: str, error: InvocationError) -> Verdic
         return Verdict.NOT_READY
     refuses = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
     # A 4xx of the service itself, such as a missing right to call, does not come from the model.
-    return Verdict.REFUSES if refuses and error.code in {None, "ModelError"} else Verdict.FAILS
+    return Verdict.REFUSES if refuses and error.aws_code in {None, "ModelError"} else Verdict.FAILS

@@ -138,7 +138,7 @@ def _from_a_model(error: InvocationError) -> bool:
     if error.status is None or isinstance(error, WorkerStoppedError):
         return False
     return error.status == HTTPStatus.OK or (
-        error.code == "ModelError" and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        error.aws_code == "ModelError" and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
     )
 
 

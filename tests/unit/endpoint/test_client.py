@@ -218,7 +218,7 @@ def test_model_error_carries_the_model_s_status_and_words(harness: Harness) -> N
     with pytest.raises(InvocationError, match=r"the model answered 424 ModelError: too long$") as caught:
         harness.client.invoke("nli", "a")
 
-    assert (caught.value.status, caught.value.code) == (424, "ModelError")
+    assert (caught.value.status, caught.value.aws_code) == (424, "ModelError")
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_endpoint_at_zero_is_an_error_of_its_own(component: Harness) -> None:
     ) as caught:
         component.client.invoke("nli", "a")
 
-    assert (caught.value.status, caught.value.code, component.pauses) == (400, "ValidationError", [])
+    assert (caught.value.status, caught.value.aws_code, component.pauses) == (400, "ValidationError", [])
 
 
 def test_waking_calls_once_and_then_looks(component: Harness) -> None:
@@ -381,7 +381,7 @@ def test_waking_repeats_no_other_fault(component: Harness, code: str, status: in
         component.client.invoke("nli", "a", wake=True)
 
     assert not isinstance(caught.value, NoCapacityError)
-    assert (caught.value.code, component.pauses) == (code, [])
+    assert (caught.value.aws_code, component.pauses) == (code, [])
 
 
 def test_waking_changes_nothing_on_a_multi_model_endpoint(harness: Harness) -> None:
@@ -417,7 +417,7 @@ def test_restart_is_waited_for_two_minutes() -> None:
         harness.client.invoke("nli", "a")
 
     harness.nothing_is_left()
-    assert (sum(harness.pauses), caught.value.status, caught.value.code) == (120, 400, "ModelError")
+    assert (sum(harness.pauses), caught.value.status, caught.value.aws_code) == (120, 400, "ModelError")
 
 
 @pytest.mark.parametrize(("deployment", "whose"), [(BATCHED, "the process of handler stock"), (DEPLOYMENT, "its")])

@@ -173,9 +173,9 @@ def endpoint_logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
 def test_an_error_that_says_nothing_is_told_with_the_logs_reason(endpoint_logs: Logs) -> None:
     """Status and code stay; the reason is the model's own where the log names models, else a worker's last error."""
     endpoint_logs.messages = TRACEBACK.format(model="0123", reason="no weights").splitlines()
-    told = call(endpoint_logs, InvocationError(f"model 'mini': {NOTHING}", status=500, code="ModelError"))
+    told = call(endpoint_logs, InvocationError(f"model 'mini': {NOTHING}", status=500, aws_code="ModelError"))
     assert str(told) == f"model 'mini': {NOTHING}; the log says: ValueError: no weights"
-    assert (told.status, told.code) == (500, "ModelError")
+    assert (told.status, told.aws_code) == (500, "ModelError")
     endpoint_logs.messages += [
         "x sagemaker mini.tar.gz was not loaded: no memory",
         "x sagemaker nli.tar.gz was not loaded: of another",
