@@ -11,6 +11,7 @@ CohostError              base of all: the user can correct the cause, and the te
 ├── StackError           the stack does not exist, or is in a state that the command cannot work with
 │   ├── MissingStackError    CloudFormation has no stack of this name
 │   └── UnderWayError        an earlier change of the component is still in progress (cohost/endpoint/copies.py)
+├── PackagesError        a command needs Python packages that are not installed
 ├── LocalError           the AWS emulator on this machine cannot be started, stopped or reached
 ├── PlanError            a model's files cannot be read, or the plan needs a figure that is not known
 ├── PriceError           a price list cannot be read, fetched or written (cohost/forecast/pricing/price_list.py)
@@ -102,6 +103,10 @@ class MissingStackError(StackError):
 
 class LocalError(CohostError):
     """The AWS emulator on this machine cannot be started, stopped or reached."""
+
+
+class PackagesError(CohostError):
+    """A command needs Python packages that are not installed on this machine."""
 
 
 class PlanError(CohostError):

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from cohost.commands import console
-from cohost.commands.report import check_packages
+from cohost.commands.options import JsonOption, check_packages
 
 DEFAULT_OUT = Path(".cohost/compare")
 
@@ -26,13 +26,13 @@ def compare(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="The folder to write to.")] = DEFAULT_OUT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON too.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the table by which designs are compared, from results of `cohost bench`; deploys and calls nothing.
 
     Example: cohost compare .cohost/load/20270301-101500 .cohost/load/20270301-113000
     """
-    check_packages(("numpy", "jinja2"))
+    check_packages(("numpy", "jinja2"), "load")
     from cohost.report.comparison import write_comparison  # a deploy machine has no numpy
 
     written = write_comparison(results, out)

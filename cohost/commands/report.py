@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from cohost.commands import console
-from cohost.commands.options import CatalogOption, StackOption
+from cohost.commands.options import CatalogOption, JsonOption, StackOption, check_packages
 from cohost.endpoint.stack_outputs import DEFAULT_STACK
 from cohost.errors import CohostError
 
@@ -30,7 +30,6 @@ LOAD_CATALOG = Path("model_configs/encoders.yaml")
 SWEEP = "1,2,4,8,16,32"
 CALLERS = "1,2,4,8"
 SHORT_SWEEP, SHORT_CALLERS = "1,8", "1,8"
-EXIT_FAULT, EXIT_INVALID, EXIT_INTERRUPTED = 1, 3, 130
 PROGRESS_FILE = "progress.json"
 _POLL_S = 0.25
 
@@ -49,7 +48,7 @@ def report(
     metrics: Annotated[
         bool, typer.Option("--metrics/--no-metrics", help="Ask CloudWatch for the endpoint's side of the same minutes.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the JSON report too.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the report on one run or several: Markdown, JSON with its schema, an HTML page.
 
@@ -114,10 +113,10 @@ def _bench(arguments: list[str], folder: Path) -> NoReturn:
     code, interrupted = _run(arguments, folder)
     if not (folder / "run.json").is_file():
         if interrupted:
-            raise typer.Exit(EXIT_INTERRUPTED)
+            raise typer.Exit(console.EXIT_INTERRUPTED)
         raise BenchError(f"nothing was measured; fix: see the lines above, and {folder / 'locust.log'}")
     _show(_write([folder], folder / "report", metrics=True))
-    raise typer.Exit(EXIT_INTERRUPTED if interrupted else code)
+    raise typer.Exit(console.EXIT_INTERRUPTED if interrupted else code)
 
 
 def _protocol(*, short: bool) -> list[str]:
@@ -173,32 +172,18 @@ def _faults(log: Path) -> list[str]:
 
 def _locustfile() -> Path:
     """Locate the locustfile without importing it: load_tests depends on this package, not the other way round."""
-    check_packages(("locust", "geventhttpclient", "numpy", "jinja2", "load_tests"))
+    check_packages(("locust", "geventhttpclient", "numpy", "jinja2", "load_tests"), "load")
     spec = importlib.util.find_spec("load_tests")
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     return Path(places[0]) / "encoders.py"
 
 
 def _write(results: list[Path], out: Path, *, metrics: bool) -> Written:
-    check_packages(("numpy", "jinja2"))
+    check_packages(("numpy", "jinja2"), "load")
     from cohost.report.page import write_report  # a deploy machine has no numpy
 
     with console.err.status("Writing the report"):
         return write_report(results, out, boto3.Session() if metrics else None)
-
-
-def check_packages(names: tuple[str, ...]) -> None:
-    """Check that the packages of load tests and reports are installed.
-
-    Raises:
-        BenchError: some are missing.
-    """
-    if missing := [name for name in names if importlib.util.find_spec(name) is None]:
-        msg = (
-            f"this command needs {', '.join(missing)}; allowed: an environment with the group `load`; fix: run "
-            "`make setup`, or `uv sync --group load`"
-        )
-        raise BenchError(msg)
 
 
 def _show(written: Written) -> None:
