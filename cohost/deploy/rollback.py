@@ -22,7 +22,7 @@ from cohost.archives.layout import Layout
 from cohost.deploy.cdk import Progress
 from cohost.endpoint.invocation_payloads import call_of
 from cohost.endpoint.stack_outputs import KINDS_OUTPUT, WEIGHTS_OUTPUT, describe_stack, kind_of
-from cohost.errors import StackError
+from cohost.errors import StackError, reason_of
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO, addresses
 
 if TYPE_CHECKING:
@@ -54,12 +54,16 @@ def read_template(cloudformation: CloudFormationClient, stack: str) -> dict[str,
         template: Any = json.loads(body) if isinstance(body, str) else body
     except ClientError as error:
         raise _refused(stack, error) from error
-    except ValueError as error:
-        raise StackError(
-            f"stack {stack!r}: its template is no JSON; allowed: what `cdk deploy` deployed; fix: run `cdk deploy`"
-        ) from error
+    except ValueError:
+        template = None
     if not isinstance(template, dict):
-        raise StackError(f"stack {stack!r}: its template is no JSON object; fix: run `cdk deploy {stack}`")
+        raise StackError(
+            "template-not-json",
+            f"template of stack {stack}",
+            "is not a JSON object",
+            allowed="what `cdk deploy` deployed",
+            fix=f"run `cdk deploy {stack}`",
+        )
     return template
 
 
@@ -127,18 +131,18 @@ def _follow(
             break
         time.sleep(poll_s)
     if status != _DONE:
-        told = "\n".join(progress.failures) or "no resource says why"
+        failures = "".join(f"\n{line}" for line in progress.failures) or " (no resource has a reason)"
         raise StackError(
-            f"updating {stack} ended in {status}; the stack is as it was unless that says ROLLBACK_FAILED; fix: what "
-            f"stands below\n{told}"
+            "update-failed",
+            f"stack {stack}",
+            f"its update ended in {status}; the stack is as it was unless that says ROLLBACK_FAILED",
+            fix=f"mend what the resources name{failures}",
         )
 
 
 def _refused(stack: str, error: ClientError) -> StackError:
-    reason = error.response["Error"].get("Message", str(error))
-    return StackError(
-        f"stack {stack!r}: {error.operation_name}: {reason}; fix: wait for a running update, or check rights"
-    )
+    fix = "wait for a running update, or check your rights"
+    return StackError("update-refused", f"stack {stack}", f"{error.operation_name}: {reason_of(error)}", fix=fix)
 
 
 RESOURCE_TYPE: Final = "Custom::LmiModelStore"
@@ -158,8 +162,11 @@ def check_topology(deployment: Deployment) -> None:
     """
     if deployment.topology not in {MULTI_MODEL, SCALE_TO_ZERO}:
         raise StackError(
-            f"stack {deployment.stack_name!r} has the topology {deployment.topology!r}; allowed: {MULTI_MODEL}, "
-            f"{SCALE_TO_ZERO}; fix: run `cdk deploy {deployment.stack_name}` from the checkout to go back to"
+            "rollback-unsupported",
+            f"stack {deployment.stack_name}",
+            f"has the topology {deployment.topology!r}",
+            allowed=f"{MULTI_MODEL}, {SCALE_TO_ZERO}",
+            fix=f"run `cdk deploy {deployment.stack_name}` from the checkout to go back to",
         )
 
 
@@ -171,8 +178,11 @@ def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
     """
     if not earlier:
         raise StackError(
-            "no earlier generation is stored; allowed: one that an update replaced and `storage.keep_generations` "
-            "kept; fix: deploy the catalog as it was"
+            "generation-missing",
+            "--to",
+            "no earlier generation is stored",
+            allowed="one that an update replaced and `storage.keep_generations` kept",
+            fix="deploy the catalog as it was",
         )
     if wanted is None:
         return earlier[0]
@@ -180,7 +190,7 @@ def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
         if one.generation == wanted:
             return one
     known = ", ".join(one.generation for one in earlier)
-    raise StackError(f"--to: {wanted!r} is no earlier generation that is stored; allowed: {known}; fix: name one")
+    raise StackError("generation-unknown", "--to", f"{wanted!r} is not stored", allowed=known, fix="name one of these")
 
 
 def present_models(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -227,8 +237,11 @@ def _store_of(template: Mapping[str, Any]) -> dict[str, Any]:
     found = [one for one in template.get("Resources", {}).values() if one.get("Type") == RESOURCE_TYPE]
     if len(found) != 1:
         raise StackError(
-            f"the deployed template has {len(found)} resources of type {RESOURCE_TYPE}; allowed: one; fix: name the "
-            "right stack with --stack"
+            "store-ambiguous",
+            "template",
+            f"has {len(found)} resources of type {RESOURCE_TYPE}",
+            allowed="one",
+            fix="name the right stack with --stack",
         )
     store: dict[str, Any] = found[0]
     return store
@@ -247,8 +260,11 @@ def _check(present: Mapping[str, Any], target: Earlier, deployment: Deployment) 
 
 def _missing(target: Earlier, deployment: Deployment, what: str) -> StackError:
     return StackError(
-        f"generation {target.generation} has {what}; allowed: one that the present stack can serve; fix: check out "
-        f"what it was deployed from and run `cdk deploy {deployment.stack_name}`"
+        "generation-unservable",
+        f"generation {target.generation}",
+        f"has {what}",
+        allowed="one that the present stack can serve",
+        fix=f"check out what it was deployed from and run `cdk deploy {deployment.stack_name}`",
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.errors import MissingStackError, RoutingError, StackError
+from cohost.errors import MissingStackError, RoutingError, StackError, reason_of
 from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO
 
 if TYPE_CHECKING:
@@ -68,12 +68,14 @@ class Deployment:
         """
         if self.topology == MULTI_MODEL:
             return
-        why = _WHY.get(self.topology, _WHY[SCALE_TO_ZERO])
-        msg = (
-            f"cohost push: endpoint {self.endpoint_name!r} has the topology {self.topology!r}, and {why}; allowed: "
-            f"{MULTI_MODEL}; fix: run `cdk deploy {self.stack_name}`{_THEN.get(self.topology, '')}"
+        raise RoutingError(
+            "topology-unfit",
+            "cohost push",
+            f"endpoint {self.endpoint_name!r} has the topology {self.topology!r}, and "
+            f"{_WHY.get(self.topology, _WHY[SCALE_TO_ZERO])}",
+            allowed=MULTI_MODEL,
+            fix=f"run `cdk deploy {self.stack_name}`{_THEN.get(self.topology, '')}",
         )
-        raise RoutingError(msg)
 
     @classmethod
     def from_outputs(cls, stack_name: str, outputs: Mapping[str, str]) -> Deployment:
@@ -84,11 +86,13 @@ class Deployment:
         """
         needed = [*_OUTPUTS, *((COMPONENT_OUTPUT,) if outputs.get("Topology") == SCALE_TO_ZERO else ())]
         if missing := [name for name in needed if name not in outputs]:
-            msg = (
-                f"stack {stack_name!r} has no output {', '.join(missing)}; allowed: a stack deployed by this version; "
-                f"fix: run `cdk deploy {stack_name}`, or name the right one with --stack"
+            raise StackError(
+                "outputs-missing",
+                f"stack {stack_name}",
+                f"has no output {', '.join(missing)}",
+                allowed="a stack deployed by this version",
+                fix=f"run `cdk deploy {stack_name}`, or name the right one with --stack",
             )
-            raise StackError(msg)
         kinds: Mapping[str, str] = json.loads(outputs.get(KINDS_OUTPUT, "{}"))
         return cls(
             stack_name=stack_name,
@@ -132,16 +136,19 @@ def describe_stack(cloudformation: CloudFormationClient, stack_name: str) -> Sta
     try:
         return cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
     except ClientError as error:
-        reason = error.response["Error"].get("Message", str(error))
+        field, reason = f"stack {stack_name}", reason_of(error)
         # CloudFormation's code for a stack that does not exist; of the others no deploy gets further either.
         if error.response["Error"].get("Code") == "ValidationError":
-            raise MissingStackError(
-                f"stack {stack_name!r}: {reason}; fix: run `cdk deploy {stack_name}`, or check account and region"
-            ) from error
-        raise StackError(f"stack {stack_name!r}: {reason}; fix: check credentials, account and region") from error
+            fix = f"run `cdk deploy {stack_name}`, or check account and region"
+            raise MissingStackError("stack-missing", field, reason, fix=fix) from error
+        raise StackError("stack-refused", field, reason, fix="check credentials, account and region") from error
     except BotoCoreError as error:
-        msg = f"stack {stack_name!r} cannot be looked up: {error}; fix: set credentials and a region, e.g. AWS_PROFILE"
-        raise StackError(msg) from error
+        raise StackError(
+            "stack-unreachable",
+            f"stack {stack_name}",
+            f"cannot be looked up ({error})",
+            fix="set credentials and a region, e.g. AWS_PROFILE",
+        ) from error
 
 
 def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:
@@ -154,9 +161,10 @@ def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[
     stack = describe_stack(cloudformation, stack_name)
     outputs = outputs_of(stack)
     if not outputs:
-        msg = (
-            f"stack {stack_name!r} is in {stack['StackStatus']} and has no outputs; fix: wait until its deploy has "
-            f"ended, or run `cdk deploy {stack_name}` again"
+        raise StackError(
+            "stack-unfinished",
+            f"stack {stack_name}",
+            f"is in {stack['StackStatus']} and has no outputs",
+            fix=f"wait until its deploy has ended, or run `cdk deploy {stack_name}` again",
         )
-        raise StackError(msg)
     return outputs

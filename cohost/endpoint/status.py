@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from cohost.archives.store import ModelStore
 from cohost.endpoint.copies import Bounds, Component
 from cohost.endpoint.load_failures import LoadFailure, LogWatch, log_groups
-from cohost.errors import StackError
+from cohost.errors import StackError, reason_of
 from cohost.routing import ARCHIVE_SUFFIX, CPU_ONNX
 
 if TYPE_CHECKING:
@@ -84,11 +84,12 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
     try:
         endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
     except ClientError as error:
-        msg = (
-            f"endpoint {deployment.endpoint_name!r}: {error.response['Error'].get('Message', error)}; fix: it was "
-            f"deleted outside CloudFormation; run `cdk destroy {deployment.stack_name}` and deploy again"
-        )
-        raise StackError(msg) from error
+        raise StackError(
+            "endpoint-missing",
+            f"endpoint {deployment.endpoint_name}",
+            reason_of(error),
+            fix=f"it was deleted outside CloudFormation: run `cdk destroy {deployment.stack_name}` and deploy again",
+        ) from error
     config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
     archives = _archives(deployment, session)
     variants = endpoint.get("ProductionVariants", [])

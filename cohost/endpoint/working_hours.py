@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from cohost.endpoint.copies import DIMENSION, PAUSES, Bounds, Component, UnderWayError, need_component
-from cohost.errors import InvocationError, NoCapacityError, StackError, WorkerStoppedError
+from cohost.endpoint.copies import DIMENSION, PAUSES, Bounds, Component, need_component
+from cohost.errors import InvocationError, NoCapacityError, StackError, UnderWayError, WorkerStoppedError, reason_of
 from cohost.waiting import Clock, Gate, LimitPassedError
 
 if TYPE_CHECKING:
@@ -147,17 +147,19 @@ def _running(component: Component) -> None:
     if copies.current:
         return
     if copies.status == "Failed":
-        msg = (
-            f"inference component {component.name!r} has failed: {copies.failure_reason or 'no reason is given'}; "
-            "fix: see its log group, and deploy what mends it"
+        raise StackError(
+            "component-failed",
+            f"inference component {component.name}",
+            f"has failed ({copies.failure_reason or 'no reason is given'})",
+            fix="see its log group, and deploy what mends it",
         )
-        raise StackError(msg)
     reason = f" ({copies.failure_reason})" if copies.failure_reason else ""
-    msg = (
-        f"inference component {component.name!r}: none of {copies.desired} copies runs{reason}; fix: run `cohost wake` "
-        "again to wait on, or `cohost sleep` to give up"
+    raise NoCapacityError(
+        "no-capacity",
+        f"inference component {component.name}",
+        f"none of {copies.desired} copies runs{reason}",
+        fix="run `cohost wake` again to wait on, or `cohost sleep` to give up",
     )
-    raise NoCapacityError(msg)
 
 
 def _change(
@@ -196,11 +198,13 @@ def _change(
 def _awake_bounds(now: Bounds, deployed: Bounds, copies: int | None) -> Bounds:
     most = max(now.maximum, deployed.maximum)
     if copies is not None and copies > most:
-        msg = (
-            f"--copies {copies}: auto scaling goes up to {most}; allowed: 1 to {most}; fix: raise scaling.max in the "
-            "catalog and deploy"
+        raise StackError(
+            "copies-beyond-maximum",
+            "--copies",
+            f"got {copies}, but auto scaling goes up to {most}",
+            allowed=f"1 to {most}",
+            fix="raise scaling.max in the catalog and deploy",
         )
-        raise StackError(msg)
     # The schedule may have raised the minimum for these hours; that stays.
     minimum = max(now.minimum, deployed.minimum) if copies is None else max(copies, deployed.minimum)
     # A maximum that the schedule lowered stays; a maximum of 0 was set when the endpoint expired.
@@ -213,11 +217,12 @@ def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds |
     try:
         body: Any = cloudformation.get_template(StackName=deployment.stack_name)["TemplateBody"]
     except ClientError as error:
-        msg = (
-            f"stack {deployment.stack_name!r}: its template cannot be read: {error.response['Error'].get('Message')}; "
-            "fix: you need the right cloudformation:GetTemplate, since it says how many copies the deploy wants"
-        )
-        raise StackError(msg) from error
+        raise StackError(
+            "template-unreadable",
+            f"template of stack {deployment.stack_name}",
+            f"cannot be read ({reason_of(error)})",
+            fix="get the right cloudformation:GetTemplate, since the template has the copies that the deploy wants",
+        ) from error
     template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
     for resource in template["Resources"].values():
         properties = resource.get("Properties", {})
@@ -233,11 +238,12 @@ def _least_instances(deployment: Deployment, session: boto3.Session) -> tuple[in
         endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
         config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
     except ClientError as error:
-        msg = (
-            f"endpoint {deployment.endpoint_name!r}: {error.response['Error'].get('Message', error)}; fix: check your "
-            f"rights, or run `cdk deploy {deployment.stack_name}` if it was deleted"
-        )
-        raise StackError(msg) from error
+        raise StackError(
+            "endpoint-unreadable",
+            f"endpoint {deployment.endpoint_name}",
+            f"cannot be looked up ({reason_of(error)})",
+            fix=f"check your rights, or run `cdk deploy {deployment.stack_name}` if it was deleted",
+        ) from error
     variant = config["ProductionVariants"][0]
     managed: Any = variant.get("ManagedInstanceScaling") or {}
     if managed.get("Status") != "ENABLED":

@@ -13,6 +13,7 @@ import boto3
 import pytest
 import yaml
 from emulation import emulation
+from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
@@ -161,7 +162,7 @@ def test_idle_time_ends_the_copy_and_then_the_instance(job: ZeroJourney) -> None
 
 def test_a_call_at_zero_fails_with_an_error_of_its_own(job: ZeroJourney) -> None:
     """A caller that does not want to wait can tell a sleeping endpoint from every other refusal."""
-    with pytest.raises(NoCapacityError, match="no capacity"):
+    with refused("no-capacity", kind=NoCapacityError):
         job.ask("minilm")
 
 

@@ -44,8 +44,11 @@ class Patience:
             self.tell(f"{what} is {state}; waiting")
             if time.monotonic() + self.poll_s > deadline:
                 raise CleanupError(
-                    f"{what} is {state} after {self.limit_s:g} s; allowed: an end within that time; fix: look into its "
-                    "events, and run `cohost cleanup` again, which goes on where this one ended"
+                    "resource-unsettled",
+                    what,
+                    f"is {state} after {self.limit_s:g} s",
+                    allowed="an end within that time",
+                    fix="look into its events, and run `cohost cleanup` again, which continues from there",
                 )
             time.sleep(self.poll_s)
 

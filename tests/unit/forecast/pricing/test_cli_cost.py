@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.stub import Stubber
+from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
@@ -129,5 +130,5 @@ def test_missing_cdk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Without the cdk command, the way to get it is named."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(LocalError, match="make setup"):
+    with refused("cdk-missing", kind=LocalError):
         run("diff", "--catalog", ENCODERS, "--region", "us-east-1")
