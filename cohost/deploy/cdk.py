@@ -27,17 +27,29 @@ if TYPE_CHECKING:
     from cohost.endpoint.load_failures import LogWatch
 
 
+def find_cdk(path: str) -> str:
+    """Return the `cdk` program of a search path, which runs on the Node.js on PATH.
+
+    Raises:
+        LocalError: there is no `cdk` or no `node`.
+    """
+    if shutil.which("node") is None:
+        allowed, fix = "Node.js 20 or newer, which cdk runs on", "install it and run `make setup`"
+        raise LocalError("node-missing", "node", "is not on PATH", allowed=allowed, fix=fix)
+    if (found := shutil.which("cdk", path=path)) is None:
+        fix = "run `make setup`, and this command in the project's folder"
+        raise LocalError("cdk-missing", "cdk", f"is not in {path}", allowed="the cdk that package.json pins", fix=fix)
+    return os.path.realpath(found)
+
+
 def cdk_command(*arguments: str, catalog: Path) -> list[str]:
     """Return the command line of `cdk` with the catalog as its context.
 
     Raises:
-        LocalError: there is no `cdk`.
+        LocalError: there is no `cdk` or no `node`.
     """
-    found = shutil.which("cdk") or shutil.which("cdk", path=str(Path.cwd() / "node_modules" / ".bin"))
-    if found is None:
-        fix = "run `make setup`, and this command in the project's folder"
-        raise LocalError("cdk-missing", "cdk", "is not on the PATH", fix=fix)
-    return [os.path.realpath(found), *arguments, "--context", f"catalog={catalog}"]
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path.cwd() / "node_modules" / ".bin")])
+    return [find_cdk(path), *arguments, "--context", f"catalog={catalog}"]
 
 
 POLL_S = 2.0
