@@ -91,8 +91,13 @@ def status(
 
 def _inputs(texts: list[str], pairs: list[str]) -> object:
     if pairs and len(pairs) != len(texts):
-        problem = f"{len(pairs)} given for {len(texts)} texts"
-        raise InvocationError("pairs-unmatched", "--pair", problem, allowed="one per text", fix="repeat --pair")
+        raise InvocationError(
+            "pairs-unmatched",
+            "--pair",
+            f"{len(pairs)} given for {len(texts)} texts",
+            allowed="one per text",
+            fix="repeat --pair",
+        )
     items: list[object] = (
         [{"text": a, "text_pair": b} for a, b in zip(texts, pairs, strict=True)] if pairs else [*texts]
     )
@@ -105,8 +110,12 @@ def _parameters(text: str, labels: str | None) -> dict[str, Any]:
     except ValueError:
         parameters = None
     if not isinstance(parameters, dict):
-        fix = "write e.g. '{\"top_k\": null}'"
-        raise InvocationError("parameters-not-json", "--parameters", f"{text!r} is not a JSON object", fix=fix)
+        raise InvocationError(
+            "parameters-not-json",
+            "--parameters",
+            f"{text!r} is not a JSON object",
+            fix="write e.g. '{\"top_k\": null}'",
+        )
     if labels is not None:
         parameters["candidate_labels"] = [label.strip() for label in labels.split(",") if label.strip()]
     return parameters

@@ -34,11 +34,21 @@ def find_cdk(path: str) -> str:
         LocalError: there is no `cdk` or no `node`.
     """
     if shutil.which("node") is None:
-        allowed, fix = "Node.js 20 or newer, which cdk runs on", "install it and run `make setup`"
-        raise LocalError("node-missing", "node", "is not on PATH", allowed=allowed, fix=fix)
+        raise LocalError(
+            "node-missing",
+            "node",
+            "is not on PATH",
+            allowed="Node.js 20 or newer, which cdk runs on",
+            fix="install it and run `make setup`",
+        )
     if (found := shutil.which("cdk", path=path)) is None:
-        fix = "run `make setup`, and this command in the project's folder"
-        raise LocalError("cdk-missing", "cdk", f"is not in {path}", allowed="the cdk that package.json pins", fix=fix)
+        raise LocalError(
+            "cdk-missing",
+            "cdk",
+            f"is not in {path}",
+            allowed="the cdk that package.json pins",
+            fix="run `make setup`, and this command in the project's folder",
+        )
     return os.path.realpath(found)
 
 

@@ -97,8 +97,13 @@ def read_when(text: str, *, now: dt.datetime, current: dt.datetime | None) -> dt
 
 
 def _unreadable(text: str) -> StackError:
-    allowed = f"show, never, +4h, {ALLOWED_EXPIRES}; {SHORTEST.seconds // 60}m to {LONGEST.days}d ahead"
-    return StackError("expiry-unreadable", "WHEN", f"got {text!r}", allowed=allowed, fix="write it as one of these")
+    return StackError(
+        "expiry-unreadable",
+        "WHEN",
+        f"got {text!r}",
+        allowed=f"show, never, +4h, {ALLOWED_EXPIRES}; {SHORTEST.seconds // 60}m to {LONGEST.days}d ahead",
+        fix="write it as one of these",
+    )
 
 
 def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:

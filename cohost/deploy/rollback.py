@@ -141,8 +141,12 @@ def _follow(
 
 
 def _refused(stack: str, error: ClientError) -> StackError:
-    fix = "wait for a running update, or check your rights"
-    return StackError("update-refused", f"stack {stack}", f"{error.operation_name}: {reason_of(error)}", fix=fix)
+    return StackError(
+        "update-refused",
+        f"stack {stack}",
+        f"{error.operation_name}: {reason_of(error)}",
+        fix="wait for a running update, or check your rights",
+    )
 
 
 RESOURCE_TYPE: Final = "Custom::LmiModelStore"

@@ -114,8 +114,14 @@ def refusal_of(model: str, error: ClientError) -> InvocationError:
     where = "the model" if "OriginalStatusCode" in response else "the service"
     field, problem = f"model {model}", f"{where} answered {status} {aws_code}: {_said(message).rstrip('.')}"
     if is_no_capacity(aws_code, message):
-        fix = "wait for it, with `cohost invoke --wake` or `client.invoke(…, wake=True)`, or run `cohost wake` before"
-        return NoCapacityError("no-capacity", field, problem, fix=fix, status=status, aws_code=aws_code)
+        return NoCapacityError(
+            "no-capacity",
+            field,
+            problem,
+            fix="wait for it with `cohost invoke --wake` or `client.invoke(…, wake=True)`, or run `cohost wake` before",
+            status=status,
+            aws_code=aws_code,
+        )
     if aws_code == MODEL_ERROR and is_worker_stopped(status, message):
         return WorkerStoppedError("worker-stopped", field, problem, status=status, aws_code=aws_code)
     if aws_code == NOT_READY:

@@ -136,12 +136,20 @@ def describe_stack(cloudformation: CloudFormationClient, stack_name: str) -> Sta
     try:
         return cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
     except ClientError as error:
-        field, reason = f"stack {stack_name}", reason_of(error)
         # CloudFormation's code for a stack that does not exist; of the others no deploy gets further either.
         if error.response["Error"].get("Code") == "ValidationError":
-            fix = f"run `cdk deploy {stack_name}`, or check account and region"
-            raise MissingStackError("stack-missing", field, reason, fix=fix) from error
-        raise StackError("stack-refused", field, reason, fix="check credentials, account and region") from error
+            raise MissingStackError(
+                "stack-missing",
+                f"stack {stack_name}",
+                reason_of(error),
+                fix=f"run `cdk deploy {stack_name}`, or check account and region",
+            ) from error
+        raise StackError(
+            "stack-refused",
+            f"stack {stack_name}",
+            reason_of(error),
+            fix="check credentials, account and region",
+        ) from error
     except BotoCoreError as error:
         raise StackError(
             "stack-unreachable",

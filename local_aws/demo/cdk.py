@@ -58,8 +58,12 @@ class Cdk:
             log.write(f"$ cdk {' '.join(arguments)}\n{done.stdout}\n")
         if check and done.returncode != 0:
             tail = "\n".join(done.stdout.strip().splitlines()[-_SHOWN_LINES:])
-            command, fix = f"cdk {' '.join(arguments)}", f"see {self.out / 'cdk.log'}\n{tail}"
-            raise LocalError("cdk-failed", command, f"ended with {done.returncode}", fix=fix)
+            raise LocalError(
+                "cdk-failed",
+                f"cdk {' '.join(arguments)}",
+                f"ended with {done.returncode}",
+                fix=f"see {self.out / 'cdk.log'}\n{tail}",
+            )
         return done
 
     def bootstrap(self) -> None:

@@ -122,13 +122,17 @@ def _request(session: boto3.Session, stack: OurStack, *, retain: Sequence[str]) 
     try:
         cloudformation.delete_stack(StackName=stack.arn, RetainResources=retain)
     except ClientError as error:
-        field, reason = f"stack {stack.name}", reason_of(error)
+        reason = reason_of(error)
         if "TerminationProtection" not in reason:
-            fix = "mend what the reason names, and run `cohost cleanup` again"
-            raise CleanupError("stack-undeletable", field, f"cannot be deleted ({reason})", fix=fix) from error
+            raise CleanupError(
+                "stack-undeletable",
+                f"stack {stack.name}",
+                f"cannot be deleted ({reason})",
+                fix="mend what the reason names, and run `cohost cleanup` again",
+            ) from error
         raise CleanupError(
             "stack-protected",
-            field,
+            f"stack {stack.name}",
             "is protected against termination, so nothing of it was removed",
             allowed="a stack without that",
             fix="run `aws cloudformation update-termination-protection --no-enable-termination-protection "
