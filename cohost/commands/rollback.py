@@ -19,11 +19,10 @@ from cohost.deploy.rollback import (
     choose,
     differences,
     present_models,
-    read_template,
     template_of,
     update,
 )
-from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
+from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment, read_template
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

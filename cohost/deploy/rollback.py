@@ -42,31 +42,6 @@ _CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AU
 _DONE: Final = "UPDATE_COMPLETE"
 
 
-def read_template(cloudformation: CloudFormationClient, stack: str) -> dict[str, Any]:
-    """Return the template of a stack as it was deployed.
-
-    Raises:
-        StackError: CloudFormation does not give it, or not as JSON, which `cdk` writes.
-    """
-    try:
-        body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
-        # boto3 parses a JSON template itself, whatever its type stubs say.
-        template: Any = json.loads(body) if isinstance(body, str) else body
-    except ClientError as error:
-        raise _refused(stack, error) from error
-    except ValueError:
-        template = None
-    if not isinstance(template, dict):
-        raise StackError(
-            "template-not-json",
-            f"template of stack {stack}",
-            "is not a JSON object",
-            allowed="what `cdk deploy` deployed",
-            fix=f"run `cdk deploy {stack}`",
-        )
-    return template
-
-
 def update(
     cloudformation: CloudFormationClient,
     s3: S3Client,
@@ -296,15 +271,8 @@ def _tell(
     first = next(iter(models))
     if "ExampleCall" not in outputs or next(iter(before)) in models:
         return
-    outputs["ExampleCall"]["Value"] = call_of(
-        first,
-        models[first].get("option.task", ""),
-        deployment.region,
-        endpoint_name=deployment.endpoint_name,
-        topology=deployment.topology,
-        known=models,
-        inference_component_name=deployment.inference_component_name,
-    )
+    route = deployment.route_to(first, addresses(deployment.topology, models))
+    outputs["ExampleCall"]["Value"] = call_of(route, models[first].get("option.task", ""), deployment.region)
 
 
 def _shown(properties: Mapping[str, str], key: str) -> str:

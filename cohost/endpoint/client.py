@@ -13,7 +13,7 @@ from cohost.endpoint.copies import WAKE_TIMEOUT_S, Waker
 from cohost.endpoint.invocation_payloads import as_results, make_body, read_answer, refusal_of, unreachable
 from cohost.endpoint.stack_outputs import DEFAULT_STACK, Deployment, read_deployment
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
-from cohost.routing import ARCHIVE_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, Route, find_route
+from cohost.routing import ARCHIVE_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, Route
 from cohost.waiting import Backoff, Clock, Gate, LimitPassedError
 
 if TYPE_CHECKING:
@@ -219,13 +219,7 @@ class CohostClient:
         if model not in known and deployment.topology == MULTI_MODEL:
             self._pushed = self._list_live()
             known |= self._pushed
-        return find_route(
-            endpoint_name=deployment.endpoint_name,
-            topology=deployment.topology,
-            model=model,
-            known=known,
-            inference_component_name=deployment.inference_component_name,
-        )
+        return deployment.route_to(model, known)
 
     def _awake(self, send: Callable[[], Answer], limit_s: float | None, notice: Callable[[Waiting], None]) -> Answer:
         """Make a call; with a limit, wait that long for a component that has no copy."""

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from cohost.endpoint.copies import is_no_capacity
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
-from cohost.routing import find_route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from botocore.exceptions import BotoCoreError, ClientError
+
+    from cohost.routing import Route
 
 
 MAX_BODY_BYTES = 6_291_456
@@ -191,27 +192,8 @@ def tiny_call(task: str | None) -> tuple[str, dict[str, object]]:
     return "The delivery came two days early.", parameters
 
 
-def call_of(
-    model: str,
-    task: str,
-    region: str,
-    *,
-    endpoint_name: str,
-    topology: str,
-    known: Iterable[str] | Mapping[str, str],
-    inference_component_name: str | None = None,
-) -> str:
-    """Format the `aws` command that calls a model with one text, and with labels if its task needs some.
-
-    The other arguments are those of `find_route`, which may raise RoutingError.
-    """
-    route = find_route(
-        endpoint_name=endpoint_name,
-        topology=topology,
-        model=model,
-        known=known,
-        inference_component_name=inference_component_name,
-    )
+def call_of(route: Route, task: str, region: str) -> str:
+    """Format the `aws` command that calls a route's model with one text, and with labels if its task needs some."""
     text, parameters = tiny_call(task)
     body = {"inputs": text, **({"parameters": parameters} if parameters else {})}
     return shlex.join(

@@ -1,21 +1,23 @@
-"""The outputs of a deployed stack, read once into a typed object."""
+"""A deployed stack: its outputs as a typed object, its template, and its endpoint as SageMaker describes it."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost.errors import MissingStackError, RoutingError, StackError, reason_of
-from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO
+from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO, Route, find_route
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_cloudformation.type_defs import StackTypeDef
+    from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_sagemaker.type_defs import DescribeEndpointConfigOutputTypeDef, DescribeEndpointOutputTypeDef
 
 
 DEFAULT_STACK = "LmiCohostStack"
@@ -59,6 +61,16 @@ class Deployment:
     weights_bucket: str | None = None
     handlers: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
+
+    def route_to(self, model: str, known: Mapping[str, str]) -> Route:
+        """Return the route to one of the known models, which map to their TargetModel; raises as `find_route` does."""
+        return find_route(
+            endpoint_name=self.endpoint_name,
+            topology=self.topology,
+            model=model,
+            known=known,
+            inference_component_name=self.inference_component_name,
+        )
 
     def check_pushable(self) -> None:
         """Check that a model can be added without a deploy.
@@ -176,3 +188,54 @@ def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[
             fix=f"wait until its deploy has ended, or run `cdk deploy {stack_name}` again",
         )
     return outputs
+
+
+def read_template(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, Any]:
+    """Return the template of a stack as it was deployed.
+
+    Raises:
+        StackError: CloudFormation does not give it, or not as JSON, which `cdk` writes.
+    """
+    try:
+        body = cloudformation.get_template(StackName=stack_name, TemplateStage="Original")["TemplateBody"]
+        # boto3 parses a JSON template itself, whatever its type stubs say.
+        template: Any = json.loads(body) if isinstance(body, str) else body
+    except ClientError as error:
+        raise StackError(
+            "template-unreadable",
+            f"template of stack {stack_name}",
+            f"cannot be read ({reason_of(error)})",
+            fix="get the right cloudformation:GetTemplate",
+        ) from error
+    except ValueError:
+        template = None
+    if not isinstance(template, dict):
+        raise StackError(
+            "template-not-json",
+            f"template of stack {stack_name}",
+            "is not a JSON object",
+            allowed="what `cdk deploy` deployed",
+            fix=f"run `cdk deploy {stack_name}`",
+        )
+    return template
+
+
+def describe_endpoint(
+    sagemaker: SageMakerClient, deployment: Deployment
+) -> tuple[DescribeEndpointOutputTypeDef, DescribeEndpointConfigOutputTypeDef]:
+    """Return SageMaker's descriptions of a deployment's endpoint and of its configuration.
+
+    Raises:
+        StackError: SageMaker refuses, or the endpoint is gone.
+    """
+    try:
+        endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
+        return endpoint, sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+    except ClientError as error:
+        raise StackError(
+            "endpoint-unreadable",
+            f"endpoint {deployment.endpoint_name}",
+            reason_of(error),
+            fix="check your rights; if it was deleted outside CloudFormation, run "
+            f"`cdk destroy {deployment.stack_name}` and deploy again",
+        ) from error

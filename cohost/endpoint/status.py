@@ -6,12 +6,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
-
 from cohost.archives.store import ModelStore
 from cohost.endpoint.copies import Bounds, Component
 from cohost.endpoint.load_failures import LoadFailure, LogWatch, log_groups
-from cohost.errors import StackError, reason_of
+from cohost.endpoint.stack_outputs import describe_endpoint
 from cohost.routing import ARCHIVE_SUFFIX, CPU_ONNX
 
 if TYPE_CHECKING:
@@ -80,17 +78,7 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
         StackError: the endpoint of the stack is gone.
     """
     region = deployment.region
-    sagemaker = session.client("sagemaker", region_name=region)
-    try:
-        endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
-    except ClientError as error:
-        raise StackError(
-            "endpoint-missing",
-            f"endpoint {deployment.endpoint_name}",
-            reason_of(error),
-            fix=f"it was deleted outside CloudFormation: run `cdk destroy {deployment.stack_name}` and deploy again",
-        ) from error
-    config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+    endpoint, config = describe_endpoint(session.client("sagemaker", region_name=region), deployment)
     archives = _archives(deployment, session)
     variants = endpoint.get("ProductionVariants", [])
     component = _component(deployment, session)

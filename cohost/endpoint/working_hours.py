@@ -6,19 +6,17 @@ The deployed bounds are in the stack's template, so waking restores them whateve
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
-
 from cohost.endpoint.copies import DIMENSION, PAUSES, Bounds, Component, need_component
-from cohost.errors import InvocationError, NoCapacityError, StackError, UnderWayError, WorkerStoppedError, reason_of
+from cohost.endpoint.stack_outputs import describe_endpoint, read_template
+from cohost.errors import InvocationError, NoCapacityError, StackError, UnderWayError, WorkerStoppedError
 from cohost.waiting import Clock, Gate, LimitPassedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import boto3
 
@@ -214,16 +212,7 @@ def _awake_bounds(now: Bounds, deployed: Bounds, copies: int | None) -> Bounds:
 def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds | None:
     """Read the scalable target's bounds from the stack's template; None if it has none."""
     cloudformation = session.client("cloudformation", region_name=deployment.region)
-    try:
-        body: Any = cloudformation.get_template(StackName=deployment.stack_name)["TemplateBody"]
-    except ClientError as error:
-        raise StackError(
-            "template-unreadable",
-            f"template of stack {deployment.stack_name}",
-            f"cannot be read ({reason_of(error)})",
-            fix="get the right cloudformation:GetTemplate, since the template has the copies that the deploy wants",
-        ) from error
-    template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
+    template = read_template(cloudformation, deployment.stack_name)
     for resource in template["Resources"].values():
         properties = resource.get("Properties", {})
         if properties.get("ScalableDimension") == DIMENSION and "MinCapacity" in properties:
@@ -233,17 +222,7 @@ def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds |
 
 def _least_instances(deployment: Deployment, session: boto3.Session) -> tuple[int, str | None]:
     """Return the minimum number of instances of the endpoint, and their type."""
-    sagemaker = session.client("sagemaker", region_name=deployment.region)
-    try:
-        endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
-        config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
-    except ClientError as error:
-        raise StackError(
-            "endpoint-unreadable",
-            f"endpoint {deployment.endpoint_name}",
-            f"cannot be looked up ({reason_of(error)})",
-            fix=f"check your rights, or run `cdk deploy {deployment.stack_name}` if it was deleted",
-        ) from error
+    _, config = describe_endpoint(session.client("sagemaker", region_name=deployment.region), deployment)
     variant = config["ProductionVariants"][0]
     managed: Any = variant.get("ManagedInstanceScaling") or {}
     if managed.get("Status") != "ENABLED":

@@ -18,11 +18,10 @@ from cohost.deploy.rollback import (
     choose,
     differences,
     present_models,
-    read_template,
     template_of,
     update,
 )
-from cohost.endpoint.stack_outputs import Deployment
+from cohost.endpoint.stack_outputs import Deployment, read_template
 from cohost.errors import StackError
 
 NOW = {
