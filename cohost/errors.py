@@ -73,31 +73,15 @@ class InvocationError(CohostError):
     """
 
     def __init__(
-        self,
-        code: str,
-        field: str = "",
-        problem: str = "",
-        *,
-        allowed: str = "",
-        fix: str = "",
-        status: int | None = None,
-        aws_code: str | None = None,
+        self, *parts: str, status: int | None = None, aws_code: str | None = None, **allowed_and_fix: str
     ) -> None:
-        self.status = status
-        self.aws_code = aws_code
-        super().__init__(code, field, problem, allowed=allowed, fix=fix)
+        self.status, self.aws_code = status, aws_code
+        super().__init__(*parts, **allowed_and_fix)
 
     def but(self, problem: str, *, fix: str | None = None) -> Self:
         """Return the same error with another problem, and another fix where one is given."""
-        return type(self)(
-            self.code,
-            self.field,
-            problem,
-            allowed=self.allowed,
-            fix=self.fix if fix is None else fix,
-            status=self.status,
-            aws_code=self.aws_code,
-        )
+        rest = {"allowed": self.allowed, "fix": self.fix if fix is None else fix}
+        return type(self)(self.code, self.field, problem, status=self.status, aws_code=self.aws_code, **rest)
 
 
 class ModelNotReadyError(InvocationError):

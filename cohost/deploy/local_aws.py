@@ -114,7 +114,7 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
 
     Args:
         port: the port on 127.0.0.1; 0 takes a free one.
-        state: the folder for logs, fetched archives and the file that says which process runs.
+        state: the folder for logs, fetched archives and the file with the id of the process.
         catalog: the catalog that is going to be deployed.
         hub: further folders of models laid out as org/name.
 

@@ -124,7 +124,7 @@ class LogReader:
         if (taken := _STORE_NAME_TAKEN.search(line)) is not None:
             self._fail(taken["model"], f"two folders of the model store become {taken['model']}")
         elif (failed := _STORE_FAILED.search(line)) is not None:
-            self._fail(failed["model"], self._last_exception or "the log says no reason")
+            self._fail(failed["model"], self._last_exception or "the log has no reason")
         elif (exception := _EXCEPTION.search(line)) is not None:
             self._last_exception = exception["text"]
 

@@ -84,7 +84,7 @@ def _at_faults(moment: str) -> Iterator[tuple[str, str]]:
     try:
         dt.datetime.fromisoformat(moment)
     except ValueError as error:
-        yield f"is no time ({error})", "write a day and a time that exist"
+        yield f"is not a time ({error})", "write a day and a time that exist"
 
 
 def _cron_faults(fields: list[str]) -> Iterator[tuple[str, str]]:
@@ -95,7 +95,7 @@ def _cron_faults(fields: list[str]) -> Iterator[tuple[str, str]]:
         for item in field.split(","):
             if not kind.also.fullmatch(item) and _numbers(kind, item) is None:
                 yield (
-                    f"{item!r} is no {kind.name}",
+                    f"{item!r} is not a value for {kind.name}",
                     f"*, or {kind.least} to {kind.most}, with ranges a-b, lists a,b and steps a/b",
                 )
     if (fields[2] == "?") == (fields[4] == "?"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cohost.archives.store import ModelStore
 from cohost.endpoint.copies import Bounds, Component
@@ -65,10 +65,6 @@ class Status:
     loaded_models: int | None
     component: ComponentStatus | None
     load_failures: tuple[LoadFailure, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the status as JSON data."""
-        return asdict(self)
 
 
 def read_status(deployment: Deployment, session: boto3.Session) -> Status:

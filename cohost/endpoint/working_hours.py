@@ -71,7 +71,7 @@ def put_to_sleep(deployment: Deployment, session: boto3.Session, patience: Patie
     Args:
         deployment: the stack's outputs.
         session: credentials.
-        patience: for a change of the component that goes on, which must have ended before.
+        patience: the wait for a change of the component that is under way, which must end first.
         until_wake: neither a call nor the schedule wakes it until `wake_up`; else both do.
 
     Raises:
@@ -90,7 +90,7 @@ def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, 
     Args:
         deployment: the stack's outputs.
         session: credentials.
-        patience: for a change of the component that goes on, which must have ended before.
+        patience: the wait for a change of the component that is under way, which must end first.
         copies: how many to keep at least until it is put to sleep; None: one now, which may go when nobody calls.
 
     Raises:

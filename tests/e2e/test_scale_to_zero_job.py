@@ -199,7 +199,7 @@ def test_another_topology_under_the_same_name_is_refused_before_and_by_the_servi
 
     checks = run_checks(boto3.Session(), "us-east-1", load_catalog(job.file).catalog, load_prices())
     (fault,) = [one.why for one in checks if one.check == "endpoint"]
-    assert "is a scale-to-zero endpoint, the catalog says multi-model" in fault
+    assert "is a scale-to-zero endpoint, the catalog has multi-model" in fault
     assert "cdk destroy" in fault
     said = job.refused_deploy()
 

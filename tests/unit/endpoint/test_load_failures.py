@@ -75,7 +75,7 @@ def test_a_reason_that_only_the_log_has_is_the_last_error_of_the_models_worker()
 def test_a_log_without_a_reason_names_the_model_all_the_same() -> None:
     """The server's metric is enough to know which one it was."""
     assert read("server_metric - ModelLoadingError.Count:1|#Model:a_b") == (
-        LoadFailure(model="a_b", reason="the log says no reason"),
+        LoadFailure(model="a_b", reason="the log has no reason"),
     )
 
 
