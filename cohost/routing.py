@@ -195,7 +195,7 @@ def find_route(
     names = sorted(known)
     if model not in names:
         raise RoutingError(
-            "model-unknown",
+            "model-not-deployed",
             "model",
             f"{model!r} is not on endpoint {endpoint_name!r}" if model else "is empty",
             allowed=", ".join(names) or "none yet",

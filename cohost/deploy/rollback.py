@@ -157,7 +157,7 @@ def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
     """
     if not earlier:
         raise StackError(
-            "generation-missing",
+            "generations-not-kept",
             "--to",
             "no earlier generation is stored",
             allowed="one that an update replaced and `storage.keep_generations` kept",

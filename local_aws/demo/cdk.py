@@ -59,7 +59,7 @@ class Cdk:
         if check and done.returncode != 0:
             tail = "\n".join(done.stdout.strip().splitlines()[-_SHOWN_LINES:])
             raise LocalError(
-                "cdk-failed",
+                "cdk-command-failed",
                 f"cdk {' '.join(arguments)}",
                 f"ended with {done.returncode}",
                 fix=f"see {self.out / 'cdk.log'}\n{tail}",

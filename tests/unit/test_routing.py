@@ -94,7 +94,7 @@ def test_outputs_say_what_stands_for_each_model() -> None:
 @pytest.mark.parametrize("find", [route, component_route])
 def test_unknown_name_lists_the_known_ones(find: Callable[[str], Route], model: str, hint: str) -> None:
     """A wrong name stops before any request, and never becomes a call to another model."""
-    with refused("model-unknown", "model", kind=RoutingError) as caught:
+    with refused("model-not-deployed", "model", kind=RoutingError) as caught:
         find(model)
 
     assert caught.value.allowed == "mdeberta, minilm, nli"
@@ -103,14 +103,14 @@ def test_unknown_name_lists_the_known_ones(find: Callable[[str], Route], model: 
 
 def test_the_component_is_no_model() -> None:
     """A component's name alone leads to no model, since it serves several."""
-    with refused("model-unknown", "model") as caught:
+    with refused("model-not-deployed", "model") as caught:
         component_route("lmi-cohost-models")
     assert "inference component" in caught.value.fix
 
 
 def test_a_component_takes_no_pushed_model() -> None:
     """Its archive holds all models, so the way to add one is a deploy."""
-    with refused("model-unknown") as caught:
+    with refused("model-not-deployed") as caught:
         component_route("whisper-large")
     assert "push" not in caught.value.fix
 
@@ -188,6 +188,6 @@ def test_model_with_a_component_of_its_own_is_that_component() -> None:
     found = route("nli", "inference-components")
     assert found.arguments() == {"EndpointName": "lmi-cohost", "InferenceComponentName": "lmi-cohost-nli"}
     assert found.arguments("trace=1")["CustomAttributes"] == "trace=1"
-    with refused("model-unknown") as caught:
+    with refused("model-not-deployed") as caught:
         route("minilmm", "inference-components")
     assert "'minilm'" in caught.value.fix

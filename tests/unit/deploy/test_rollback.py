@@ -88,7 +88,7 @@ def test_last_one_is_chosen_and_another_by_its_id() -> None:
 @pytest.mark.parametrize(
     ("stored", "wanted", "code", "allowed"),
     [
-        ([], None, "generation-missing", "storage.keep_generations"),
+        ([], None, "generations-not-kept", "storage.keep_generations"),
         ([earlier()], "dddddddddddd", "generation-unknown", "aaaaaaaaaaaa"),
     ],
 )

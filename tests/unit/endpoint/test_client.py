@@ -168,7 +168,7 @@ def test_unknown_model_is_not_called(harness: Harness) -> None:
     """No request leaves for a name that neither the outputs nor the live generation have."""
     harness.lists("nli.tar.gz", "mini.tar.gz", "README")
 
-    with refused("model-unknown", "model", kind=RoutingError):
+    with refused("model-not-deployed", "model", kind=RoutingError):
         harness.client.invoke("NLI", "a")
 
 
@@ -186,7 +186,7 @@ def test_caller_who_may_not_list_still_hears_the_known_names(harness: Harness) -
     """The right to invoke is enough to use the client."""
     harness.s3.add_client_error("list_objects_v2", "AccessDenied", "no", 403)
 
-    with refused("model-unknown", "model", kind=RoutingError):
+    with refused("model-not-deployed", "model", kind=RoutingError):
         harness.client.invoke("other", "a")
 
 
@@ -281,7 +281,7 @@ def test_component_s_model_is_called_by_the_server_s_name(deployed: dict[str, st
 @pytest.mark.parametrize("model", ["NLI", "../nli", "nli.tar.gz", "", "lmi-cohost-models", "other"])
 def test_unknown_model_of_a_component_is_not_called(component: Harness, model: str) -> None:
     """No request leaves, to S3 neither: a component has no model beside those of its deploy."""
-    with refused("model-unknown", "model", kind=RoutingError):
+    with refused("model-not-deployed", "model", kind=RoutingError):
         component.client.invoke(model, "a")
 
 

@@ -35,7 +35,7 @@ def test_failed_command_shows_the_end_of_its_output(project: Path) -> None:
     """The reason of a failed deploy is in the message, the whole log in a file."""
     fake_cdk(project, "echo first; echo the reason >&2; exit 3")
 
-    with refused("cdk-failed", kind=LocalError) as caught:
+    with refused("cdk-command-failed", kind=LocalError) as caught:
         Cdk(environment={}, out=project / "out").deploy(project / "c.yaml")
     assert "the reason" in caught.value.fix
 

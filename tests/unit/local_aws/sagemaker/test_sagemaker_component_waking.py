@@ -75,7 +75,7 @@ def test_zero_is_told_apart_from_other_refusals(cloud: Cloud, wait: Callable[...
 
     with refused("no-capacity", kind=NoCapacityError):
         caller.call("mini", wake=False)
-    with refused("model-unknown", kind=RoutingError):
+    with refused("model-not-deployed", kind=RoutingError):
         caller.call("other")
     cloud.sagemaker.delete_inference_component(InferenceComponentName="c")
     wait(lambda: cloud.sagemaker.list_inference_components()["InferenceComponents"] == [])
