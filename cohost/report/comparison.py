@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cohost.errors import ReportError
 from cohost.report.endpoint_metrics import metrics_of
-from cohost.report.facts import FEW_CALLS, facts_of, moment, price_text
-from cohost.report.markdown import headline_rows, table
+from cohost.report.facts import FEW_CALLS, facts_of, price_text
+from cohost.report.formats import markdown_table, moment
+from cohost.report.markdown import headline_rows
 from cohost.report.page import Report, template_of, write_texts
 from cohost.report.plots import design_plots_of as plots_of
 from cohost.report.run import RECORD_FILE, load_run
@@ -287,8 +288,12 @@ def _markdown(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
     parts = ["# Designs compared", f"**{comparison.measured}**"]
     if comparison.notes:
         parts.append("\n".join(f"- **{weight}**: {text}" for weight, text in comparison.notes))
-    parts += [table(COLUMNS, table_rows(summaries)), "## What was measured", table(FACT_COLUMNS, _fact_rows(summaries))]
-    parts += ["## Each model", table(MODEL_COLUMNS, _model_rows(summaries))]
+    parts += [
+        markdown_table(COLUMNS, table_rows(summaries)),
+        "## What was measured",
+        markdown_table(FACT_COLUMNS, _fact_rows(summaries)),
+    ]
+    parts += ["## Each model", markdown_table(MODEL_COLUMNS, _model_rows(summaries))]
     return "\n\n".join(parts) + "\n"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cohost.report import facts
-from cohost.report.facts import NONE, UNKNOWN, duration, number, short
+from cohost.report.formats import NONE, UNKNOWN, duration, markdown_table, number, short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from cohost.report.run import RunRecord
     from cohost.report.summary import Headline, Line, RunSummary, Step
@@ -49,7 +49,7 @@ FAILURE_COLUMNS = ("step", "model", "failure", "calls", "share")
 
 def markdown(summaries: Sequence[RunSummary]) -> str:
     """Render the whole report."""
-    head = table(HEADLINE_COLUMNS, (row for summary in summaries for row in headline_rows(summary)))
+    head = markdown_table(HEADLINE_COLUMNS, (row for summary in summaries for row in headline_rows(summary)))
     return "\n\n".join(["# Load test", head, *map(_section, summaries)]) + "\n"
 
 
@@ -76,12 +76,6 @@ def failure_rows(summary: RunSummary) -> list[tuple[str, ...]]:
         for line in step.models
         for kind, count in line.failures.items()
     ]
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Render a Markdown table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def _headline(headline: Headline, record: RunRecord) -> tuple[str, ...]:
@@ -142,13 +136,13 @@ def _section(summary: RunSummary) -> str:
     parts = [f"## {record.label}"]
     if notes := facts.notes_of(summary):
         parts.append("\n".join(f"- **{weight}**: {text}" for weight, text in notes))
-    parts.append(table(("", ""), facts.facts_of(record)))
+    parts.append(markdown_table(("", ""), facts.facts_of(record)))
     if record.cold:
-        parts += ["### First call of each model", table(COLD_COLUMNS, facts.cold_rows(record))]
+        parts += ["### First call of each model", markdown_table(COLD_COLUMNS, facts.cold_rows(record))]
     seconds = sum(step.seconds for step in summary.steps)
-    parts += [f"### Steps ({duration(seconds)} measured)", table(STEP_COLUMNS, step_rows(summary))]
+    parts += [f"### Steps ({duration(seconds)} measured)", markdown_table(STEP_COLUMNS, step_rows(summary))]
     if failures := failure_rows(summary):
-        parts += ["### Failures", table(FAILURE_COLUMNS, failures)]
+        parts += ["### Failures", markdown_table(FAILURE_COLUMNS, failures)]
     if metrics := facts.metric_rows(summary):
-        parts += ["### Caller and endpoint", table(METRIC_COLUMNS, metrics)]
+        parts += ["### Caller and endpoint", markdown_table(METRIC_COLUMNS, metrics)]
     return "\n\n".join(parts)

@@ -17,7 +17,7 @@ from cohost.errors import ReportError
 from cohost.report import facts, markdown
 from cohost.report.charts import Axis, Chart
 from cohost.report.endpoint_metrics import metrics_of
-from cohost.report.facts import moment, number
+from cohost.report.formats import moment, number
 from cohost.report.plots import plots_of
 from cohost.report.run import load_run
 from cohost.report.summary import RunSummary, summarise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cohost.report.charts import Axis, Chart
-from cohost.report.facts import number, short
+from cohost.report.formats import number, short
 from cohost.report.samples import answered, failed, latency_s
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from cohost.report.endpoint_metrics import EndpointMetrics
+from cohost.report.formats import usd_per_million
 from cohost.report.run import RunRecord
 from cohost.report.samples import (
     CUT_OFF,
@@ -32,8 +33,6 @@ TABLE_BATCH = 8
 """The batch size of the table by which designs are compared."""
 
 ALL_MODELS = "all models"
-_MILLION = 1_000_000
-_SECONDS_PER_HOUR = 3600
 
 
 class Part(BaseModel):
@@ -119,13 +118,6 @@ def summarise(run: Run, metrics: EndpointMetrics | None = None) -> RunSummary:
     )
 
 
-def cost_per_million(usd_per_hour: float | None, items_per_s: float | None) -> float | None:
-    """Return US dollars per million items at a sustained rate; None if price or rate is unknown or 0."""
-    if usd_per_hour is None or not items_per_s:
-        return None
-    return usd_per_hour / (items_per_s * _SECONDS_PER_HOUR) * _MILLION
-
-
 def instance_of(record: RunRecord) -> str:
     """Name the instances that the target runs on, in a few words."""
     target = record.target
@@ -177,7 +169,7 @@ def _line(run: Run, index: int, model: int | None) -> Line:
         items_per_s=rate,
         items_per_s_interval=rate_interval(in_time["done"], in_time["items"], phase.started, phase.ended),
         items_per_s_alone=alone,
-        usd_per_million=cost_per_million(price, rate if model is None or alone is None else alone),
+        usd_per_million=usd_per_million(price, rate if model is None or alone is None else alone),
     )
 
 
@@ -206,7 +198,7 @@ def _headline(record: RunRecord, steps: tuple[Step, ...], name: str) -> Headline
         latency_ms=_line_of(base, name).latency_ms,
         items_per_s_at_8=rate_8,
         batch_efficiency=rate_8 / rate_1 if rate_8 and rate_1 else None,
-        usd_per_million=cost_per_million(price, rate_8),
+        usd_per_million=usd_per_million(price, rate_8),
         instance=instance_of(record),
     )
 
