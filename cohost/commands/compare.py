@@ -32,7 +32,7 @@ def compare(
 
     Example: cohost compare .cohost/load/20270301-101500 .cohost/load/20270301-113000
     """
-    check_packages(("numpy", "jinja2"))
+    check_packages(("numpy",))
     from cohost.report.comparison import write_comparison  # a deploy machine has no numpy
 
     written = write_comparison(results, out)
@@ -40,8 +40,8 @@ def compare(
         console.print_json(json.loads(written.json.read_text(encoding="utf-8")))
     else:
         console.print_table("Designs compared, all models", _COLUMNS, [row[:-1] for row in written.rows])
-        console.err.print(Text(written.comparison.measured), soft_wrap=True)
-    for weight, text in written.comparison.notes:
+        console.err.print(Text(written.content.measured), soft_wrap=True)
+    for weight, text in written.content.notes:
         if weight == "note":
             console.err.print(Text(f"note: {text}"), soft_wrap=True)
         else:

@@ -23,7 +23,7 @@ from cohost.endpoint.stack_outputs import DEFAULT_STACK
 from cohost.errors import CohostError
 
 if TYPE_CHECKING:
-    from cohost.report.page import Written
+    from cohost.report.page import Report, Written
 
 DEFAULT_RESULTS = Path(".cohost/load")
 LOAD_CATALOG = Path("model_configs/encoders.yaml")
@@ -173,14 +173,14 @@ def _faults(log: Path) -> list[str]:
 
 def _locustfile() -> Path:
     """Locate the locustfile without importing it: load_tests depends on this package, not the other way round."""
-    check_packages(("locust", "geventhttpclient", "numpy", "jinja2", "load_tests"))
+    check_packages(("locust", "geventhttpclient", "numpy", "load_tests"))
     spec = importlib.util.find_spec("load_tests")
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     return Path(places[0]) / "encoders.py"
 
 
-def _write(results: list[Path], out: Path, *, metrics: bool) -> Written:
-    check_packages(("numpy", "jinja2"))
+def _write(results: list[Path], out: Path, *, metrics: bool) -> Written[Report]:
+    check_packages(("numpy",))
     from cohost.report.page import write_report  # a deploy machine has no numpy
 
     with console.err.status("Writing the report"):
@@ -201,11 +201,11 @@ def check_packages(names: tuple[str, ...]) -> None:
         raise BenchError(msg)
 
 
-def _show(written: Written) -> None:
+def _show(written: Written[Report]) -> None:
     from cohost.report.markdown import headline_rows
 
     columns = ("model", "p50", "p90", "p95", "p99 ms", "calls", "items/s at 8", "at 8 : at 1", "USD per 1M")
-    for summary in written.report.runs:
+    for summary in written.content.runs:
         rows = headline_rows(summary)
         title = f"{rows[0][0]}, {rows[0][-1]}" if rows else f"{summary.record.label}: nothing was measured"
         console.print_table(title, columns, [row[1:-1] for row in rows])

@@ -49,15 +49,19 @@ def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
     notes = [("invalid" if mark.invalid else "warning", mark.message) for mark in record.marks]
     if record.target.emulated:
         notes.append(("note", "an emulation answered: the numbers are this machine's, not those of AWS"))
-    few = [step.name for step in summary.steps if step.total.answered < FEW_CALLS]
-    if few:
-        text = f"fewer than {FEW_CALLS} calls were answered in {', '.join(few)}; measure longer (--measure)"
-        notes.append(("warning", text))
+    if few := few_calls(summary):
+        notes.append(("warning", f"{few} (--measure)"))
     rough = {head.model for head in summary.headlines if head.latency_ms and head.latency_ms.p99_is_rough}
     if rough:
         names = ", ".join(head.model for head in summary.headlines if head.model in rough)
         notes.append(("note", f"p99 marked ~ stands on fewer than five slower calls: {names}"))
     return notes
+
+
+def few_calls(summary: RunSummary) -> str | None:
+    """Return a sentence on the steps that are too short for conclusions; None if there are none."""
+    few = [step.name for step in summary.steps if step.total.answered < FEW_CALLS]
+    return f"fewer than {FEW_CALLS} calls were answered in {', '.join(few)}; measure longer" if few else None
 
 
 def cold_rows(record: RunRecord) -> list[tuple[str, ...]]:

@@ -6,7 +6,7 @@ A dash stands for what does not exist, "unknown" for what exists and is not know
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,11 +24,29 @@ def usd_per_million(usd_per_hour: float | None, items_per_s: float | None) -> fl
     return usd_per_hour / (items_per_s * _SECONDS_PER_HOUR) * _MILLION
 
 
+class Table(NamedTuple):
+    """A table with its title, and how a page shows it: classes of the style sheet, and an explanation above it.
+
+    Without columns it holds names and values.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    kind: str = "names1"
+    what: str = ""
+
+
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table in GitHub's Markdown: a dash for None, and a bar within a value is escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     cells = [[NONE if value is None else str(value).replace("|", "\\|") for value in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def markdown_notes(notes: Iterable[tuple[str, str]]) -> str:
+    """Return remarks as a list in Markdown, each with its weight."""
+    return "\n".join(f"- **{weight}**: {text}" for weight, text in notes)
 
 
 def number(value: float | None, digits: int = 1) -> str:

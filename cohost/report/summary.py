@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cohost.report.endpoint_metrics import EndpointMetrics
 from cohost.report.formats import usd_per_million
-from cohost.report.run import RunRecord
+from cohost.report.run import Record, RunRecord
 from cohost.report.samples import (
     CUT_OFF,
     Distribution,
@@ -35,13 +35,7 @@ TABLE_BATCH = 8
 ALL_MODELS = "all models"
 
 
-class Part(BaseModel):
-    """Base of all parts of a report."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Line(Part):
+class Line(Record):
     """The calls of one model, or of all, in one step.
 
     `latency_ms` counts from the moment a call was due, over answered calls. `items_per_s` counts the items answered
@@ -63,8 +57,13 @@ class Line(Part):
     items_per_s_alone: float | None
     usd_per_million: float | None
 
+    @property
+    def own_rate(self) -> float:
+        """Return the items per second of the model alone, where they are known."""
+        return self.items_per_s if self.items_per_s_alone is None else self.items_per_s_alone
 
-class Step(Part):
+
+class Step(Record):
     """One measured step: all its calls, and those of each model."""
 
     name: str
@@ -79,7 +78,7 @@ class Step(Part):
     generator_lag_ms: float | None = Field(description="mean delay of the generator's timers")
 
 
-class Headline(Part):
+class Headline(Record):
     """One line of the table by which designs are compared.
 
     Latencies are those of the step with the fewest texts per call and the fewest callers. Items per second at batch 8,
@@ -96,7 +95,7 @@ class Headline(Part):
     instance: str
 
 
-class RunSummary(Part):
+class RunSummary(Record):
     """One run in numbers."""
 
     record: RunRecord
@@ -205,7 +204,7 @@ def _headline(record: RunRecord, steps: tuple[Step, ...], name: str) -> Headline
 
 def _rate(step: Step, name: str) -> float:
     line = _line_of(step, name)
-    return line.items_per_s if name == ALL_MODELS or line.items_per_s_alone is None else line.items_per_s_alone
+    return line.items_per_s if name == ALL_MODELS else line.own_rate
 
 
 def _line_of(step: Step, name: str) -> Line:
