@@ -11,6 +11,7 @@ CohostError              base of all: the user can correct the cause, and the te
 ├── StackError           the stack does not exist, or is in a state that the command cannot work with
 │   ├── MissingStackError    CloudFormation has no stack of this name
 │   └── UnderWayError        an earlier change of the component is still in progress (cohost/endpoint/copies.py)
+├── PackagesError        a command needs Python packages that are not installed
 ├── LocalError           the AWS emulator on this machine cannot be started, stopped or reached
 ├── PlanError            a model's files cannot be read, or the plan needs a figure that is not known
 ├── PriceError           a price list cannot be read, fetched or written (cohost/forecast/pricing/price_list.py)
@@ -19,7 +20,7 @@ CohostError              base of all: the user can correct the cause, and the te
 ├── OnnxError            a model cannot be exported, or an archive is not the expected one
 ├── CleanupError         a resource could not be removed, or did not reach a final state in time
 ├── ReportError          a folder holds no load test results that this version can read
-├── BenchError           a comparison's load test cannot be run, or measured nothing (cohost/commands/report.py)
+├── BenchError           the load test measured nothing
 └── LoadError            an option of the load test cannot be used (load_tests/__init__.py)
 
 The archives have their own base, `cohost.archives.errors.ArtifactError`: that folder is also the code of an AWS Lambda
@@ -104,6 +105,10 @@ class LocalError(CohostError):
     """The AWS emulator on this machine cannot be started, stopped or reached."""
 
 
+class PackagesError(CohostError):
+    """A command needs Python packages that are not installed on this machine."""
+
+
 class PlanError(CohostError):
     """A model's shape or weights cannot be read, or the plan needs a figure that is not known."""
 
@@ -114,6 +119,10 @@ class CleanupError(CohostError):
 
 class OnnxError(CohostError):
     """A model cannot be exported, its export is too inaccurate, or an archive is not the expected one."""
+
+
+class BenchError(CohostError):
+    """The load test could not be run, or measured nothing."""
 
 
 class ReportError(CohostError):

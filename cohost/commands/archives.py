@@ -33,8 +33,6 @@ from cohost.routing import ARCHIVE_SUFFIX, SCALE_TO_ZERO
 from cohost.weights.prune import check_bundled, live_bucket
 from cohost.weights.store import find_bucket
 
-_EXIT_FAULT = 1
-
 
 def render(
     name: Annotated[str, typer.Argument(help="A model of the catalog.")],
@@ -108,7 +106,7 @@ def verify(
             else:
                 console.out.print(Text(f"{path}: no fault"), soft_wrap=True)
     if any(fault.severity == "error" for faults in found.values() for fault in faults):
-        raise typer.Exit(_EXIT_FAULT)
+        raise typer.Exit(console.EXIT_FAULT)
 
 
 def push(

@@ -22,8 +22,6 @@ from cohost.forecast.pricing.price_list import load_prices, money
 if TYPE_CHECKING:
     from cohost.deploy.cleanup.leftovers import Leftover, RunningEndpoint
 
-_EXIT_LEFT = 1
-
 
 def cleanup(
     stack: StackOption = DEFAULT_STACK,
@@ -63,7 +61,7 @@ def cleanup(
         console.out.print(Text("\n".join(f"removed {one}" for one in outcome.removed)), soft_wrap=True)
         _show("Still there", outcome.after)
     if outcome.faults or outcome.after.stacks or outcome.after.left(everything=everything):
-        raise typer.Exit(_EXIT_LEFT)
+        raise typer.Exit(console.EXIT_FAULT)
 
 
 def orphans(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +29,9 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 """Progress, warnings and faults."""
 
+EXIT_FAULT, EXIT_OVER_BUDGET, EXIT_INTERRUPTED = 1, 2, 130
+"""The exit codes of docs/commands.md. Its 3 is the load test's own, and 2 is wrong usage too, as Typer has it."""
+
 _LOG_EVERY_S = 30.0
 _answer = {"json": False}
 
@@ -46,6 +50,15 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     for row in rows:
         table.add_row(*(Text("-" if value is None else str(value)) for value in row))
     out.print(table)
+
+
+def print_panel(title: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Print names with their meaning in a frame, as Typer prints the help of a command."""
+    table = Table.grid("", "", padding=(0, 2, 0, 0), expand=True)
+    table.columns[0].style, table.columns[0].no_wrap, table.columns[1].ratio = "bold cyan", True, 1
+    for name, meaning in rows:
+        table.add_row(name, Text(meaning))
+    out.print(Panel(table, title=title, title_align="left", border_style="dim"))
 
 
 def print_error(error: CodedError) -> None:

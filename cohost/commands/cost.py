@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from cohost.forecast.pricing.designs import DesignCost
     from cohost.forecast.pricing.price_list import Bill
 
-_EXIT_OVER_BUDGET = 2
 _COLUMNS = ("design", "USD/hour", "USD/month", "USD per 1M", "with idle")
 
 _NOT_COUNTED = "Not counted: bucket, function, logs and data transfer, together cents. USD per 1M is at full load."
@@ -150,7 +149,7 @@ def _hold_to_budget(bill: Bill, max_monthly: float | None) -> None:
         f"--max-monthly: {bill.most} x {bill.instance_type} in {bill.region} cost {money(month)} USD a month; "
         f"allowed: {money(max_monthly)}; fix: a cheaper instance_type, fewer instances, or a larger budget"
     )
-    raise typer.Exit(_EXIT_OVER_BUDGET)
+    raise typer.Exit(console.EXIT_OVER_BUDGET)
 
 
 def _row(one: DesignCost) -> Sequence[object]:

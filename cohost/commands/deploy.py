@@ -24,7 +24,6 @@ from cohost.endpoint.load_failures import LogWatch
 from cohost.endpoint.stack_outputs import DEFAULT_REGION, DEFAULT_STACK
 from cohost.forecast.pricing.price_list import load_prices
 
-_EXIT_FAILED = 1
 _LOG = Path(".cohost") / "deploy.log"
 _MARKS = {"pass": ("pass", "green"), "fail": ("FAIL", "bold red"), "unknown": ("could not be checked", "yellow")}
 
@@ -45,7 +44,7 @@ def preflight(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = Fa
     if as_json:
         console.print_json([asdict(one) for one in findings])
     if any(one.outcome == "fail" for one in findings):
-        raise typer.Exit(_EXIT_FAILED)
+        raise typer.Exit(console.EXIT_FAULT)
 
 
 def deploy(
@@ -62,7 +61,7 @@ def deploy(
     loaded = load_with_warnings(catalog).catalog
     findings = _check(loaded, shown=True)
     if any(one.outcome == "fail" and one.check not in (skip or ()) for one in findings):
-        raise typer.Exit(_EXIT_FAILED)
+        raise typer.Exit(console.EXIT_FAULT)
     command = cdk_command("deploy", stack, "--require-approval", "never", "--ci", catalog=catalog)
     cloudformation = boto3.client("cloudformation", region_name=_region())
     watch = LogWatch(boto3.client("logs", region_name=_region()), loaded.models, int(time.time() * 1000))

@@ -13,7 +13,14 @@ import typer
 from rich.text import Text
 
 from cohost.commands import console
-from cohost.commands.options import OFFLINE_CATALOG, CatalogOption, JsonOption, StateOption, load_with_warnings
+from cohost.commands.options import (
+    OFFLINE_CATALOG,
+    CatalogOption,
+    JsonOption,
+    StateOption,
+    check_packages,
+    load_with_warnings,
+)
 from cohost.deploy import local_aws as local
 from cohost.errors import LocalError
 
@@ -26,6 +33,8 @@ class Engine(StrEnum):
     DJL = "djl"
 
 
+_NEEDED = ("moto", "starlette", "torch", "transformers", "uvicorn")
+
 local_app = typer.Typer(help="The AWS on this machine: an emulation to try a deploy on.", no_args_is_help=True)
 
 
@@ -37,6 +46,7 @@ def demo(
 
     Example: cohost demo
     """
+    check_packages(_NEEDED, "local")
     # In place of this process, so that Ctrl-C reaches the demo alone and it can clean up.
     os.execv(  # noqa: S606 - our own module, no shell
         sys.executable,
@@ -58,6 +68,7 @@ def up(
 
     Example: eval "$(cohost local up)"
     """
+    check_packages(_NEEDED, "local")
     load_with_warnings(catalog)
     with console.err.status("Starting the AWS on this machine"):
         server = local.start(port=port, state=state, catalog=catalog, hub=hub or [])
@@ -141,7 +152,7 @@ def report(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False
 
 def _become_engines(command: str, arguments: list[str]) -> None:
     """Replace this process by the module, so that Ctrl-C reaches only the module and it can end its server."""
-    local.check_packages()
+    check_packages(_NEEDED, "local")
     os.execv(  # noqa: S606 - our own module, no shell
         sys.executable, [sys.executable, "-m", "local_aws.engines", command, *arguments]
     )

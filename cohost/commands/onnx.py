@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +9,14 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from cohost.commands import console
-from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
-from cohost.errors import OnnxError
+from cohost.commands.options import (
+    DEFAULT_CATALOG,
+    CatalogOption,
+    JsonOption,
+    check_packages,
+    entry_of,
+    load_with_warnings,
+)
 from cohost.onnx.recipe import cpu_design, recipe_for
 
 if TYPE_CHECKING:
@@ -40,7 +45,7 @@ def export_onnx(
     """
     loaded = load_with_warnings(catalog)
     recipes = [recipe_for(name, loaded.catalog) for name in names or loaded.catalog.models if entry_of(loaded, name)]
-    _check_packages()
+    check_packages(_NEEDED, "local", "onnx")
     target = out or Path(cpu_design(loaded.catalog).archives)
     exported = _export(recipes, target, hub or [])
     if as_json:
@@ -48,16 +53,6 @@ def export_onnx(
     else:
         columns = ("model", "archive", "MiB", "precision", "served by", "off torch by")
         console.print_table(f"{len(exported)} models of {catalog} as ONNX in {target}", columns, map(_row, exported))
-
-
-def _check_packages() -> None:
-    """Reject a machine without torch or onnxruntime, such as a deploy machine, before anything is written."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise OnnxError(
-            f"export-onnx: the Python package {missing[0]} is not installed; allowed: the packages of the groups local "
-            "and onnx; fix: make setup, or pip install --no-deps -r requirements-all.txt"
-        )
 
 
 def _export(recipes: Sequence[Recipe], out: Path, hubs: Sequence[Path]) -> list[Exported]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cohost.catalog.models import ModelEntry
-from cohost.catalog_file import LoadedCatalog, load_catalog
+from cohost.catalog_file import load_catalog
 from cohost.commands import console
-from cohost.errors import CatalogError
+from cohost.errors import CatalogError, PackagesError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cohost.catalog.models import ModelEntry
+    from cohost.catalog_file import LoadedCatalog
 
 _SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600}
 
@@ -65,6 +71,22 @@ def load_with_warnings(path: Path) -> LoadedCatalog:
     for warning in loaded.catalog.warnings:
         console.print_warning(warning)
     return loaded
+
+
+def check_packages(names: Iterable[str], *groups: str) -> None:
+    """Check that the Python packages of a command are installed; a deploy machine has only those of a deploy.
+
+    Raises:
+        PackagesError: some are missing.
+    """
+    if missing := [name for name in names if importlib.util.find_spec(name) is None]:
+        raise PackagesError(
+            "packages-missing",
+            "packages",
+            f"{', '.join(missing)} not installed",
+            allowed=f"an environment with the groups {', '.join(groups)}",
+            fix=f"run `make setup`, or `uv sync {' '.join(f'--group {one}' for one in groups)}`",
+        )
 
 
 def entry_of(loaded: LoadedCatalog, name: str) -> ModelEntry:

@@ -116,8 +116,6 @@ def _mib(value: float) -> float:
     return round(value, 1)
 
 
-_EXIT_DOES_NOT_FIT = 1
-
 RegionOption = Annotated[str, typer.Option("--region", envvar="AWS_REGION", help="The region whose prices count.")]
 
 InstanceTypeOption = Annotated[
@@ -165,7 +163,7 @@ def plan(
     else:
         _print_plan(loaded, planned)
     if not planned.fits:
-        raise typer.Exit(_EXIT_DOES_NOT_FIT)
+        raise typer.Exit(console.EXIT_FAULT)
 
 
 def inspect(

@@ -7,7 +7,6 @@ does not install the packages that it needs.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import shlex
@@ -40,7 +39,6 @@ PAGES_SERVICE = "cohost"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 _POLL_S = 0.1
-_NEEDS = ("moto", "starlette", "torch", "transformers", "uvicorn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +112,8 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
         hub: further folders of models laid out as org/name.
 
     Raises:
-        LocalError: it runs already, the port is in use, a package is missing, or it does not come up.
+        LocalError: it runs already, the port is in use, or it does not come up.
     """
-    check_packages()
     if (running := find(state)) is not None:
         msg = (
             f"state {str(state)!r}: a server runs there already (process {running.pid}, {running.url}); allowed: one a "
@@ -191,21 +188,6 @@ def stop(state: Path) -> bool:
         )
         raise LocalError(msg)
     return True
-
-
-def check_packages() -> None:
-    """Check that the packages that `local_aws` needs are installed.
-
-    Raises:
-        LocalError: some are missing.
-    """
-    missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
-    if missing:
-        msg = (
-            f"the AWS on this machine needs {', '.join(missing)}; allowed: an environment with the group `local`; fix: "
-            "run `make setup`, or `uv sync --group local`"
-        )
-        raise LocalError(msg)
 
 
 def check_port(port: int) -> None:

@@ -72,6 +72,7 @@ def cohost(words: Sequence[str]) -> Iterator[str]:
                 yield f"there is no subcommand {rest[0]!r}; allowed: {', '.join(below)}"
             break
         command = below[rest.pop(0)]
+        command = command.load() if isinstance(command, cli.LazyCommand) else command
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for word in rest:
         if word.startswith("-") and (option := word.partition("=")[0]) not in {*known, "--help"}:

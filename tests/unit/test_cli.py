@@ -7,10 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 import typer.main
+from botocore.exceptions import ClientError
+from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
@@ -18,8 +20,9 @@ from cohost.archives.archive import pack
 from cohost.archives.errors import ArtifactError
 from cohost.archives.properties import loads
 from cohost.catalog.models import BatchedSettings, Endpoint, GpuSettings, ModelEntry, Storage
+from cohost.commands import options
 from cohost.deploy import local_aws as local
-from cohost.errors import CatalogError, InvocationError, LocalError
+from cohost.errors import CatalogError, CohostError, InvocationError, LocalError, PackagesError, PlanError
 
 if TYPE_CHECKING:
     from click import Command, Result
@@ -37,9 +40,24 @@ def commands() -> dict[str, Command]:
     """Every subcommand by its full name."""
     root = typer.main.get_command(cli.app)
     found = {}
-    for name, command in root.commands.items():  # type: ignore[attr-defined]
+    for name, lazy in root.commands.items():  # type: ignore[attr-defined]
+        command = lazy.load()
         found |= {f"{name} {sub}": c for sub, c in getattr(command, "commands", {}).items()} or {name: command}
+        assert lazy.help == command.help.partition("\n")[0], f"the list of commands has another help of {name}"
     return found
+
+
+def end(monkeypatch: pytest.MonkeyPatch, error: Exception, *arguments: str) -> None:
+    """Run `cohost models` as the program does, with a catalog that cannot be read for this reason."""
+
+    def fail(_: Path) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(options, "load_catalog", fail)
+    monkeypatch.setattr(sys, "argv", ["cohost", "models", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
 
 
 def test_every_command_has_help_with_an_example_and_a_row_on_its_page() -> None:
@@ -189,6 +207,78 @@ def test_env_prints_the_same_lines_for_a_server_that_runs(monkeypatch: pytest.Mo
         run("local", "env", "--state", str(tmp_path / "other"))
 
 
+def test_an_error_with_json_is_data_on_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script reads code, field and fix of an error; a person reads the line on stderr."""
+    end(monkeypatch, PlanError("some-code", "a.b", "got 7", allowed="1 to 3", fix="choose one"), "--json")
+
+    printed = capsys.readouterr()
+    text = "a.b: got 7; allowed: 1 to 3; fix: choose one"
+    parts = {"code": "some-code", "field": "a.b", "problem": "got 7", "allowed": "1 to 3", "fix": "choose one"}
+    assert json.loads(printed.out) == {"errors": [{**parts, "message": text}]}
+    assert printed.err == f"error: {text}\n"
+
+
+def test_all_faults_of_a_catalog_are_entries(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error that gathers several faults is one entry for each, and one line on stderr."""
+
+    class SeveralFaultsError(CohostError):
+        def entries(self) -> list[dict[str, str]]:
+            return [{"code": "first"}, {"code": "second"}]
+
+    end(monkeypatch, SeveralFaultsError("several", "a", "one\ntwo"), "--json")
+
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"errors": [{"code": "first"}, {"code": "second"}]}
+    assert printed.err == "error: a: one\nerror: two\n"
+
+
+def test_a_refusal_of_aws_is_an_entry_with_its_own_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback of boto3 reaches a user, and a script finds the same keys as for any error."""
+    denied: Any = {"Error": {"Code": "AccessDenied", "Message": "no right"}}
+    end(monkeypatch, ClientError(denied, "DescribeEndpoint"), "--json")
+
+    (entry,) = json.loads(capsys.readouterr().out)["errors"]
+    assert (entry["code"], entry["field"]) == ("aws-error", "AWS")
+    assert "AccessDenied" in entry["problem"]
+    assert "AWS_PROFILE" in entry["fix"]
+
+
+def test_an_error_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of the program keeps its traceback."""
+    monkeypatch.setattr(options, "load_catalog", lambda _: 1 / 0)
+    monkeypatch.setattr(sys, "argv", ["cohost", "models"])
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+def test_missing_packages_are_named_with_their_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deploy machine without torch stops before anything is started."""
+    monkeypatch.setattr(options.importlib.util, "find_spec", lambda name: None if name == "torch" else object())
+
+    with refused("packages-missing", kind=PackagesError) as caught:
+        run("local", "up", "--catalog", ENCODERS)
+    assert "torch" in caught.value.problem
+    assert "--group local" in caught.value.fix
+
+
+@pytest.mark.process
+def test_help_loads_neither_boto3_nor_pydantic() -> None:
+    """The list of commands appears at once: a subcommand's modules are imported when it is called."""
+    script = "import sys; from cohost.cli import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    loaded = {*done.stdout.splitlines()[-1].split()}
+    assert "cohost.cli" in loaded
+    assert not loaded & {"boto3", "botocore", "jinja2", "pydantic", "typer.rich_utils"}
+    assert all(f" {name} " in done.stdout for name in cli.COMMANDS)
+
+
 @pytest.mark.process
 def test_fault_is_one_line_and_exit_code_1() -> None:
     """A user sees what is wrong, not where in our code it was found."""
@@ -199,7 +289,7 @@ def test_fault_is_one_line_and_exit_code_1() -> None:
         check=False,
     )
 
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (1, ""), "without --json nothing is printed on stdout"
     assert done.stderr.startswith("error: nowhere.yaml: cannot be read")
     assert done.stderr.count("\n") == 1
 

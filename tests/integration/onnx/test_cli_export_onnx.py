@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from fakes.refusals import refused
 from onnx_exports import DESIGN, MODELS
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.errors import CatalogError, OnnxError
+from cohost.errors import CatalogError, PackagesError
 from cohost.onnx import export as exporting
 from cohost.onnx.check import Agreement
 
@@ -109,5 +110,5 @@ def test_unknown_model_and_missing_packages_are_told(catalog: str, monkeypatch: 
         run("embedd", "--catalog", catalog)
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else find(name))
-    with pytest.raises(OnnxError, match=r"the Python package onnxscript is not installed; .*groups local and onnx"):
+    with refused("packages-missing", kind=PackagesError):
         run("embed", "--catalog", catalog)

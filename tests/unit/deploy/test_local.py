@@ -40,14 +40,6 @@ def test_port_that_is_none_is_refused(port: int, tmp_path: Path) -> None:
         local.start(port=port, state=tmp_path, catalog=tmp_path / "c.yaml")
 
 
-def test_missing_package_says_which_group_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A deploy machine without torch hears what to do."""
-    monkeypatch.setattr(local.importlib.util, "find_spec", lambda name: None if name == "torch" else object())
-
-    with pytest.raises(LocalError, match=r"needs torch; .* `uv sync --group local`"):
-        local.start(port=0, state=tmp_path, catalog=tmp_path / "c.yaml")
-
-
 def test_nothing_runs_in_an_empty_folder(tmp_path: Path) -> None:
     """Stopping what does not run is no error."""
     assert local.find(tmp_path) is None

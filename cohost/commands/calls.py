@@ -1,0 +1,114 @@
+"""The subcommands that call a deployed endpoint or show its state: `cohost invoke` and `cohost status`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import boto3
+import typer
+
+from cohost.commands import console
+from cohost.commands.options import JsonOption, RestartTimeoutOption, StackOption, WakeTimeoutOption
+from cohost.endpoint.client import CohostClient
+from cohost.endpoint.copies import WAKE_TIMEOUT_S
+from cohost.endpoint.load_failures import told_by_the_log
+from cohost.endpoint.probing import probe_deployment
+from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
+from cohost.endpoint.status import read_status
+from cohost.errors import InvocationError
+
+
+def invoke(
+    texts: Annotated[list[str], typer.Argument(help="One text or more.")],
+    model: Annotated[str, typer.Option("--model", help="The model's name in the catalog.")],
+    pair: Annotated[
+        list[str] | None, typer.Option("--pair", help="The second text of a pair, one for each text.")
+    ] = None,
+    labels: Annotated[str | None, typer.Option("--labels", help="Labels of zero-shot-classification: a,b,c.")] = None,
+    parameters: Annotated[str, typer.Option("--parameters", help="The task's parameters as a JSON object.")] = "{}",
+    and_wake: Annotated[
+        bool, typer.Option("--wake", help="Wait for a scale-to-zero endpoint that is at zero until it answers.")
+    ] = False,
+    wake_timeout: WakeTimeoutOption = WAKE_TIMEOUT_S,
+    restart_timeout: RestartTimeoutOption = None,
+    stack: StackOption = DEFAULT_STACK,
+    as_json: JsonOption = False,
+) -> None:
+    """Call a model.
+
+    Example: cohost invoke --model mdeberta "A man sleeps." --pair "A man is awake."
+    """
+    inputs = _inputs(texts, pair or [])
+    given = _parameters(parameters, labels)
+    client = CohostClient.from_stack(stack)
+    calling, waking = f"Calling {model} (a first call loads the model)", f"Waking {client.deployment.endpoint_name}"
+    logs = boto3.client("logs", region_name=client.deployment.region)
+    with (
+        console.waiting(calling, waking) as notice,
+        told_by_the_log(logs, client.deployment.endpoint_name, model),
+    ):
+        answer = client.invoke(
+            model,
+            inputs,
+            given,
+            restart_timeout_s=restart_timeout,
+            wake=and_wake,
+            wake_timeout_s=wake_timeout,
+            notice=notice,
+        )
+    if as_json:
+        console.print_json(answer)
+    else:
+        console.print_answer(texts, answer)
+
+
+def status(
+    stack: StackOption = DEFAULT_STACK,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Call each model, which may load it; exit 1 if one gives no answer."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show endpoint, generation, archives and how many models are loaded; with --probe, which models answer.
+
+    Example: cohost status --probe
+    """
+    session = boto3.Session()
+    deployment = read_deployment(session.client("cloudformation"), stack)
+    found = read_status(deployment, session)
+    probes = probe_deployment(found, deployment, session) if probe else None
+    if as_json:
+        console.print_json({**asdict(found), "probes": None if probes is None else [asdict(one) for one in probes]})
+    else:
+        console.print_status(found)
+        console.print_probes(probes)
+    if not all(one.well for one in probes or ()):
+        raise typer.Exit(console.EXIT_FAULT)
+
+
+def _inputs(texts: list[str], pairs: list[str]) -> object:
+    if pairs and len(pairs) != len(texts):
+        raise InvocationError(
+            f"--pair: {len(pairs)} given for {len(texts)} texts; allowed: one --pair for each text; fix: repeat --pair"
+        )
+    items: list[object] = (
+        [{"text": a, "text_pair": b} for a, b in zip(texts, pairs, strict=True)] if pairs else [*texts]
+    )
+    return items[0] if len(items) == 1 else items
+
+
+def _parameters(text: str, labels: str | None) -> dict[str, Any]:
+    try:
+        parameters = json.loads(text)
+    except ValueError as error:
+        raise InvocationError(
+            f"--parameters: {text!r} is no JSON ({error}); fix: e.g. '{{\"top_k\": null}}'"
+        ) from error
+    if not isinstance(parameters, dict):
+        raise InvocationError(f"--parameters: {text!r} is no JSON object; fix: e.g. '{{\"top_k\": null}}'")
+    if labels is not None:
+        parameters["candidate_labels"] = [label.strip() for label in labels.split(",") if label.strip()]
+    return parameters
