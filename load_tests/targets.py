@@ -98,11 +98,13 @@ def _models(
         entry = entries.get(name)
         task = options.task or (entry.task if entry else None)
         if task is None:
-            msg = (
-                f"model {name!r}: its task is not known, because {options.catalog} does not have it; allowed: "
-                f"{', '.join(TASKS)}; fix: name the task with --task, or the deployed catalog with --catalog"
+            raise LoadError(
+                "task-unknown",
+                f"model {name}",
+                f"has no known task, because {options.catalog} does not have the model",
+                allowed=", ".join(TASKS),
+                fix="name the task with --task, or the deployed catalog with --catalog",
             )
-            raise LoadError(msg)
         known = {"model_id": entry.model_id, "handler": entry.handler} if entry else {}
         models.append(Model(name=name, task=task, weight=weight, **known))
         revisions.append(entry.revision if entry else None)
@@ -132,16 +134,15 @@ def _endpoint(options: argparse.Namespace, wanted: Mapping[str, float], catalog:
     session = boto3.Session()
     weights = wanted or dict.fromkeys(catalog.models if catalog else (), 1.0)
     if not weights:
-        msg = (
-            f"--endpoint {options.endpoint!r}: no model is named, and there is no catalog at {options.catalog}; "
-            "allowed: models of the endpoint; fix: name them with --models, or their catalog with --catalog"
+        raise LoadError(
+            "models-unnamed",
+            "--endpoint",
+            f"no model of {options.endpoint!r} is named, and there is no catalog at {options.catalog}",
+            fix="name its models with --models, or their catalog with --catalog",
         )
-        raise LoadError(msg)
     models, revisions = _models(options, weights, catalog)
     if session.region_name is None:
-        raise LoadError(
-            "--endpoint: no region is set; allowed: any AWS region; fix: export AWS_DEFAULT_REGION=us-east-1"
-        )
+        raise LoadError("region-unset", "--endpoint", "no AWS region is set", fix="export AWS_DEFAULT_REGION=us-east-1")
     component = options.inference_component
     routes = [
         Route(endpoint_name=options.endpoint, model=model.name, inference_component_name=component) for model in models
@@ -159,8 +160,13 @@ def _endpoint(options: argparse.Namespace, wanted: Mapping[str, float], catalog:
 def _container(options: argparse.Namespace, wanted: Mapping[str, float], catalog: Catalog | None) -> Resolved:
     url = urllib.parse.urlsplit(options.host)
     if url.scheme not in {"http", "https"} or not url.hostname or url.path.strip("/"):
-        msg = f"--host {options.host!r}; allowed: a container's URL without a path; fix: e.g. http://127.0.0.1:8080"
-        raise LoadError(msg)
+        raise LoadError(
+            "host-invalid",
+            "--host",
+            f"got {options.host!r}",
+            allowed="a container's URL without a path",
+            fix="name it like http://127.0.0.1:8080",
+        )
     base = f"{url.scheme}://{url.netloc}"
     headers = _token_header()
     served = _served_names(base, headers, wanted, catalog)
@@ -204,17 +210,27 @@ def _list_models(base: str, headers: Mapping[str, str]) -> list[str]:
         with urllib.request.urlopen(request, timeout=LIST_TIMEOUT_S) as answer:  # noqa: S310 - http only
             names = [str(model["modelName"]) for model in json.load(answer)["models"]]
     except (OSError, ValueError, KeyError, TypeError, urllib.error.URLError) as error:
-        msg = f"--host {base!r}: its models cannot be listed ({error}); fix: start it, or name models with --models"
-        raise LoadError(msg) from error
+        raise LoadError(
+            "host-unreachable",
+            "--host",
+            f"the models of {base} cannot be listed ({error})",
+            fix="start it, or name models with --models",
+        ) from error
     if not names:
-        raise LoadError(f"--host {base!r}: the container holds no model; fix: load one with POST /models")
+        raise LoadError("host-without-models", "--host", f"{base} has no model", fix="load one with POST /models")
     return names
 
 
 def _credentials(session: boto3.Session) -> Credentials:
     found = session.get_credentials()
     if found is None:
-        raise LoadError("no AWS credentials were found; allowed: any that boto3 finds; fix: export AWS_PROFILE=NAME")
+        raise LoadError(
+            "credentials-unset",
+            "AWS credentials",
+            "none found",
+            allowed="any that boto3 finds",
+            fix="export AWS_PROFILE=NAME",
+        )
     return found
 
 
@@ -282,19 +298,22 @@ def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str |
     """Return SageMaker's model behind a route: the variant's, or the inference component's."""
     component = route.inference_component_name
     if component is not None and "ModelName" in variant:
-        msg = (
-            f"--inference-component {component!r}: endpoint {route.endpoint_name!r} has none; allowed: an endpoint "
-            "made of inference components; fix: leave it out, the models are addressed by their archives"
+        raise LoadError(
+            "component-unfit",
+            "--inference-component",
+            f"got {component!r}, and endpoint {route.endpoint_name!r} is not made of inference components",
+            fix="leave it out: the models are addressed by their archives",
         )
-        raise LoadError(msg)
     if component is None and "ModelName" not in variant:
         listed = sagemaker.list_inference_components(EndpointNameEquals=route.endpoint_name)["InferenceComponents"]
         names = ", ".join(found["InferenceComponentName"] for found in listed)
-        msg = (
-            f"endpoint {route.endpoint_name!r} is made of inference components, and none is named; allowed: "
-            f"{names or 'none yet'}; fix: name it with --inference-component, and its models with --models"
+        raise LoadError(
+            "component-unnamed",
+            "--inference-component",
+            f"none is named, and endpoint {route.endpoint_name!r} is made of them",
+            allowed=names or "none yet",
+            fix="name one, and its models with --models",
         )
-        raise LoadError(msg)
     if component is None:
         return str(variant["ModelName"])
     described = sagemaker.describe_inference_component(InferenceComponentName=component)

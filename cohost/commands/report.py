@@ -155,8 +155,12 @@ def _bench(arguments: list[str], folder: Path) -> NoReturn:
     if not (folder / "run.json").is_file():
         if interrupted:
             raise typer.Exit(console.EXIT_INTERRUPTED)
-        fix = f"see the lines above, and {folder / 'locust.log'}"
-        raise BenchError("nothing-measured", str(folder), "holds no result of the load test", fix=fix)
+        raise BenchError(
+            "nothing-measured",
+            str(folder),
+            "has no result of the load test",
+            fix=f"correct what the lines above or {folder / 'locust.log'} name",
+        )
     _show(_write([folder], folder / "report", metrics=True))
     raise typer.Exit(console.EXIT_INTERRUPTED if interrupted else code)
 

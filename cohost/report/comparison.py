@@ -179,8 +179,9 @@ def write_comparison(results: Sequence[Path], out: Path) -> Written[Comparison]:
     """
     summaries = read_results(results)
     if not summaries:
-        fix = "name a run's folder"
-        raise ReportError("no-runs", "RESULT", "holds no run", allowed="results of `cohost bench`", fix=fix)
+        raise ReportError(
+            "no-runs", "RESULT", "has no run", allowed="results of `cohost bench`", fix="name a run's folder"
+        )
     comparison = _comparison(summaries)
     tables = _tables(summaries)
     text, page = _markdown(comparison, tables), _page(summaries, comparison, tables)

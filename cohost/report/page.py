@@ -67,8 +67,12 @@ def write_files(out: Path, stem: str, content: Content, rows: Rows, *, markdown:
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        problem = f"{str(out)!r} cannot be written to ({error.strerror})"
-        raise ReportError("folder-not-writable", "--out", problem, fix="name another folder") from error
+        raise ReportError(
+            "folder-not-writable",
+            "--out",
+            f"{out} cannot be written to ({error.strerror})",
+            fix="name another folder",
+        ) from error
     return Written(*texts, content=content, rows=rows)
 
 

@@ -196,9 +196,10 @@ def read_result(file: Path, kind: type[Content], allowed: str, fix: str) -> Cont
     try:
         return kind.model_validate_json(file.read_bytes())
     except OSError as error:
-        problem = f"cannot be read ({error.strerror})"
-        raise ReportError("result-unreadable", str(file), problem, allowed=allowed, fix="name one") from error
+        raise ReportError(
+            "result-unreadable", str(file), f"cannot be read ({error.strerror})", allowed=allowed, fix="name one"
+        ) from error
     except ValidationError as error:
         first = error.errors()[0]
-        problem = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
-        raise ReportError("result-damaged", str(file), problem, allowed=allowed, fix=fix) from error
+        place, message = ".".join(map(str, first["loc"])) or "the file", first["msg"]
+        raise ReportError("result-damaged", str(file), f"{place}: {message}", allowed=allowed, fix=fix) from error

@@ -141,13 +141,20 @@ def load(folder: Path) -> tuple[Samples, Samples]:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             samples, ticks = file["samples"], file["ticks"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        problem, allowed = f"cannot be read ({error})", "the samples of a load test"
         raise ReportError(
-            "result-unreadable", str(path), problem, allowed=allowed, fix="name the folder of a run"
+            "result-unreadable",
+            str(path),
+            f"cannot be read ({error})",
+            allowed="the samples of a load test",
+            fix="name the folder of a run",
         ) from error
     if samples.dtype != SAMPLE or ticks.dtype != TICK:
-        problem = "has other columns than this version writes"
-        raise ReportError("result-other-version", str(path), problem, fix="repeat the run with this version")
+        raise ReportError(
+            "result-other-version",
+            str(path),
+            "has other columns than this version writes",
+            fix="repeat the run with this version",
+        )
     return samples, ticks
 
 

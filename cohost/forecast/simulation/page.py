@@ -11,11 +11,11 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from cohost.forecast.pricing.price_list import UNKNOWN, money
+from cohost.forecast.pricing.price_list import money
 from cohost.forecast.simulation.outcome import QUANTILES
 from cohost.report import frame
 from cohost.report.charts import GREY, Axis, Chart
-from cohost.report.formats import Table
+from cohost.report.formats import UNKNOWN, Table
 from cohost.report.frame import Plot
 from cohost.routing import MULTI_MODEL
 from cohost.waiting import minutes_and_seconds
