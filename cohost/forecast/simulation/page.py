@@ -100,12 +100,7 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
     """Return the whole comparison as JSON data: times in seconds, money in USD, None for unknown values."""
     trace, price = comparison.trace, comparison.price
     return {
-        "trace": {
-            "name": trace.name,
-            "start": trace.start.isoformat(),
-            "days": trace.days,
-            "calls": trace.calls,
-        },
+        "trace": {"name": trace.name, "start": trace.start.isoformat(), "days": trace.days, "calls": trace.calls},
         "instance_type": comparison.instance_type,
         "region": comparison.region,
         "price": None if price is None else price.model_dump(mode="json"),
@@ -222,24 +217,15 @@ class _Bins:
 
     def means(self, steps: Steps) -> list[float]:
         """Return the mean of a number over time in each stretch."""
-        width = self.minutes * 60.0
-        sums = _running(steps, width, self.count)
-        return [(after - before) / width for before, after in pairwise(sums)]
-
-
-def _running(steps: Steps, width: float, count: int) -> list[float]:
-    """Return the integral of a number over time up to the end of each stretch, in one pass."""
-    sums, total, index = [0.0], 0.0, 0
-    for stretch in range(count):
-        at, end = stretch * width, (stretch + 1) * width
-        while at < end:
-            while index + 1 < len(steps) and steps[index + 1][0] <= at:
-                index += 1
-            until = min(end, steps[index + 1][0]) if index + 1 < len(steps) else end
-            total += steps[index][1] * (until - at)
-            at = until
-        sums.append(total)
-    return sums
+        width, sums = self.minutes * 60.0, [0.0] * self.count
+        end = width * self.count
+        for (at, number), (until, _) in pairwise([*steps, (end, 0)]):
+            while at < min(until, end):
+                index = int(at // width)
+                stop = min(until, (index + 1) * width)
+                sums[index] += number * (stop - at) / width
+                at = stop  # noqa: PLW2901 - goes through the stretches of one step
+        return sums
 
 
 def _traffic(trace: Trace, bins: _Bins) -> Plot:
