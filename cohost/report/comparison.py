@@ -37,15 +37,6 @@ Note = tuple[str, str]
 """A weight (invalid, warning or note) and a sentence."""
 
 
-def read_results(paths: Sequence[Path]) -> list[RunSummary]:
-    """Read the runs of folders with raw samples, and of report.json files, in the order given.
-
-    Raises:
-        ReportError: a path is neither, is damaged, or is of another version.
-    """
-    return [summary for path in paths for summary in _read(path)]
-
-
 def design_of(record: RunRecord) -> str:
     """Name the design in a few words, by the topology in the stack's outputs."""
     if record.target.kind == "container":
@@ -70,11 +61,20 @@ def where_measured(summaries: Sequence[RunSummary]) -> str:
 
 def notes_of(summaries: Sequence[RunSummary]) -> list[Note]:
     """Return the objections to comparing these runs, the most severe first."""
-    found = [*_invalid(summaries), *_mixed(summaries), *_unlike(summaries), *_incomplete(summaries)]
+    found = [
+        ("invalid" if mark.invalid else "warning", f"{summary.record.label}: {mark.message}")
+        for summary in summaries
+        for mark in summary.record.marks
+    ]
+    if len({summary.record.target.emulated for summary in summaries}) > 1:
+        text = "an emulation and AWS are in one table: their numbers must not be held against each other"
+        found.append(("invalid", text))
+    found += [*_unlike([summary.record for summary in summaries]), *_incomplete(summaries)]
     return sorted(found, key=lambda note: ("invalid", "warning", "note").index(note[0]))
 
 
 def _read(path: Path) -> list[RunSummary]:
+    """Read the run of a folder with raw samples, or the runs of a report.json."""
     if path.is_dir() or path.name == RECORD_FILE:
         run = load_run(path)
         return [summarise(run, metrics_of(run, None))]
@@ -82,30 +82,19 @@ def _read(path: Path) -> list[RunSummary]:
     return list(read_result(path, Report, "a run's folder, or a report.json of this version", fix).runs)
 
 
-def _invalid(summaries: Sequence[RunSummary]) -> Iterator[Note]:
-    for summary in summaries:
-        for mark in summary.record.marks:
-            yield ("invalid" if mark.invalid else "warning"), f"{summary.record.label}: {mark.message}"
-
-
-def _mixed(summaries: Sequence[RunSummary]) -> Iterator[Note]:
-    kinds = {summary.record.target.emulated for summary in summaries}
-    if len(kinds) > 1:
-        yield "invalid", "an emulation and AWS are in one table: their numbers must not be held against each other"
-
-
-def _unlike(summaries: Sequence[RunSummary]) -> Iterator[Note]:
+def _unlike(records: Sequence[RunRecord]) -> Iterator[Note]:
     """Yield a warning for each difference between the runs that is not one of design."""
-    records = [summary.record for summary in summaries]
-    same: dict[str, set[object]] = {
-        "models": {_models(record) for record in records},
-        "texts": {(record.payloads, _tokens(record)) for record in records},
-        "machines that called": {_machine(record) for record in records},
+    by_name = [sorted(record.models, key=lambda model: model.name) for record in records]
+    texts = [(record.payloads, *(m.tokens for m in models)) for record, models in zip(records, by_name, strict=True)]
+    values: dict[str, Sequence[object]] = {
+        "models": [tuple((model.name, model.model_id) for model in models) for models in by_name],
+        "texts": texts,
+        "machines that called": list(map(_machine, records)),
     }
-    if len(same["models"]) > 1:  # which have texts of lengths of their own
-        del same["texts"]
-    for what, values in same.items():
-        if len(values) > 1:
+    if len(set(values["models"])) > 1:  # which have texts of lengths of their own
+        del values["texts"]
+    for what, found in values.items():
+        if len(set(found)) > 1:
             yield "warning", f"the runs have different {what}; repeat them with the same for a fair table"
 
 
@@ -118,14 +107,6 @@ def _incomplete(summaries: Sequence[RunSummary]) -> Iterator[Note]:
             yield "note", f"{label}: {few}"
         if failed := sum(step.total.failed for step in summary.steps):
             yield "warning", f"{label}: {failed} calls failed; see its own report"
-
-
-def _models(record: RunRecord) -> tuple[tuple[str, str | None], ...]:
-    return tuple(sorted((model.name, model.model_id) for model in record.models))
-
-
-def _tokens(record: RunRecord) -> tuple[tuple[int, int] | None, ...]:
-    return tuple(model.tokens for model in sorted(record.models, key=lambda model: model.name))
 
 
 def _machine(record: RunRecord) -> str:
@@ -177,12 +158,14 @@ def write_comparison(results: Sequence[Path], out: Path) -> Written[Comparison]:
     Raises:
         ReportError: a result cannot be read, there is none, or the folder cannot be written to.
     """
-    summaries = read_results(results)
+    summaries = [summary for path in results for summary in _read(path)]
     if not summaries:
         raise ReportError(
             "no-runs", "RESULT", "has no run", allowed="results of `cohost bench`", fix="name a run's folder"
         )
-    comparison = _comparison(summaries)
+    comparison = Comparison(
+        measured=where_measured(summaries), notes=tuple(notes_of(summaries)), designs=tuple(map(_design, summaries))
+    )
     tables = _tables(summaries)
     text, page = _markdown(comparison, tables), _page(summaries, comparison, tables)
     return write_files(out, "compare", comparison, table_rows(summaries), markdown=text, page=page)
@@ -213,14 +196,6 @@ def _fact_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, ...]]:
         where = f"{kind}, acted out on this machine" if target.emulated else kind
         rows.append((summary.record.label, design_of(summary.record), where, price_text(summary.record)))
     return rows
-
-
-def _comparison(summaries: Sequence[RunSummary]) -> Comparison:
-    return Comparison(
-        measured=where_measured(summaries),
-        notes=tuple(notes_of(summaries)),
-        designs=tuple(map(_design, summaries)),
-    )
 
 
 def _design(summary: RunSummary) -> DesignResult:

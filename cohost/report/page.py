@@ -56,15 +56,12 @@ def write_files(out: Path, stem: str, content: Content, rows: Rows, *, markdown:
     Raises:
         ReportError: the folder cannot be written to.
     """
-    texts = {
-        out / f"{stem}.md": markdown,
-        out / f"{stem}.json": content.model_dump_json(indent=2) + "\n",
-        out / f"{stem}.schema.json": json.dumps(content.model_json_schema(), indent=2) + "\n",
-        out / f"{stem}.html": page,
-    }
+    files = [out / f"{stem}{end}" for end in (".md", ".json", ".schema.json", ".html")]
+    data = content.model_dump_json(indent=2) + "\n"
+    schema = json.dumps(content.model_json_schema(), indent=2) + "\n"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
+        for path, text in zip(files, (markdown, data, schema, page), strict=True):
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ReportError(
@@ -73,7 +70,8 @@ def write_files(out: Path, stem: str, content: Content, rows: Rows, *, markdown:
             f"{out} cannot be written to ({error.strerror})",
             fix="name another folder",
         ) from error
-    return Written(*texts, content=content, rows=rows)
+    as_markdown, as_json, as_schema, as_page = files
+    return Written(as_markdown, as_json, as_schema, as_page, content, rows)
 
 
 def write_report(results: Sequence[Path], out: Path, session: Any | None = None) -> Written[Report]:

@@ -52,7 +52,7 @@ class Outcome(IntEnum):
 
     label: str
 
-    def __new__(cls, value: int, label: str) -> Self:
+    def __new__(cls, value: int, label: str = "") -> Self:
         """Make a member of its number and its words."""
         member = int.__new__(cls, value)
         member._value_, member.label = value, label
