@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +187,7 @@ class Lifecycle:
             max_error_rate=self.options.max_error_rate,
             p99_below=self.options.p99_below,
         )
-        save_run(type(run)(run.record.model_copy(update={"marks": tuple(marks)}), run.samples, run.ticks, folder))
+        save_run(replace(run, record=run.record.model_copy(update={"marks": tuple(marks)})))
         (folder / PROGRESS_FILE).unlink(missing_ok=True)
         for mark in marks:
             (_logger.error if mark.invalid else _logger.warning)("%s: %s", mark.code, mark.message)

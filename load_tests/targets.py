@@ -96,7 +96,7 @@ def _models(options: argparse.Namespace, weights: Mapping[str, float], catalog: 
             raise LoadError(
                 "task-unknown",
                 f"model {name}",
-                f"has no known task, because {options.catalog} does not have the model",
+                f"has no known task: {options.catalog} lacks the model",
                 allowed=", ".join(TASKS),
                 fix="name the task with --task, or the deployed catalog with --catalog",
             )

@@ -65,10 +65,7 @@ def write_files(out: Path, stem: str, content: Content, rows: Rows, *, markdown:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ReportError(
-            "folder-not-writable",
-            "--out",
-            f"{out} cannot be written to ({error.strerror})",
-            fix="name another folder",
+            "folder-not-writable", "--out", f"{out} cannot be written to ({error.strerror})", fix="name another folder"
         ) from error
     as_markdown, as_json, as_schema, as_page = files
     return Written(as_markdown, as_json, as_schema, as_page, content, rows)

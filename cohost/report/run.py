@@ -161,10 +161,17 @@ class Run:
         chosen = (good["done"] > phase.started) & (good["done"] <= phase.ended)
         return raw.choose(good, chosen if model is None else chosen & (good["model"] == model))
 
-    def ticks_of(self, phase: Phase) -> Samples:
-        """Return the generator's ticks during a phase."""
+    def generator_in(self, phase: Phase) -> tuple[float, float] | None:
+        """Return the share of a core of the busiest generator process during a phase, and the mean delay of its timers.
+
+        The delay is in seconds; None if nothing was recorded.
+        """
         at = self.ticks["at"]
-        return raw.choose(self.ticks, (at >= phase.started) & (at <= phase.ended + 1))
+        ticks = raw.choose(self.ticks, (at >= phase.started) & (at <= phase.ended + 1))
+        if not len(ticks):
+            return None
+        cpu = [float(ticks["cpu"][ticks["worker"] == worker].mean()) for worker in set(ticks["worker"])]
+        return max(cpu), float(ticks["lag_mean"].mean())
 
 
 def save_run(run: Run) -> None:

@@ -71,6 +71,10 @@ class Outcome(IntEnum):
     UNSENT = 10, "due, but never sent"
     WORKER_STOPPED = 11, "model's process stopped"
 
+    def counted_as(self, status: int) -> str:
+        """Return the kind of failure by which calls are counted: an error of model or service with its HTTP status."""
+        return f"{self.label} ({status})" if self in {Outcome.MODEL_ERROR, Outcome.REFUSED} else self.label
+
 
 CUT_OFF = (Outcome.UNFINISHED, Outcome.UNSENT)
 """Outcomes that the end of a phase made: counted beside the failures, because nothing answered wrongly."""

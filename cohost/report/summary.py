@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -132,8 +133,7 @@ def _steps(run: Run) -> Iterator[Step]:
     for index, phase in enumerate(run.record.phases):
         if phase.kind != "measured":
             continue
-        ticks = run.ticks_of(phase)
-        cpu = [float(ticks["cpu"][ticks["worker"] == worker].mean()) for worker in np.unique(ticks["worker"])]
+        cpu, late_s = run.generator_in(phase) or (None, None)
         yield Step(
             name=phase.name,
             batch=phase.batch,
@@ -143,8 +143,8 @@ def _steps(run: Run) -> Iterator[Step]:
             started=phase.started,
             total=_line(run, index, None),
             models=tuple(_line(run, index, number) for number in range(len(run.record.models))),
-            generator_cpu=max(cpu) if cpu else None,
-            generator_lag_ms=float(ticks["lag_mean"].mean()) * 1000 if len(ticks) else None,
+            generator_cpu=cpu,
+            generator_lag_ms=None if late_s is None else late_s * 1000,
         )
 
 
@@ -155,14 +155,13 @@ def _line(run: Run, index: int, model: int | None) -> Line:
     spent = float(service_s(good).sum())
     alone = None if phase.rate is not None or not spent else phase.concurrency * float(good["items"].sum()) / spent
     price = None if run.record.price is None else run.record.price.usd_per_hour
-    outcomes, counts = np.unique(bad["outcome"], return_counts=True)
     return Line(
         model=ALL_MODELS if model is None else run.record.models[model].name,
         calls=len(samples),
         answered=len(good),
         failed=len(bad),
         cut_off=int(np.isin(samples["outcome"], CUT_OFF).sum()),
-        failures=_failures(bad, outcomes, counts),
+        failures=_failures(bad),
         latency_ms=distribution(latency_s(good)),
         calls_per_s=len(in_time) / phase.seconds,
         items_per_s=rate,
@@ -172,17 +171,13 @@ def _line(run: Run, index: int, model: int | None) -> Line:
     )
 
 
-def _failures(bad: Samples, outcomes: np.ndarray, counts: np.ndarray) -> dict[str, int]:
-    """Count the failures of each kind; model errors by their status."""
-    found: dict[str, int] = {}
-    for outcome, count in zip(outcomes, counts, strict=True):
-        kind = Outcome(int(outcome))
-        if kind in {Outcome.MODEL_ERROR, Outcome.REFUSED}:
-            statuses, each = np.unique(bad["status"][bad["outcome"] == outcome], return_counts=True)
-            found |= {f"{kind.label} ({status})": int(n) for status, n in zip(statuses, each, strict=True)}
-        else:
-            found[kind.label] = int(count)
-    return found
+def _failures(bad: Samples) -> dict[str, int]:
+    """Count the failures of each kind."""
+    found: Counter[str] = Counter()
+    kinds, counts = np.unique(bad[["outcome", "status"]], return_counts=True)
+    for (outcome, status), count in zip(kinds, counts, strict=True):
+        found[Outcome(int(outcome)).counted_as(int(status))] += int(count)
+    return dict(found)
 
 
 def _headline(record: RunRecord, steps: tuple[Step, ...], name: str) -> Headline:
