@@ -120,7 +120,7 @@ def _labels(summaries: Sequence[RunSummary]) -> str:
 
 COLUMNS = ("design", *LATENCY_COLUMNS, *RATE_COLUMNS, "instance")
 MODEL_COLUMNS = ("design", "model", *LATENCY_COLUMNS, *RATE_COLUMNS)
-_READ_SO = "A dash where there is nothing to price. A p99 marked ~ stands on fewer than five slower calls."
+_READ_SO = "All models together; a dash: nothing to price. A p99 marked ~ stands on fewer than five slower calls."
 _OWN_RATE = "Items a second of one model of a mix: by the time of its own calls."
 FACT_COLUMNS = ("design", "what it is", "deployed on", "price")
 
