@@ -121,7 +121,10 @@ def main() -> None:
             raise
         console.print_error(
             CodedError(
-                "aws-error", "AWS", str(error), fix="check credentials, region and rights (AWS_PROFILE, AWS_REGION)"
+                "aws-error",
+                "AWS",
+                str(error).rstrip("."),
+                fix="check credentials, region and rights (AWS_PROFILE, AWS_REGION)",
             )
         )
     else:

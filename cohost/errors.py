@@ -10,7 +10,7 @@ CohostError              base of all: the user can correct the cause, and the te
 │   └── NoCapacityError      no copy of the models is running: scaled to zero, or still starting
 ├── StackError           the stack does not exist, or is in a state that the command cannot work with
 │   ├── MissingStackError    CloudFormation has no stack of this name
-│   └── UnderWayError        an earlier change of the component is still in progress (cohost/endpoint/copies.py)
+│   └── UnderWayError        an earlier change of the component is still in progress
 ├── PackagesError        a command needs Python packages that are not installed
 ├── LocalError           the AWS emulator on this machine cannot be started, stopped or reached
 ├── PlanError            a model's files cannot be read, or the plan needs a figure that is not known
@@ -31,12 +31,19 @@ Each is a `CodedError`: a stable code, and one line that names the field, the va
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from cohost.archives.errors import CodedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from botocore.exceptions import ClientError
+
+
+def reason_of(error: ClientError) -> str:
+    """Return the message of an AWS service's refusal."""
+    return str(error.response["Error"].get("Message", error))
 
 
 class CohostError(CodedError):
@@ -66,19 +73,15 @@ class InvocationError(CohostError):
     """
 
     def __init__(
-        self,
-        code: str,
-        field: str = "",
-        problem: str = "",
-        *,
-        allowed: str = "",
-        fix: str = "",
-        status: int | None = None,
-        aws_code: str | None = None,
+        self, *parts: str, status: int | None = None, aws_code: str | None = None, **allowed_and_fix: str
     ) -> None:
-        self.status = status
-        self.aws_code = aws_code
-        super().__init__(code, field, problem, allowed=allowed, fix=fix)
+        self.status, self.aws_code = status, aws_code
+        super().__init__(*parts, **allowed_and_fix)
+
+    def but(self, problem: str, *, fix: str | None = None) -> Self:
+        """Return the same error with another problem, and another fix where one is given."""
+        rest = {"allowed": self.allowed, "fix": self.fix if fix is None else fix}
+        return type(self)(self.code, self.field, problem, status=self.status, aws_code=self.aws_code, **rest)
 
 
 class ModelNotReadyError(InvocationError):
@@ -99,6 +102,10 @@ class StackError(CohostError):
 
 class MissingStackError(StackError):
     """CloudFormation has no stack of this name."""
+
+
+class UnderWayError(StackError):
+    """A change of the component is under way, and SageMaker accepts no other one until it has ended."""
 
 
 class LocalError(CohostError):

@@ -78,11 +78,13 @@ class Route:
             own.append(f"{MODEL_NAME}={server_name(_checked_name(self.model))}")
         attributes = ";".join(own)
         if len(attributes) > MAX_ATTRIBUTES_LENGTH:
-            msg = (
-                f"custom_attributes: {len(attributes)} characters with those of the route; allowed: "
-                f"{MAX_ATTRIBUTES_LENGTH}; fix: shorten them"
+            raise RoutingError(
+                "attributes-too-long",
+                "custom_attributes",
+                f"{len(attributes)} characters with those of the route",
+                allowed=str(MAX_ATTRIBUTES_LENGTH),
+                fix="shorten them",
             )
-            raise RoutingError(msg)
         return {
             "EndpointName": self.endpoint_name,
             **{name: value for name, value in address.items() if value is not None},
@@ -104,7 +106,24 @@ class Route:
             ("inference_component_name", inference_component_name, self.inference_component_name),
         ):
             if given is not None and given != right:
-                raise RoutingError(_misfit(self, name, given, right))
+                raise self._other_address(name, given, right)
+
+    def _other_address(self, name: str, given: str, right: str | None) -> RoutingError:
+        if right is not None:
+            what = f"{given!r} does not lead to model {self.model!r} on endpoint {self.endpoint_name!r}"
+            return RoutingError("address-of-other-model", name, what, allowed=repr(right), fix=f"leave {name} out")
+        kind, instead = (
+            ("a multi-model endpoint", f"target_model {self.target_model!r}")
+            if self.inference_component_name is None
+            else ("not a multi-model endpoint", f"inference_component_name {self.inference_component_name!r}")
+        )
+        return RoutingError(
+            "address-of-other-topology",
+            name,
+            f"got {given!r}, which endpoint {self.endpoint_name!r} does not take, as it is {kind}",
+            allowed=instead,
+            fix=f"leave {name} out and give model {self.model!r} alone",
+        )
 
 
 def target_model(name: str) -> str:
@@ -150,16 +169,38 @@ def find_route(
         RoutingError: no model of that name is deployed, or topology and component contradict each other.
     """
     if topology not in TOPOLOGIES:
-        msg = (
-            f"endpoint {endpoint_name!r} has the topology {topology!r}; allowed: {', '.join(TOPOLOGIES)}; fix: use the "
-            "version of lmi-cohost that deployed it"
+        raise RoutingError(
+            "topology-unknown",
+            f"endpoint {endpoint_name}",
+            f"has the topology {topology!r}",
+            allowed=", ".join(TOPOLOGIES),
+            fix="use the version of lmi-cohost that deployed it",
         )
-        raise RoutingError(msg)
-    if (topology == SCALE_TO_ZERO) != (inference_component_name is not None):
-        raise RoutingError(_component_misfit(endpoint_name, topology, inference_component_name))
+    if topology == SCALE_TO_ZERO and inference_component_name is None:
+        raise RoutingError(
+            "component-name-missing",
+            "inference_component_name",
+            f"is missing for the {SCALE_TO_ZERO} endpoint {endpoint_name!r}",
+            allowed="the stack's output InferenceComponentName",
+            fix=f"pass it, e.g. {component_name(endpoint_name)!r}",
+        )
+    if topology != SCALE_TO_ZERO and inference_component_name is not None:
+        raise RoutingError(
+            "component-name-unused",
+            "inference_component_name",
+            f"got {inference_component_name!r}, but the {topology} endpoint {endpoint_name!r} has no such component",
+            allowed="None",
+            fix="leave it out",
+        )
     names = sorted(known)
     if model not in names:
-        raise RoutingError(_unknown(endpoint_name, model, names, inference_component_name))
+        raise RoutingError(
+            "model-not-deployed",
+            "model",
+            f"{model!r} is not on endpoint {endpoint_name!r}" if model else "is empty",
+            allowed=", ".join(names) or "none yet",
+            fix=_hint(model, names, inference_component_name),
+        )
     if topology == INFERENCE_COMPONENTS:
         component = own_component_name(endpoint_name, model)
         return Route(endpoint_name=endpoint_name, model=model, inference_component_name=component, alone=True)
@@ -171,75 +212,45 @@ def find_route(
 def _checked(attributes: str) -> str:
     """Return the caller's own attributes, or reject those that cannot be sent along with the route's."""
     if odd := [character for character in attributes if not "!" <= character <= "~"]:
-        msg = (
-            f"custom_attributes: {odd[0]!r} in {attributes!r}; allowed: visible US-ASCII characters; fix: encode it, "
-            "e.g. with urllib.parse.quote"
+        raise RoutingError(
+            "attributes-not-ascii",
+            "custom_attributes",
+            f"{odd[0]!r} in {attributes!r}",
+            allowed="visible US-ASCII characters",
+            fix="encode it, e.g. with urllib.parse.quote",
         )
-        raise RoutingError(msg)
     for part in attributes.split(";"):
         if part.partition("=")[0].casefold() == MODEL_NAME:
-            msg = (
-                f"custom_attributes: {part!r} names a model; allowed: attributes beside {MODEL_NAME}; fix: leave it "
-                "out and give the model's name as `model`"
+            raise RoutingError(
+                "attributes-name-model",
+                "custom_attributes",
+                f"{part!r} names a model",
+                allowed=f"attributes beside {MODEL_NAME}",
+                fix="leave it out and give the model's name as `model`",
             )
-            raise RoutingError(msg)
     return attributes.strip(";")
 
 
 def _checked_name(model: str) -> str:
     """Return a model's name, or reject one that a header field cannot carry or that would add another attribute."""
     if not model or ";" in model or not all("!" <= character <= "~" for character in model):
-        msg = (
-            f"model {model!r} cannot be named in the custom attributes; allowed: visible US-ASCII characters except ;; "
-            "fix: give the name that the catalog has"
+        raise RoutingError(
+            "model-name-unusable",
+            "model",
+            f"{model!r} cannot be named in the custom attributes",
+            allowed="visible US-ASCII characters except ;",
+            fix="give the name that the catalog has",
         )
-        raise RoutingError(msg)
     return model
 
 
-def _misfit(route: Route, name: str, given: str, right: str | None) -> str:
-    if right is not None:
-        return (
-            f"{name} {given!r} does not lead to model {route.model!r} on endpoint {route.endpoint_name!r}; allowed: "
-            f"{right!r}; fix: leave {name} out"
-        )
-    kind, instead = (
-        ("a multi-model endpoint", f"target_model {route.target_model!r}")
-        if route.inference_component_name is None
-        else ("no multi-model endpoint", f"inference_component_name {route.inference_component_name!r}")
-    )
-    return (
-        f"{name} {given!r}: endpoint {route.endpoint_name!r} is {kind}, and refuses {name}; allowed: {instead}; "
-        f"fix: leave {name} out and give model {route.model!r} alone"
-    )
-
-
-def _component_misfit(endpoint_name: str, topology: str, inference_component_name: str | None) -> str:
-    if inference_component_name is None:
-        return (
-            f"endpoint {endpoint_name!r} has the topology {topology!r}, and inference_component_name is missing; "
-            f"allowed: the stack's output InferenceComponentName; fix: pass it, e.g. {component_name(endpoint_name)!r}"
-        )
-    return (
-        f"inference_component_name {inference_component_name!r}: endpoint {endpoint_name!r} is a {topology} endpoint, "
-        "which has no inference component; allowed: None; fix: leave it out, the model is addressed by target_model"
-    )
-
-
-def _unknown(endpoint_name: str, model: str, names: list[str], component: str | None) -> str:
-    if not model:
-        what, hint = "no model is named", "give the name of one of these as `model`"
-    else:
-        what, hint = f"model {model!r} is not on endpoint {endpoint_name!r}", _hint(model, names, component)
-    return f"{what}; allowed: {', '.join(names) or 'none yet'}; fix: {hint}"
-
-
 def _hint(model: str, names: list[str], component: str | None) -> str:
-    if model.removesuffix(ARCHIVE_SUFFIX) in names:
-        return f"say {model.removesuffix(ARCHIVE_SUFFIX)!r}, without {ARCHIVE_SUFFIX}"
+    plain = model.removesuffix(ARCHIVE_SUFFIX)
+    if plain in names:
+        return f"write {plain!r}, without {ARCHIVE_SUFFIX}"
     if model == component:
-        return "that is the inference component, which serves all of these: name one of them"
+        return "name one of these models: the inference component serves all of them"
     if close := difflib.get_close_matches(model.casefold(), names, n=1, cutoff=0.6):
-        return f"did you mean {close[0]!r}?"
+        return f"write {close[0]!r}"
     how = "deploy or push it" if component is None else "deploy it"
     return f"name one of these, or add the model to the catalog and {how}"

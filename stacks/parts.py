@@ -10,6 +10,7 @@ from cohost.archives.handlers import BATCHED, handler_version
 from cohost.catalog.packages import wheels_of
 from cohost.catalog.serving import properties_of, requirements_for
 from cohost.endpoint.invocation_payloads import call_of
+from cohost.routing import find_route
 from constructs_lib.storage.model_store import ModelStore
 
 if TYPE_CHECKING:
@@ -86,12 +87,11 @@ def example_call(
 ) -> str:
     """Return a call of the catalog's first model to paste into a shell; the other arguments are `find_route`'s."""
     name, entry = next(iter(catalog.models.items()))
-    return call_of(
-        name,
-        entry.task,
-        region,
+    route = find_route(
         endpoint_name=catalog.endpoint.name,
         topology=topology,
+        model=name,
         known=known,
         inference_component_name=inference_component_name,
     )
+    return call_of(route, entry.task, region)

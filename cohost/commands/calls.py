@@ -92,7 +92,11 @@ def status(
 def _inputs(texts: list[str], pairs: list[str]) -> object:
     if pairs and len(pairs) != len(texts):
         raise InvocationError(
-            f"--pair: {len(pairs)} given for {len(texts)} texts; allowed: one --pair for each text; fix: repeat --pair"
+            "pairs-unmatched",
+            "--pair",
+            f"{len(pairs)} given for {len(texts)} texts",
+            allowed="one per text",
+            fix="repeat --pair",
         )
     items: list[object] = (
         [{"text": a, "text_pair": b} for a, b in zip(texts, pairs, strict=True)] if pairs else [*texts]
@@ -103,12 +107,15 @@ def _inputs(texts: list[str], pairs: list[str]) -> object:
 def _parameters(text: str, labels: str | None) -> dict[str, Any]:
     try:
         parameters = json.loads(text)
-    except ValueError as error:
-        raise InvocationError(
-            f"--parameters: {text!r} is no JSON ({error}); fix: e.g. '{{\"top_k\": null}}'"
-        ) from error
+    except ValueError:
+        parameters = None
     if not isinstance(parameters, dict):
-        raise InvocationError(f"--parameters: {text!r} is no JSON object; fix: e.g. '{{\"top_k\": null}}'")
+        raise InvocationError(
+            "parameters-not-json",
+            "--parameters",
+            f"{text!r} is not a JSON object",
+            fix="write e.g. '{\"top_k\": null}'",
+        )
     if labels is not None:
         parameters["candidate_labels"] = [label.strip() for label in labels.split(",") if label.strip()]
     return parameters

@@ -91,7 +91,11 @@ def _ask(before: Inventory, *, yes: bool, everything: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise CleanupError(
-            "cleanup would remove what is listed above; allowed: a terminal to ask at, or --yes; fix: add --yes"
+            "confirmation-missing",
+            "cleanup",
+            "would remove what is listed above",
+            allowed="a terminal",
+            fix="add --yes",
         )
     count = len(before.stacks) + len(before.left(everything=everything))
     typer.confirm(f"Remove these {count}?", abort=True, err=True)

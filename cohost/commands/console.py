@@ -157,7 +157,7 @@ def print_probes(probes: Sequence[Probe] | None) -> None:
         out.print("No model was called: no copy runs, and a call would wake one.")
     else:
         rows = [(one.model, one.verdict.value, f"{one.milliseconds:.0f}", one.detail) for one in probes]
-        print_table("Models, by calling them", ("model", "verdict", "ms", "what it said"), rows)
+        print_table("Models, by calling them", ("model", "verdict", "ms", "answer"), rows)
 
 
 def print_answer(texts: Sequence[str], answer: object) -> None:

@@ -64,7 +64,7 @@ def _sentence(lifetime: Lifetime, now: dt.datetime) -> str:
     if lifetime.has_ended:
         return f"{name} has ended ({lifetime.state}); `cohost expire 8h` brings it back for eight hours"
     if lifetime.at is None:
-        return f"{name} ({lifetime.state}) goes on and bills until somebody removes it: its end is switched off"
+        return f"{name} ({lifetime.state}) keeps running and bills until it is removed: its end is switched off"
     if lifetime.at <= now:
         return f"{name} ({lifetime.state}) {what} now: its end was at {lifetime.at:%Y-%m-%d %H:%M} UTC"
     minutes = int((lifetime.at - now).total_seconds() // 60)

@@ -85,11 +85,13 @@ def env(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False) -
     """
     server = local.find(state)
     if server is None:
-        msg = (
-            f"state {str(state)!r}: no server runs there; allowed: the folder of one that runs; fix: start one with "
-            f"`{local.subcommand('up', state)}`, or name its folder with --state"
+        raise LocalError(
+            "server-missing",
+            f"state {state}",
+            "no server runs there",
+            allowed="the folder of one that runs",
+            fix=f"start one with `{local.subcommand('up', state)}`, or name its folder with --state",
         )
-        raise LocalError(msg)
     _print_environment(server, as_json=as_json)
 
 

@@ -19,11 +19,10 @@ from cohost.deploy.rollback import (
     choose,
     differences,
     present_models,
-    read_template,
     template_of,
     update,
 )
-from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
+from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment, read_template
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +62,7 @@ def rollback(
     lines = differences(present_models(template), target.properties["Models"])
     for line in lines:
         console.err.print(Text(line), soft_wrap=True)
-    with Live(Text("CloudFormation is asked"), console=console.err) as live:
+    with Live(Text("Requesting the update"), console=console.err) as live:
         update(cloudformation, s3, deployment, changed, show=lambda progress: live.update(progress_table(progress)))
     if as_json:
         console.print_json({"generation": target.generation, "before": deployment.generation, "changed": lines})

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 def wake(
     copies: Annotated[
-        int | None, typer.Option("--copies", min=1, help="Keep so many copies until `cohost sleep` (default: one now).")
+        int | None,
+        typer.Option("--copies", min=1, help="Keep this number of copies until `cohost sleep` (default: one now)."),
     ] = None,
     timeout: TimeoutOption = WAKE_TIMEOUT_S,
     stack: StackOption = DEFAULT_STACK,
@@ -65,7 +66,7 @@ def sleep(
     """
     session = boto3.Session()
     deployment = read_deployment(session.client("cloudformation"), stack)
-    with console.waiting("Asking for no copies", "Waiting for a change that goes on") as notice:
+    with console.waiting("Requesting no copies", "Waiting for a change under way") as notice:
         change = put_to_sleep(deployment, session, Patience(limit_s=timeout, notice=notice), until_wake=until_wake)
     if as_json:
         console.print_json(asdict(change))

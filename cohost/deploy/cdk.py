@@ -27,16 +27,39 @@ if TYPE_CHECKING:
     from cohost.endpoint.load_failures import LogWatch
 
 
+def find_cdk(path: str) -> str:
+    """Return the `cdk` program of a search path, which runs on the Node.js on PATH.
+
+    Raises:
+        LocalError: there is no `cdk` or no `node`.
+    """
+    if shutil.which("node") is None:
+        raise LocalError(
+            "node-missing",
+            "node",
+            "is not on PATH",
+            allowed="Node.js 20 or newer, which cdk runs on",
+            fix="install it and run `make setup`",
+        )
+    if (found := shutil.which("cdk", path=path)) is None:
+        raise LocalError(
+            "cdk-missing",
+            "cdk",
+            f"is not in {path}",
+            allowed="the cdk that package.json pins",
+            fix="run `make setup`, and this command in the project's folder",
+        )
+    return os.path.realpath(found)
+
+
 def cdk_command(*arguments: str, catalog: Path) -> list[str]:
     """Return the command line of `cdk` with the catalog as its context.
 
     Raises:
-        LocalError: there is no `cdk`.
+        LocalError: there is no `cdk` or no `node`.
     """
-    found = shutil.which("cdk") or shutil.which("cdk", path=str(Path.cwd() / "node_modules" / ".bin"))
-    if found is None:
-        raise LocalError("cdk is not on the PATH; fix: make setup, and run this in the project's folder")
-    return [os.path.realpath(found), *arguments, "--context", f"catalog={catalog}"]
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path.cwd() / "node_modules" / ".bin")])
+    return [find_cdk(path), *arguments, "--context", f"catalog={catalog}"]
 
 
 POLL_S = 2.0
@@ -122,7 +145,12 @@ def deploy(
     if process.returncode:
         if watch is not None:
             _read_logs(watch, progress.log_groups | _log_groups(cloudformation, stack), progress)
-        raise StackError(_explain(stack, progress, process.returncode, log, watch))
+        raise StackError(
+            "deploy-failed",
+            f"stack {stack}",
+            f"cdk ended with {process.returncode}",
+            fix=f"mend what the lines below name; the whole log is {log}" + _explain(progress, log, watch),
+        )
 
 
 def _look(cloudformation: CloudFormationClient, stack: str, progress: Progress) -> None:
@@ -155,12 +183,11 @@ def _is_of_containers(kind: str, physical_id: str) -> bool:
     return kind == "AWS::Logs::LogGroup" and physical_id.startswith((ENDPOINT_LOGS, COMPONENT_LOGS))
 
 
-def _explain(stack: str, progress: Progress, code: int, log: Path, watch: LogWatch | None) -> str:
-    said = "\n".join(progress.failures) or "\n".join(
-        log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-_SHOWN_LINES:]
-    )
-    failed = f"deploying {stack} failed (cdk ended with {code}); fix: what stands below; the whole log is {log}"
-    return "\n".join([failed, said, *_told_by_containers(progress, watch)])
+def _explain(progress: Progress, log: Path, watch: LogWatch | None) -> str:
+    """Return the lines below the error: the resources that failed, or the end of cdk's output, and the models."""
+    output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    lines = progress.failures or output[-_SHOWN_LINES:]
+    return "".join(f"\n{line}" for line in (*lines, *_told_by_containers(progress, watch)))
 
 
 def _told_by_containers(progress: Progress, watch: LogWatch | None) -> list[str]:

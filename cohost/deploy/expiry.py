@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
-from cohost.catalog.sections.lifecycle import ALLOWED_EXPIRES, read_expiry
+from cohost.catalog.sections.lifecycle import ALLOWED_EXPIRES, LONGEST, SHORTEST, read_expiry
 from cohost.endpoint.copies import Bounds, Component
 from cohost.endpoint.stack_outputs import Deployment, describe_stack, read_outputs
-from cohost.errors import StackError
+from cohost.errors import StackError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,13 +85,25 @@ def read_when(text: str, *, now: dt.datetime, current: dt.datetime | None) -> dt
     try:
         expiry = read_expiry(text.removeprefix("+"))
     except ValueError as error:
-        raise StackError(f"cohost expire: {error}") from None
+        raise _unreadable(text) from error
     if later and expiry.after is None:
-        raise StackError(f"cohost expire: {text!r}; allowed: +4h, never, show, {ALLOWED_EXPIRES}; fix: leave the + out")
+        raise _unreadable(text)
     moment = expiry.moment(max(now, current or now) if later else now)
     if moment <= now:
-        raise StackError(f"cohost expire: {text!r} is past; allowed: a moment to come; fix: write a later one")
+        raise StackError(
+            "expiry-past", "WHEN", f"{text!r} is past", allowed="a moment to come", fix="write a later one"
+        )
     return moment.replace(microsecond=0)
+
+
+def _unreadable(text: str) -> StackError:
+    return StackError(
+        "expiry-unreadable",
+        "WHEN",
+        f"got {text!r}",
+        allowed=f"show, never, +4h, {ALLOWED_EXPIRES}; {SHORTEST.seconds // 60}m to {LONGEST.days}d ahead",
+        fix="write it as one of these",
+    )
 
 
 def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
@@ -103,11 +115,13 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
     outputs = read_outputs(session.client("cloudformation"), stack_name)
     deployment = Deployment.from_outputs(stack_name, outputs)
     if OUTPUT not in outputs:
-        msg = (
-            f"stack {stack_name!r} has no end that could be moved; allowed: a catalog with `expires`; "
-            f"fix: write e.g. `expires: 8h` into the catalog and run `cdk deploy {stack_name}`"
+        raise StackError(
+            "expiry-missing",
+            f"stack {stack_name}",
+            "has no end that could be moved",
+            allowed="a catalog with `expires`",
+            fix=f"write e.g. `expires: 8h` into the catalog and run `cdk deploy {stack_name}`",
         )
-        raise StackError(msg)
     facts = json.loads(outputs[OUTPUT])
     bounds = facts.get("bounds")
     return Lifetime(
@@ -143,7 +157,12 @@ def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> 
                 **{key: found[key] for key in _KEPT if found.get(key) is not None},
             )
         except ClientError as error:
-            raise _refused(lifetime, f"schedule {name!r} cannot be moved", error) from error
+            raise StackError(
+                "schedule-refused",
+                f"schedule {name}",
+                f"cannot be moved ({reason_of(error)})",
+                fix=f"check your rights, and what changed in stack {lifetime.deployment.stack_name!r} outside of it",
+            ) from error
 
 
 def restore(session: boto3.Session, lifetime: Lifetime, say: Callable[[str], None]) -> None:
@@ -174,7 +193,12 @@ def restore(session: boto3.Session, lifetime: Lifetime, say: Callable[[str], Non
             EndpointName=deployment.endpoint_name, EndpointConfigName=lifetime.config, Tags=stack.get("Tags", [])
         )
     except ClientError as error:
-        raise _refused(lifetime, f"endpoint {deployment.endpoint_name!r} cannot be made again", error) from error
+        raise StackError(
+            "endpoint-refused",
+            f"endpoint {deployment.endpoint_name}",
+            f"cannot be created again ({reason_of(error)})",
+            fix=f"check your rights, and what changed in stack {deployment.stack_name!r} outside of it",
+        ) from error
     _wait_in_service(session, deployment, say)
 
 
@@ -188,11 +212,12 @@ def _wait_in_service(session: boto3.Session, deployment: Deployment, say: Callab
     if state == "Failed":
         client = session.client("sagemaker", region_name=deployment.region)
         why = client.describe_endpoint(EndpointName=name).get("FailureReason", "no reason given")
-    msg = (
-        f"endpoint {name!r} did not come up: {why}; fix: mend what the reason names, then "
-        f"`aws sagemaker delete-endpoint --endpoint-name {name}` and this command again"
+    raise StackError(
+        "endpoint-failed",
+        f"endpoint {name}",
+        f"did not come up ({why})",
+        fix=f"mend what it names, run `aws sagemaker delete-endpoint --endpoint-name {name}`, then this again",
     )
-    raise StackError(msg)
 
 
 def _end(session: boto3.Session, deployment: Deployment, facts: dict[str, Any]) -> dt.datetime | None:
@@ -202,11 +227,13 @@ def _end(session: boto3.Session, deployment: Deployment, facts: dict[str, Any]) 
     try:
         found = client.get_schedule(GroupName=facts["group"], Name=name)
     except ClientError as error:
-        msg = (
-            f"schedule {name!r} of stack {deployment.stack_name!r} cannot be looked up: {error}; fix: check your "
-            "rights; if somebody deleted it, take `expires` out of the catalog, deploy, put it back and deploy again"
-        )
-        raise StackError(msg) from error
+        raise StackError(
+            "schedule-unreadable",
+            f"schedule {name}",
+            f"cannot be looked up ({reason_of(error)})",
+            fix="check your rights; if somebody deleted it, take `expires` out of the catalog, deploy, put it back and "
+            "deploy again",
+        ) from error
     moment = _AT.fullmatch(found["ScheduleExpression"])
     if found.get("State") == "DISABLED" or moment is None:
         return None
@@ -226,9 +253,3 @@ def _state(session: boto3.Session, deployment: Deployment) -> str:
         if bounds is not None and bounds.suspended and bounds.maximum == 0:
             return AT_ZERO
     return state
-
-
-def _refused(lifetime: Lifetime, what: str, error: ClientError) -> StackError:
-    reason = error.response["Error"].get("Message", str(error))
-    stack = lifetime.deployment.stack_name
-    return StackError(f"{what}: {reason}; fix: check your rights and what changed in stack {stack!r} outside of it")

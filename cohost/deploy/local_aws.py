@@ -94,12 +94,19 @@ class LocalServer:
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as response:
                 return json.loads(response.read() or b"null")
         except urllib.error.HTTPError as error:
-            text = error.read().decode("utf-8", "replace")
-            msg = f"{method} {path}: the AWS on this machine answers {error.code}: {text}; fix: see docs/emulation.md"
-            raise LocalError(msg) from error
+            raise LocalError(
+                "server-refused",
+                f"{method} {path}",
+                f"the AWS on this machine answers {error.code}: {error.read().decode('utf-8', 'replace')}",
+                fix="see docs/emulation.md",
+            ) from error
         except OSError as error:
-            msg = f"{method} {path}: {self.url} does not answer ({error}); fix: see {self.state}/logs/server.log"
-            raise LocalError(msg) from error
+            raise LocalError(
+                "server-unreachable",
+                f"{method} {path}",
+                f"{self.url} does not answer ({error})",
+                fix=f"see {self.state}/logs/server.log",
+            ) from error
 
 
 def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) -> LocalServer:
@@ -107,7 +114,7 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
 
     Args:
         port: the port on 127.0.0.1; 0 takes a free one.
-        state: the folder for logs, fetched archives and the file that says which process runs.
+        state: the folder for logs, fetched archives and the file with the id of the process.
         catalog: the catalog that is going to be deployed.
         hub: further folders of models laid out as org/name.
 
@@ -115,11 +122,13 @@ def start(*, port: int, state: Path, catalog: Path, hub: Sequence[Path] = ()) ->
         LocalError: it runs already, the port is in use, or it does not come up.
     """
     if (running := find(state)) is not None:
-        msg = (
-            f"state {str(state)!r}: a server runs there already (process {running.pid}, {running.url}); allowed: one a "
-            f"folder; fix: stop it with `{subcommand('down', state)}`, or name another folder with --state"
+        raise LocalError(
+            "server-running",
+            f"state {state}",
+            f"a server runs there already (process {running.pid}, {running.url})",
+            allowed="one per folder",
+            fix=f"stop it with `{subcommand('down', state)}`, or name another folder with --state",
         )
-        raise LocalError(msg)
     check_port(port)
     log = state / "logs" / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -145,11 +154,13 @@ def read_key(state: Path) -> dict[str, str]:
         record = json.loads(path.read_text(encoding="utf-8"))
         return {"key_id": str(record["key_id"]), "secret": str(record["secret"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        msg = (
-            f"{path}: no access key can be read there ({error}); allowed: the folder of a server that you started; "
-            f"fix: start one with `{subcommand('up', state)}`, which makes the key"
-        )
-        raise LocalError(msg) from error
+        raise LocalError(
+            "access-key-missing",
+            str(path),
+            f"no access key can be read there ({error})",
+            allowed="the folder of a server that you started",
+            fix=f"start one with `{subcommand('up', state)}`, which makes the key",
+        ) from error
 
 
 def subcommand(name: str, state: Path) -> str:
@@ -183,10 +194,12 @@ def stop(state: Path) -> bool:
     if server is None:
         return False
     if not _end(server.pid):
-        msg = (
-            f"process {server.pid} has not ended {STOP_TIMEOUT_S:.0f} s after SIGTERM; fix: see its log in {state}/logs"
+        raise LocalError(
+            "server-unstopped",
+            f"process {server.pid}",
+            f"has not ended {STOP_TIMEOUT_S:.0f} s after SIGTERM",
+            fix=f"see its log in {state}/logs",
         )
-        raise LocalError(msg)
     return True
 
 
@@ -202,11 +215,13 @@ def check_port(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            msg = (
-                f"--port: {port} on 127.0.0.1 cannot be used ({reason}); allowed: a free port from 1024 to 65535; fix: "
-                "choose another, or 0 for any free one"
-            )
-            raise LocalError(msg) from error
+            raise LocalError(
+                "port-unusable",
+                "--port",
+                f"{port} on 127.0.0.1 cannot be used ({reason})",
+                allowed="a free port from 1024 to 65535",
+                fix="choose another, or 0 for any free one",
+            ) from error
 
 
 def _spawn(command: Sequence[str], log: Path) -> int:
@@ -234,8 +249,8 @@ def _wait_until_up(pid: int, state: Path, log: Path) -> LocalServer:
         raise
     _end(pid)
     lines = log.read_text(errors="replace").strip().splitlines()
-    msg = f"the server did not start: {lines[-1] if lines else 'no output'}; fix: see {log}"
-    raise LocalError(msg)
+    last = lines[-1] if lines else "no output"
+    raise LocalError("server-not-started", f"state {state}", f"the server did not start ({last})", fix=f"see {log}")
 
 
 def _first_answer(pid: int, state: Path) -> LocalServer | None:

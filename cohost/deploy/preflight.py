@@ -192,7 +192,7 @@ def check_endpoint(session: boto3.Session, region: str, catalog: Catalog) -> Fin
     if topology != wanted.topology:
         return failed(
             ENDPOINT,
-            f"{name!r} is a {topology} endpoint, the catalog says {wanted.topology}, and SageMaker updates no endpoint "
+            f"{name!r} is a {topology} endpoint, the catalog has {wanted.topology}, and SageMaker updates no endpoint "
             "from one to the other; fix: another endpoint.name, with which the stack makes the new endpoint before it "
             "removes this one, or cdk destroy first",
         )

@@ -22,7 +22,7 @@ from cohost.archives.layout import Layout
 from cohost.deploy.cdk import Progress
 from cohost.endpoint.invocation_payloads import call_of
 from cohost.endpoint.stack_outputs import KINDS_OUTPUT, WEIGHTS_OUTPUT, describe_stack, kind_of
-from cohost.errors import StackError
+from cohost.errors import StackError, reason_of
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO, addresses
 
 if TYPE_CHECKING:
@@ -40,27 +40,6 @@ BODY_BYTES: Final = 51_200
 
 _CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND")
 _DONE: Final = "UPDATE_COMPLETE"
-
-
-def read_template(cloudformation: CloudFormationClient, stack: str) -> dict[str, Any]:
-    """Return the template of a stack as it was deployed.
-
-    Raises:
-        StackError: CloudFormation does not give it, or not as JSON, which `cdk` writes.
-    """
-    try:
-        body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
-        # boto3 parses a JSON template itself, whatever its type stubs say.
-        template: Any = json.loads(body) if isinstance(body, str) else body
-    except ClientError as error:
-        raise _refused(stack, error) from error
-    except ValueError as error:
-        raise StackError(
-            f"stack {stack!r}: its template is no JSON; allowed: what `cdk deploy` deployed; fix: run `cdk deploy`"
-        ) from error
-    if not isinstance(template, dict):
-        raise StackError(f"stack {stack!r}: its template is no JSON object; fix: run `cdk deploy {stack}`")
-    return template
 
 
 def update(
@@ -127,17 +106,21 @@ def _follow(
             break
         time.sleep(poll_s)
     if status != _DONE:
-        told = "\n".join(progress.failures) or "no resource says why"
+        failures = "".join(f"\n{line}" for line in progress.failures) or " (no resource has a reason)"
         raise StackError(
-            f"updating {stack} ended in {status}; the stack is as it was unless that says ROLLBACK_FAILED; fix: what "
-            f"stands below\n{told}"
+            "update-failed",
+            f"stack {stack}",
+            f"its update ended in {status}; the stack is as it was unless that says ROLLBACK_FAILED",
+            fix=f"mend what the resources name{failures}",
         )
 
 
 def _refused(stack: str, error: ClientError) -> StackError:
-    reason = error.response["Error"].get("Message", str(error))
     return StackError(
-        f"stack {stack!r}: {error.operation_name}: {reason}; fix: wait for a running update, or check rights"
+        "update-refused",
+        f"stack {stack}",
+        f"{error.operation_name}: {reason_of(error)}",
+        fix="wait for a running update, or check your rights",
     )
 
 
@@ -158,8 +141,11 @@ def check_topology(deployment: Deployment) -> None:
     """
     if deployment.topology not in {MULTI_MODEL, SCALE_TO_ZERO}:
         raise StackError(
-            f"stack {deployment.stack_name!r} has the topology {deployment.topology!r}; allowed: {MULTI_MODEL}, "
-            f"{SCALE_TO_ZERO}; fix: run `cdk deploy {deployment.stack_name}` from the checkout to go back to"
+            "rollback-unsupported",
+            f"stack {deployment.stack_name}",
+            f"has the topology {deployment.topology!r}",
+            allowed=f"{MULTI_MODEL}, {SCALE_TO_ZERO}",
+            fix=f"run `cdk deploy {deployment.stack_name}` from the checkout to go back to",
         )
 
 
@@ -171,8 +157,11 @@ def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
     """
     if not earlier:
         raise StackError(
-            "no earlier generation is stored; allowed: one that an update replaced and `storage.keep_generations` "
-            "kept; fix: deploy the catalog as it was"
+            "generations-not-kept",
+            "--to",
+            "no earlier generation is stored",
+            allowed="one that an update replaced and `storage.keep_generations` kept",
+            fix="deploy the catalog as it was",
         )
     if wanted is None:
         return earlier[0]
@@ -180,7 +169,7 @@ def choose(earlier: Sequence[Earlier], wanted: str | None) -> Earlier:
         if one.generation == wanted:
             return one
     known = ", ".join(one.generation for one in earlier)
-    raise StackError(f"--to: {wanted!r} is no earlier generation that is stored; allowed: {known}; fix: name one")
+    raise StackError("generation-unknown", "--to", f"{wanted!r} is not stored", allowed=known, fix="name one of these")
 
 
 def present_models(template: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -227,8 +216,11 @@ def _store_of(template: Mapping[str, Any]) -> dict[str, Any]:
     found = [one for one in template.get("Resources", {}).values() if one.get("Type") == RESOURCE_TYPE]
     if len(found) != 1:
         raise StackError(
-            f"the deployed template has {len(found)} resources of type {RESOURCE_TYPE}; allowed: one; fix: name the "
-            "right stack with --stack"
+            "store-ambiguous",
+            "template",
+            f"has {len(found)} resources of type {RESOURCE_TYPE}",
+            allowed="one",
+            fix="name the right stack with --stack",
         )
     store: dict[str, Any] = found[0]
     return store
@@ -247,8 +239,11 @@ def _check(present: Mapping[str, Any], target: Earlier, deployment: Deployment) 
 
 def _missing(target: Earlier, deployment: Deployment, what: str) -> StackError:
     return StackError(
-        f"generation {target.generation} has {what}; allowed: one that the present stack can serve; fix: check out "
-        f"what it was deployed from and run `cdk deploy {deployment.stack_name}`"
+        "generation-unservable",
+        f"generation {target.generation}",
+        f"has {what}",
+        allowed="one that the present stack can serve",
+        fix=f"check out what it was deployed from and run `cdk deploy {deployment.stack_name}`",
     )
 
 
@@ -276,15 +271,8 @@ def _tell(
     first = next(iter(models))
     if "ExampleCall" not in outputs or next(iter(before)) in models:
         return
-    outputs["ExampleCall"]["Value"] = call_of(
-        first,
-        models[first].get("option.task", ""),
-        deployment.region,
-        endpoint_name=deployment.endpoint_name,
-        topology=deployment.topology,
-        known=models,
-        inference_component_name=deployment.inference_component_name,
-    )
+    route = deployment.route_to(first, addresses(deployment.topology, models))
+    outputs["ExampleCall"]["Value"] = call_of(route, models[first].get("option.task", ""), deployment.region)
 
 
 def _shown(properties: Mapping[str, str], key: str) -> str:

@@ -10,10 +10,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from cohost.archives.handlers import BATCHED
 from cohost.endpoint.copies import WAKE_TIMEOUT_S, Waker
-from cohost.endpoint.invocation_payloads import as_results, make_body, read_answer, refused, unreachable
+from cohost.endpoint.invocation_payloads import as_results, make_body, read_answer, refusal_of, unreachable
 from cohost.endpoint.stack_outputs import DEFAULT_STACK, Deployment, read_deployment
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
-from cohost.routing import ARCHIVE_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, Route, find_route
+from cohost.routing import ARCHIVE_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, Route
 from cohost.waiting import Backoff, Clock, Gate, LimitPassedError
 
 if TYPE_CHECKING:
@@ -219,13 +219,7 @@ class CohostClient:
         if model not in known and deployment.topology == MULTI_MODEL:
             self._pushed = self._list_live()
             known |= self._pushed
-        return find_route(
-            endpoint_name=deployment.endpoint_name,
-            topology=deployment.topology,
-            model=model,
-            known=known,
-            inference_component_name=deployment.inference_component_name,
-        )
+        return deployment.route_to(model, known)
 
     def _awake(self, send: Callable[[], Answer], limit_s: float | None, notice: Callable[[Waiting], None]) -> Answer:
         """Make a call; with a limit, wait that long for a component that has no copy."""
@@ -267,7 +261,7 @@ class CohostClient:
             )
             answer = response["Body"].read()
         except ClientError as error:
-            raise refused(model, error) from error
+            raise refusal_of(model, error) from error
         except BotoCoreError as error:
             raise unreachable(model, error) from error
         return read_answer(model, answer)
@@ -277,31 +271,26 @@ class CohostClient:
         last = passed.last
         if not isinstance(last, InvocationError):
             raise last
-        said = f"{str(last).partition('; fix: ')[0]}; still so after {passed.limit_s:g} s"
+        problem = f"{last.problem}, still so after {passed.limit_s:g} s"
         if isinstance(last, WorkerStoppedError):
-            return WorkerStoppedError(f"{said}; {self._way_back(model)}", status=last.status, aws_code=last.aws_code)
-        if isinstance(last, NoCapacityError):
-            way = "fix: see `cohost status`, and allow more with wake_timeout_s (--wake-timeout)"
-            return NoCapacityError(f"{said}; {way}", status=last.status, aws_code=last.aws_code)
-        way = "fix: see `cohost status`, and allow more with ready_timeout_s"
-        return ModelNotReadyError(f"{said}; {way}", status=last.status, aws_code=last.aws_code)
+            more, fix = self._way_back(model)
+            return last.but(f"{problem}; {more}", fix=fix)
+        option = "wake_timeout_s (--wake-timeout)" if isinstance(last, NoCapacityError) else "ready_timeout_s"
+        return last.but(problem, fix=f"see `cohost status`, and allow more with {option}")
 
-    def _way_back(self, model: str) -> str:
-        """Describe what happens to a model whose process has ended, and the fix."""
+    def _way_back(self, model: str) -> tuple[str, str]:
+        """Return what happens to a model whose process has ended, and the fix."""
         handler = self.deployment.handlers.get(model)
         if handler == RESTARTING_HANDLER:
             return (
-                "the server starts its process again, and that has not ended yet; fix: see the endpoint's log, and "
-                "allow more with restart_timeout_s (--restart-timeout)"
+                "the server starts its process again, and that has not ended yet",
+                "see the endpoint's log, and allow more with restart_timeout_s (--restart-timeout)",
             )
-        stack = self.deployment.stack_name
-        anew = (
+        reload = (
             "run `cohost sleep` and `cohost wake`"
             if self.deployment.topology == SCALE_TO_ZERO
-            else f"change one of the model's settings and run `cdk deploy {stack}`"
+            else f"change one of the model's settings and run `cdk deploy {self.deployment.stack_name}`"
         )
-        whose = "its process" if handler is None else f"the process of handler {handler}"
-        return (
-            f"the server does not start {whose} again; fix: `cohost status --probe` tells which models answer; {anew} "
-            "to have it loaded anew, and write handler: batched, which comes back by itself"
-        )
+        process = f"the process of handler {handler}" if handler else "its process"
+        fix = f"{reload} to have it loaded again, or write handler: batched, whose process comes back by itself"
+        return f"the server does not start {process} again", f"see `cohost status --probe`; {fix}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from botocore.exceptions import ClientError
 
-from cohost.errors import NoCapacityError, RoutingError, StackError
+from cohost.errors import NoCapacityError, RoutingError, StackError, UnderWayError, reason_of
 from cohost.routing import SCALE_TO_ZERO
 from cohost.waiting import Backoff, Clock, Gate
 
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 _UNDER_WAY = frozenset({"Creating", "Updating"})
 NAMESPACE: Literal["sagemaker"] = "sagemaker"
 DIMENSION: Literal["sagemaker:inference-component:DesiredCopyCount"] = "sagemaker:inference-component:DesiredCopyCount"
-
-
-class UnderWayError(StackError):
-    """A change of the component is under way, and SageMaker accepts no other one until it has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +74,14 @@ def need_component(deployment: Deployment, command: str) -> str:
         RoutingError: it is a multi-model endpoint, which has no copies to set.
     """
     if deployment.inference_component_name is None:
-        msg = (
-            f"cohost {command}: endpoint {deployment.endpoint_name!r} has the topology {deployment.topology!r}, whose "
-            f"instances cannot go to zero, because SageMaker refuses that; allowed: {SCALE_TO_ZERO}; fix: set "
-            f"`topology: {SCALE_TO_ZERO}` in the catalog and deploy, or run `cdk destroy {deployment.stack_name}` "
-            "while nobody calls"
+        raise RoutingError(
+            "topology-unfit",
+            f"cohost {command}",
+            f"endpoint {deployment.endpoint_name!r} has the topology {deployment.topology!r}, which cannot go to zero",
+            allowed=SCALE_TO_ZERO,
+            fix=f"set `topology: {SCALE_TO_ZERO}` in the catalog and deploy, or run `cdk destroy "
+            f"{deployment.stack_name}` while nobody calls",
         )
-        raise RoutingError(msg)
     return deployment.inference_component_name
 
 
@@ -93,6 +90,7 @@ class Component:
 
     def __init__(self, deployment: Deployment, name: str, session: boto3.Session) -> None:
         self.name = name
+        self._field = f"inference component {name}"
         self._stack = deployment.stack_name
         self._sagemaker = session.client("sagemaker", region_name=deployment.region)
         self._scaling = session.client("application-autoscaling", region_name=deployment.region)
@@ -111,8 +109,15 @@ class Component:
                 InferenceComponentName=self.name, DesiredRuntimeConfig={"CopyCount": count}
             )
         except ClientError as error:
-            fault = self._fault(f"cannot be set to {count} copies", error)
-            raise (UnderWayError(str(fault)) if self.copies().status in _UNDER_WAY else fault) from error
+            what = f"cannot be set to {count} copies"
+            if self.copies().status not in _UNDER_WAY:
+                raise self._fault(what, error) from error
+            raise UnderWayError(
+                "component-under-way",
+                self._field,
+                f"{what} ({reason_of(error)})",
+                fix="wait until the change under way has ended (`cohost status`)",
+            ) from error
 
     def bounds(self) -> Bounds | None:
         """Return its scalable target's bounds; None if nothing scales it."""
@@ -154,10 +159,11 @@ class Component:
         return f"inference-component/{self.name}"
 
     def _fault(self, what: str, error: ClientError) -> StackError:
-        reason = error.response["Error"].get("Message", str(error))
         return StackError(
-            f"inference component {self.name!r} {what}: {reason}; fix: wait until a change under way has ended "
-            f"(`cohost status`), check your rights, or run `cdk deploy {self._stack}` if it was deleted"
+            "component-refused",
+            self._field,
+            f"{what} ({reason_of(error)})",
+            fix=f"check your rights, or run `cdk deploy {self._stack}` if it was deleted",
         )
 
 
@@ -225,12 +231,12 @@ class Waker:
         if copies is None:
             return since_s >= BLIND_CALL_AGAIN_S
         if copies.status == "Failed" and not copies.current:
-            reason = copies.failure_reason or "SageMaker gives no reason"
-            msg = (
-                f"inference component {self._name!r} has failed: {reason}; "
-                "fix: see its log group, and run `cohost wake` to ask for a copy again, or `cdk deploy`"
+            raise NoCapacityError(
+                "copies-failed",
+                f"inference component {self._name}",
+                f"has failed ({copies.failure_reason or 'SageMaker gives no reason'})",
+                fix="see its log group, and run `cohost wake` to ask for a copy again, or `cdk deploy`",
             )
-            raise NoCapacityError(msg)
         return copies.current > 0 or (copies.desired == 0 and since_s >= CALL_AGAIN_S)
 
     def _copies(self) -> Copies | None:

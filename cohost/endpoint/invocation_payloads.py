@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from cohost.endpoint.copies import is_no_capacity
 from cohost.errors import InvocationError, ModelNotReadyError, NoCapacityError, WorkerStoppedError
-from cohost.routing import find_route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from botocore.exceptions import BotoCoreError, ClientError
+
+    from cohost.routing import Route
 
 
 MAX_BODY_BYTES = 6_291_456
@@ -38,19 +39,24 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
         InvocationError: it is empty, or too large to be sent.
     """
     if inputs in ("", [], {}, None):
-        msg = (
-            f"model {model!r}: inputs is empty; allowed: a text, a pair or a list of them; fix: give at least one text"
+        raise InvocationError(
+            "inputs-empty",
+            f"inputs of {model}",
+            "is empty",
+            allowed="a text, a pair or a list of them",
+            fix="give at least one text",
         )
-        raise InvocationError(msg)
     # `parameters: null` is an error to the stock handler, so the key is left out.
     payload = {"inputs": inputs, **({"parameters": dict(parameters)} if parameters else {})}
     body = json.dumps(payload, ensure_ascii=False, allow_nan=False).encode()
     if len(body) > MAX_BODY_BYTES:
-        msg = (
-            f"model {model!r}: a body of {len(body)} bytes; allowed: {MAX_BODY_BYTES} bytes; "
-            "fix: send the texts in several calls"
+        raise InvocationError(
+            "body-too-large",
+            f"inputs of {model}",
+            f"a body of {len(body)} bytes",
+            allowed=f"{MAX_BODY_BYTES} bytes",
+            fix="send the texts in several calls",
         )
-        raise InvocationError(msg)
     return body
 
 
@@ -66,14 +72,24 @@ def read_answer(model: str, answer: bytes) -> Any:  # each task answers a shape 
         content = answer.decode(errors="replace")
     if isinstance(content, str):
         # The stock handler answers input that it cannot read with 200 and a sentence (DJL Serving 0.36.0).
-        msg = f"model {model!r} answered 200 with a sentence instead of results: {content[:300]!r}"
-        raise InvocationError(msg, status=200)
+        raise InvocationError(
+            "answer-not-results",
+            f"model {model}",
+            f"answered 200 with a sentence instead of results: {content[:300]!r}",
+            fix="send inputs and parameters of the model's task",
+            status=200,
+        )
     return content
 
 
 def unreachable(model: str, error: BotoCoreError) -> InvocationError:
     """Return the error of a call that got no answer."""
-    return InvocationError(f"model {model!r} cannot be called: {error}; fix: check the network, credentials and region")
+    return InvocationError(
+        "endpoint-unreachable",
+        f"model {model}",
+        f"cannot be called ({error})",
+        fix="check the network, credentials and region",
+    )
 
 
 def is_worker_stopped(status: int, body: str) -> bool:
@@ -90,24 +106,28 @@ def is_worker_stopped(status: int, body: str) -> bool:
     return isinstance(content, dict) and content.get("message") == _WORKER_STOPPED
 
 
-def refused(model: str, error: ClientError) -> InvocationError:
+def refusal_of(model: str, error: ClientError) -> InvocationError:
     """Convert an error of the service or the model, to a class of its own if it has one."""
     response: Mapping[str, Any] = error.response
-    code = response["Error"].get("Code", "")
-    status = response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"]
-    message = response.get("OriginalMessage") or response["Error"].get("Message", str(error))
+    aws_code = response["Error"].get("Code", "")
+    status = int(response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"])
+    message = str(response.get("OriginalMessage") or response["Error"].get("Message", str(error)))
     where = "the model" if "OriginalStatusCode" in response else "the service"
-    text = f"model {model!r}: {where} answered {status} {code}: {_said(str(message)).rstrip('.')}"
-    if is_no_capacity(code, str(message)):
-        fix = (
-            "; fix: wait for it, with `cohost invoke --wake` or `client.invoke(…, wake=True)`, or wake it beforehand "
-            "with `cohost wake`"
+    field, problem = f"model {model}", f"{where} answered {status} {aws_code}: {_said(message).rstrip('.')}"
+    if is_no_capacity(aws_code, message):
+        return NoCapacityError(
+            "no-capacity",
+            field,
+            problem,
+            fix="wait for it with `cohost invoke --wake` or `client.invoke(…, wake=True)`, or run `cohost wake` before",
+            status=status,
+            aws_code=aws_code,
         )
-        return NoCapacityError(text + fix, status=int(status), aws_code=code)
-    if code == MODEL_ERROR and is_worker_stopped(int(status), str(message)):
-        return WorkerStoppedError(text, status=int(status), aws_code=code)
-    kind = ModelNotReadyError if code == NOT_READY else InvocationError
-    return kind(text, status=int(status), aws_code=code)
+    if aws_code == MODEL_ERROR and is_worker_stopped(status, message):
+        return WorkerStoppedError("worker-stopped", field, problem, status=status, aws_code=aws_code)
+    if aws_code == NOT_READY:
+        return ModelNotReadyError("model-not-ready", field, problem, status=status, aws_code=aws_code)
+    return InvocationError("endpoint-answer", field, problem, status=status, aws_code=aws_code)
 
 
 def _said(message: str) -> str:
@@ -172,27 +192,8 @@ def tiny_call(task: str | None) -> tuple[str, dict[str, object]]:
     return "The delivery came two days early.", parameters
 
 
-def call_of(
-    model: str,
-    task: str,
-    region: str,
-    *,
-    endpoint_name: str,
-    topology: str,
-    known: Iterable[str] | Mapping[str, str],
-    inference_component_name: str | None = None,
-) -> str:
-    """Format the `aws` command that calls a model with one text, and with labels if its task needs some.
-
-    The other arguments are those of `find_route`, which may raise RoutingError.
-    """
-    route = find_route(
-        endpoint_name=endpoint_name,
-        topology=topology,
-        model=model,
-        known=known,
-        inference_component_name=inference_component_name,
-    )
+def call_of(route: Route, task: str, region: str) -> str:
+    """Format the `aws` command that calls a route's model with one text, and with labels if its task needs some."""
     text, parameters = tiny_call(task)
     body = {"inputs": text, **({"parameters": parameters} if parameters else {})}
     return shlex.join(

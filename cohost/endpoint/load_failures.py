@@ -124,7 +124,7 @@ class LogReader:
         if (taken := _STORE_NAME_TAKEN.search(line)) is not None:
             self._fail(taken["model"], f"two folders of the model store become {taken['model']}")
         elif (failed := _STORE_FAILED.search(line)) is not None:
-            self._fail(failed["model"], self._last_exception or "the log says no reason")
+            self._fail(failed["model"], self._last_exception or "the log has no reason")
         elif (exception := _EXCEPTION.search(line)) is not None:
             self._last_exception = exception["text"]
 
@@ -170,12 +170,12 @@ def told_by_the_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> It
     try:
         yield
     except InvocationError as error:
-        if not says_nothing(str(error)):
+        if not says_nothing(error.problem):
             raise
         watch = LogWatch(logs, [model], begun_ms)
         if (reason := _first_reason(watch, endpoint, model)) is None:
             raise
-        raise type(error)(f"{error}; the log says: {reason}", status=error.status, aws_code=error.aws_code) from error
+        raise error.but(f"{error.problem}; the log says: {reason}") from error
 
 
 def _first_reason(watch: LogWatch, endpoint: str, model: str) -> str | None:

@@ -110,7 +110,7 @@ def _call(client: CohostClient, model: str, now: Callable[[], float]) -> Probe:
     try:
         client.invoke(model, inputs, parameters, ready_timeout_s=0, restart_timeout_s=0)
     except InvocationError as error:
-        verdict, detail = _verdict(client, model, error), str(error).partition("; fix: ")[0]
+        verdict, detail = _verdict(client, model, error), error.problem
     return Probe(model=model, verdict=verdict, milliseconds=(now() - started) * 1000, detail=detail)
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 ALLOWED_EXPRESSION: Final = "cron(minutes hours day month weekday year), rate(number unit) or at(yyyy-mm-ddThh:mm:ss)"
 
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
-DAYS: Final = {"SUN": 1, "MON": 2, "TUE": 3, "WED": 4, "THU": 5, "FRI": 6, "SAT": 7}
+_MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
+_DAYS: Final = {"SUN": 1, "MON": 2, "TUE": 3, "WED": 4, "THU": 5, "FRI": 6, "SAT": 7}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +41,12 @@ _CRON_FIELDS: Final = (
     _Kind(name="minutes", least=0, most=59, names={}, also=_NOTHING),
     _Kind(name="hours", least=0, most=23, names={}, also=_NOTHING),
     _Kind(name="day of the month", least=1, most=31, names={}, also=re.compile(r"\?|L|LW|([1-9]|[12]\d|3[01])W")),
-    _Kind(name="month", least=1, most=12, names=MONTHS, also=_NOTHING),
-    _Kind(name="day of the week", least=1, most=7, names=DAYS, also=re.compile(r"\?|L|[1-7]L|[1-7]#[1-5]")),
+    _Kind(name="month", least=1, most=12, names=_MONTHS, also=_NOTHING),
+    _Kind(name="day of the week", least=1, most=7, names=_DAYS, also=re.compile(r"\?|L|[1-7]L|[1-7]#[1-5]")),
     _Kind(name="year", least=1970, most=2199, names={}, also=_NOTHING),
 )
-_DAY_OF_MONTH, _DAY_OF_WEEK = 2, 4
-RATE: Final = re.compile(r"rate\(([1-9]\d{0,5}) (minute|hour|day)(s?)\)")
+_MINUTES, _HOURS, _DAY_OF_MONTH, _MONTH, _DAY_OF_WEEK, _YEAR = _CRON_FIELDS
+_RATE = re.compile(r"rate\(([1-9]\d{0,5}) (minute|hour|day)(s?)\)")
 _AT = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
 _CRON = re.compile(r"cron\(([^()]*)\)")
 
@@ -70,7 +70,7 @@ def _faults(text: str) -> Iterator[tuple[str, str]]:
         yield from _cron_faults(match[1].split())
     elif match := _AT.fullmatch(text):
         yield from _at_faults(match[1])
-    elif match := RATE.fullmatch(text):
+    elif match := _RATE.fullmatch(text):
         value, unit, plural = match.groups()
         if (value == "1") == bool(plural):
             yield f"{value} goes with {unit}{'' if value == '1' else 's'}", "mend the unit"
@@ -84,7 +84,7 @@ def _at_faults(moment: str) -> Iterator[tuple[str, str]]:
     try:
         dt.datetime.fromisoformat(moment)
     except ValueError as error:
-        yield f"is no time ({error})", "write a day and a time that exist"
+        yield f"is not a time ({error})", "write a day and a time that exist"
 
 
 def _cron_faults(fields: list[str]) -> Iterator[tuple[str, str]]:
@@ -93,25 +93,28 @@ def _cron_faults(fields: list[str]) -> Iterator[tuple[str, str]]:
         return
     for kind, field in zip(_CRON_FIELDS, fields, strict=True):
         for item in field.split(","):
-            if not kind.also.fullmatch(item) and not _is_item(kind, item):
+            if not kind.also.fullmatch(item) and _numbers(kind, item) is None:
                 yield (
-                    f"{item!r} is no {kind.name}",
+                    f"{item!r} is not a value for {kind.name}",
                     f"*, or {kind.least} to {kind.most}, with ranges a-b, lists a,b and steps a/b",
                 )
-    if (fields[_DAY_OF_MONTH] == "?") == (fields[_DAY_OF_WEEK] == "?"):
+    if (fields[2] == "?") == (fields[4] == "?"):
         yield "one of day of the month and day of the week, and not both, must be ?", "put ? where you do not care"
 
 
-def _is_item(kind: _Kind, item: str) -> bool:
-    """Return True if an item of a field is `*`, a value or a range, with a step or without."""
+def _numbers(kind: _Kind, item: str) -> range | None:
+    """Return what `*`, a value or a range, with a step or without, stands for; None if an item is none of these."""
     base, slash, step = item.partition("/")
     if slash and not (step.isdecimal() and 1 <= int(step) <= kind.most):
-        return False
+        return None
     if base == "*":
-        return True
+        return range(kind.least, kind.most + 1, int(step or 1))
     ends = [_value(kind, end) for end in base.split("-", 1)]
     known = [end for end in ends if end is not None]
-    return len(known) == len(ends) and known == sorted(known)
+    if len(known) != len(ends) or known != sorted(known):
+        return None
+    last = kind.most if slash and len(known) == 1 else known[-1]
+    return range(known[0], last + 1, int(step or 1))
 
 
 def _value(kind: _Kind, text: str) -> int | None:
@@ -120,20 +123,18 @@ def _value(kind: _Kind, text: str) -> int | None:
 
 
 _UNITS: Final = {"minute": 60, "hour": 3600, "day": 86400}
-# A day that exists at all comes within that: the 29th of February on a given weekday is the rarest.
-_LOOK_AHEAD_DAYS: Final = 366 * 29
 
 
 def next_time(expression: str, timezone: str, after: float, *, start: float) -> float | None:
     """Return the first time after `after` at which an expression is due, in seconds since 1970; None if there is none.
 
     Args:
-        expression: one that `schedule_expression.check_expression` has accepted.
+        expression: one that `check_expression` has accepted.
         timezone: an IANA name.
         after: seconds since 1970.
         start: what a rate is counted from.
     """
-    if match := RATE.fullmatch(expression):
+    if match := _RATE.fullmatch(expression):
         every = int(match[1]) * _UNITS[match[2]]
         return start + (max(int((after - start) // every), 0) + 1) * every
     zone = zoneinfo.ZoneInfo(timezone)
@@ -151,26 +152,26 @@ class _Cron:
     minutes: list[int]
     hours: list[int]
     day_of_month: str
-    months: frozenset[int]
+    months: set[int]
     day_of_week: str
-    years: frozenset[int]
+    years: set[int]
 
     @classmethod
     def parse(cls, text: str) -> _Cron:
         minutes, hours, day_of_month, months, day_of_week, years = text.split()
         return cls(
-            minutes=sorted(_values(minutes, 0, 59)),
-            hours=sorted(_values(hours, 0, 23)),
+            minutes=sorted(_values(_MINUTES, minutes)),
+            hours=sorted(_values(_HOURS, hours)),
             day_of_month=day_of_month,
-            months=frozenset(_values(months, 1, 12, MONTHS)),
+            months=_values(_MONTH, months),
             day_of_week=day_of_week,
-            years=frozenset(_values(years, 1970, 2199)),
+            years=_values(_YEAR, years),
         )
 
     def times(self, first: dt.date, zone: zoneinfo.ZoneInfo) -> Iterator[float]:
         """Yield all times from a day on, in order."""
-        for offset in range(_LOOK_AHEAD_DAYS):
-            day = first + dt.timedelta(days=offset)
+        for ordinal in range(first.toordinal(), dt.date(max(self.years) + 1, 1, 1).toordinal()):
+            day = dt.date.fromordinal(ordinal)
             if day.year in self.years and day.month in self.months and self._has_day(day):
                 yield from (
                     dt.datetime.combine(day, dt.time(hour, minute), zone).timestamp()
@@ -191,19 +192,19 @@ def _is_day_of_month(item: str, day: dt.date) -> bool:
     if item.endswith("W"):
         wanted = last if item == "LW" else int(item[:-1])
         return wanted <= last and day == _nearest_weekday(day.replace(day=wanted))
-    return day.day in _values(item, 1, 31)
+    return day.day in _values(_DAY_OF_MONTH, item)
 
 
 def _is_day_of_week(item: str, day: dt.date) -> bool:
     weekday = day.isoweekday() % 7 + 1
     if item == "L":
-        return weekday == DAYS["SAT"]
+        return weekday == _DAYS["SAT"]
     if item.endswith("L"):
         return weekday == int(item[:-1]) and (day + dt.timedelta(days=7)).month != day.month
     wanted, number_sign, which = item.partition("#")
     if number_sign:
         return weekday == int(wanted) and (day.day - 1) // 7 + 1 == int(which)
-    return weekday in _values(item, 1, 7, DAYS)
+    return weekday in _values(_DAY_OF_WEEK, item)
 
 
 def _nearest_weekday(day: dt.date) -> dt.date:
@@ -213,20 +214,6 @@ def _nearest_weekday(day: dt.date) -> dt.date:
     return near if near.month == day.month else day - dt.timedelta(days=2 * shift)
 
 
-def _values(field: str, least: int, most: int, names: dict[str, int] | None = None) -> set[int]:
+def _values(kind: _Kind, field: str) -> set[int]:
     """Return the numbers that a field matches."""
-
-    def number(text: str) -> int:
-        return (names or {}).get(text) or int(text)
-
-    found: set[int] = set()
-    for item in field.split(","):
-        base, slash, step = item.partition("/")
-        low, dash, high = base.partition("-")
-        if base in {"*", "?"}:
-            first, last = least, most
-        else:
-            first = number(low)
-            last = number(high) if dash else (most if slash else first)
-        found.update(range(first, last + 1, int(step) if slash else 1))
-    return found
+    return {number for item in field.split(",") for number in _numbers(kind, item) or ()}

@@ -1,21 +1,23 @@
-"""The outputs of a deployed stack, read once into a typed object."""
+"""A deployed stack: its outputs as a typed object, its template, and its endpoint as SageMaker describes it."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.errors import MissingStackError, RoutingError, StackError
-from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO
+from cohost.errors import MissingStackError, RoutingError, StackError, reason_of
+from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO, Route, find_route
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_cloudformation.type_defs import StackTypeDef
+    from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_sagemaker.type_defs import DescribeEndpointConfigOutputTypeDef, DescribeEndpointOutputTypeDef
 
 
 DEFAULT_STACK = "LmiCohostStack"
@@ -60,6 +62,16 @@ class Deployment:
     handlers: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
 
+    def route_to(self, model: str, known: Mapping[str, str]) -> Route:
+        """Return the route to one of the known models, which map to their TargetModel; raises as `find_route` does."""
+        return find_route(
+            endpoint_name=self.endpoint_name,
+            topology=self.topology,
+            model=model,
+            known=known,
+            inference_component_name=self.inference_component_name,
+        )
+
     def check_pushable(self) -> None:
         """Check that a model can be added without a deploy.
 
@@ -68,12 +80,14 @@ class Deployment:
         """
         if self.topology == MULTI_MODEL:
             return
-        why = _WHY.get(self.topology, _WHY[SCALE_TO_ZERO])
-        msg = (
-            f"cohost push: endpoint {self.endpoint_name!r} has the topology {self.topology!r}, and {why}; allowed: "
-            f"{MULTI_MODEL}; fix: run `cdk deploy {self.stack_name}`{_THEN.get(self.topology, '')}"
+        raise RoutingError(
+            "topology-unfit",
+            "cohost push",
+            f"endpoint {self.endpoint_name!r} has the topology {self.topology!r}, and "
+            f"{_WHY.get(self.topology, _WHY[SCALE_TO_ZERO])}",
+            allowed=MULTI_MODEL,
+            fix=f"run `cdk deploy {self.stack_name}`{_THEN.get(self.topology, '')}",
         )
-        raise RoutingError(msg)
 
     @classmethod
     def from_outputs(cls, stack_name: str, outputs: Mapping[str, str]) -> Deployment:
@@ -84,11 +98,13 @@ class Deployment:
         """
         needed = [*_OUTPUTS, *((COMPONENT_OUTPUT,) if outputs.get("Topology") == SCALE_TO_ZERO else ())]
         if missing := [name for name in needed if name not in outputs]:
-            msg = (
-                f"stack {stack_name!r} has no output {', '.join(missing)}; allowed: a stack deployed by this version; "
-                f"fix: run `cdk deploy {stack_name}`, or name the right one with --stack"
+            raise StackError(
+                "outputs-missing",
+                f"stack {stack_name}",
+                f"has no output {', '.join(missing)}",
+                allowed="a stack deployed by this version",
+                fix=f"run `cdk deploy {stack_name}`, or name the right one with --stack",
             )
-            raise StackError(msg)
         kinds: Mapping[str, str] = json.loads(outputs.get(KINDS_OUTPUT, "{}"))
         return cls(
             stack_name=stack_name,
@@ -132,16 +148,27 @@ def describe_stack(cloudformation: CloudFormationClient, stack_name: str) -> Sta
     try:
         return cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
     except ClientError as error:
-        reason = error.response["Error"].get("Message", str(error))
         # CloudFormation's code for a stack that does not exist; of the others no deploy gets further either.
         if error.response["Error"].get("Code") == "ValidationError":
             raise MissingStackError(
-                f"stack {stack_name!r}: {reason}; fix: run `cdk deploy {stack_name}`, or check account and region"
+                "stack-missing",
+                f"stack {stack_name}",
+                reason_of(error),
+                fix=f"run `cdk deploy {stack_name}`, or check account and region",
             ) from error
-        raise StackError(f"stack {stack_name!r}: {reason}; fix: check credentials, account and region") from error
+        raise StackError(
+            "stack-refused",
+            f"stack {stack_name}",
+            reason_of(error),
+            fix="check credentials, account and region",
+        ) from error
     except BotoCoreError as error:
-        msg = f"stack {stack_name!r} cannot be looked up: {error}; fix: set credentials and a region, e.g. AWS_PROFILE"
-        raise StackError(msg) from error
+        raise StackError(
+            "stack-unreachable",
+            f"stack {stack_name}",
+            f"cannot be looked up ({error})",
+            fix="set credentials and a region, e.g. AWS_PROFILE",
+        ) from error
 
 
 def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:
@@ -154,9 +181,61 @@ def read_outputs(cloudformation: CloudFormationClient, stack_name: str) -> dict[
     stack = describe_stack(cloudformation, stack_name)
     outputs = outputs_of(stack)
     if not outputs:
-        msg = (
-            f"stack {stack_name!r} is in {stack['StackStatus']} and has no outputs; fix: wait until its deploy has "
-            f"ended, or run `cdk deploy {stack_name}` again"
+        raise StackError(
+            "stack-unfinished",
+            f"stack {stack_name}",
+            f"is in {stack['StackStatus']} and has no outputs",
+            fix=f"wait until its deploy has ended, or run `cdk deploy {stack_name}` again",
         )
-        raise StackError(msg)
     return outputs
+
+
+def read_template(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, Any]:
+    """Return the template of a stack as it was deployed.
+
+    Raises:
+        StackError: CloudFormation does not give it, or not as JSON, which `cdk` writes.
+    """
+    try:
+        body = cloudformation.get_template(StackName=stack_name, TemplateStage="Original")["TemplateBody"]
+        # boto3 parses a JSON template itself, whatever its type stubs say.
+        template: Any = json.loads(body) if isinstance(body, str) else body
+    except ClientError as error:
+        raise StackError(
+            "template-unreadable",
+            f"template of stack {stack_name}",
+            f"cannot be read ({reason_of(error)})",
+            fix="get the right cloudformation:GetTemplate",
+        ) from error
+    except ValueError:
+        template = None
+    if not isinstance(template, dict):
+        raise StackError(
+            "template-not-json",
+            f"template of stack {stack_name}",
+            "is not a JSON object",
+            allowed="what `cdk deploy` deployed",
+            fix=f"run `cdk deploy {stack_name}`",
+        )
+    return template
+
+
+def describe_endpoint(
+    sagemaker: SageMakerClient, deployment: Deployment
+) -> tuple[DescribeEndpointOutputTypeDef, DescribeEndpointConfigOutputTypeDef]:
+    """Return SageMaker's descriptions of a deployment's endpoint and of its configuration.
+
+    Raises:
+        StackError: SageMaker refuses, or the endpoint is gone.
+    """
+    try:
+        endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
+        return endpoint, sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+    except ClientError as error:
+        raise StackError(
+            "endpoint-unreadable",
+            f"endpoint {deployment.endpoint_name}",
+            reason_of(error),
+            fix="check your rights; if it was deleted outside CloudFormation, run "
+            f"`cdk destroy {deployment.stack_name}` and deploy again",
+        ) from error

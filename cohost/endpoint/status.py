@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
-
-from botocore.exceptions import ClientError
+from typing import TYPE_CHECKING
 
 from cohost.archives.store import ModelStore
 from cohost.endpoint.copies import Bounds, Component
 from cohost.endpoint.load_failures import LoadFailure, LogWatch, log_groups
-from cohost.errors import StackError
+from cohost.endpoint.stack_outputs import describe_endpoint
 from cohost.routing import ARCHIVE_SUFFIX, CPU_ONNX
 
 if TYPE_CHECKING:
@@ -68,10 +66,6 @@ class Status:
     component: ComponentStatus | None
     load_failures: tuple[LoadFailure, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the status as JSON data."""
-        return asdict(self)
-
 
 def read_status(deployment: Deployment, session: boto3.Session) -> Status:
     """Read the status of a deployment from SageMaker, S3 and CloudWatch.
@@ -80,16 +74,7 @@ def read_status(deployment: Deployment, session: boto3.Session) -> Status:
         StackError: the endpoint of the stack is gone.
     """
     region = deployment.region
-    sagemaker = session.client("sagemaker", region_name=region)
-    try:
-        endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
-    except ClientError as error:
-        msg = (
-            f"endpoint {deployment.endpoint_name!r}: {error.response['Error'].get('Message', error)}; fix: it was "
-            f"deleted outside CloudFormation; run `cdk destroy {deployment.stack_name}` and deploy again"
-        )
-        raise StackError(msg) from error
-    config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
+    endpoint, config = describe_endpoint(session.client("sagemaker", region_name=region), deployment)
     archives = _archives(deployment, session)
     variants = endpoint.get("ProductionVariants", [])
     component = _component(deployment, session)

@@ -6,19 +6,17 @@ The deployed bounds are in the stack's template, so waking restores them whateve
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
-
-from cohost.endpoint.copies import DIMENSION, PAUSES, Bounds, Component, UnderWayError, need_component
-from cohost.errors import InvocationError, NoCapacityError, StackError, WorkerStoppedError
+from cohost.endpoint.copies import DIMENSION, PAUSES, Bounds, Component, need_component
+from cohost.endpoint.stack_outputs import describe_endpoint, read_template
+from cohost.errors import InvocationError, NoCapacityError, StackError, UnderWayError, WorkerStoppedError
 from cohost.waiting import Clock, Gate, LimitPassedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import boto3
 
@@ -73,7 +71,7 @@ def put_to_sleep(deployment: Deployment, session: boto3.Session, patience: Patie
     Args:
         deployment: the stack's outputs.
         session: credentials.
-        patience: for a change of the component that goes on, which must have ended before.
+        patience: the wait for a change of the component that is under way, which must end first.
         until_wake: neither a call nor the schedule wakes it until `wake_up`; else both do.
 
     Raises:
@@ -92,7 +90,7 @@ def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, 
     Args:
         deployment: the stack's outputs.
         session: credentials.
-        patience: for a change of the component that goes on, which must have ended before.
+        patience: the wait for a change of the component that is under way, which must end first.
         copies: how many to keep at least until it is put to sleep; None: one now, which may go when nobody calls.
 
     Raises:
@@ -147,17 +145,19 @@ def _running(component: Component) -> None:
     if copies.current:
         return
     if copies.status == "Failed":
-        msg = (
-            f"inference component {component.name!r} has failed: {copies.failure_reason or 'no reason is given'}; "
-            "fix: see its log group, and deploy what mends it"
+        raise StackError(
+            "component-failed",
+            f"inference component {component.name}",
+            f"has failed ({copies.failure_reason or 'no reason is given'})",
+            fix="see its log group, and deploy what mends it",
         )
-        raise StackError(msg)
     reason = f" ({copies.failure_reason})" if copies.failure_reason else ""
-    msg = (
-        f"inference component {component.name!r}: none of {copies.desired} copies runs{reason}; fix: run `cohost wake` "
-        "again to wait on, or `cohost sleep` to give up"
+    raise NoCapacityError(
+        "no-capacity",
+        f"inference component {component.name}",
+        f"none of {copies.desired} copies runs{reason}",
+        fix="run `cohost wake` again to wait on, or `cohost sleep` to give up",
     )
-    raise NoCapacityError(msg)
 
 
 def _change(
@@ -196,11 +196,13 @@ def _change(
 def _awake_bounds(now: Bounds, deployed: Bounds, copies: int | None) -> Bounds:
     most = max(now.maximum, deployed.maximum)
     if copies is not None and copies > most:
-        msg = (
-            f"--copies {copies}: auto scaling goes up to {most}; allowed: 1 to {most}; fix: raise scaling.max in the "
-            "catalog and deploy"
+        raise StackError(
+            "copies-beyond-maximum",
+            "--copies",
+            f"got {copies}, but auto scaling goes up to {most}",
+            allowed=f"1 to {most}",
+            fix="raise scaling.max in the catalog and deploy",
         )
-        raise StackError(msg)
     # The schedule may have raised the minimum for these hours; that stays.
     minimum = max(now.minimum, deployed.minimum) if copies is None else max(copies, deployed.minimum)
     # A maximum that the schedule lowered stays; a maximum of 0 was set when the endpoint expired.
@@ -210,15 +212,7 @@ def _awake_bounds(now: Bounds, deployed: Bounds, copies: int | None) -> Bounds:
 def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds | None:
     """Read the scalable target's bounds from the stack's template; None if it has none."""
     cloudformation = session.client("cloudformation", region_name=deployment.region)
-    try:
-        body: Any = cloudformation.get_template(StackName=deployment.stack_name)["TemplateBody"]
-    except ClientError as error:
-        msg = (
-            f"stack {deployment.stack_name!r}: its template cannot be read: {error.response['Error'].get('Message')}; "
-            "fix: you need the right cloudformation:GetTemplate, since it says how many copies the deploy wants"
-        )
-        raise StackError(msg) from error
-    template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
+    template = read_template(cloudformation, deployment.stack_name)
     for resource in template["Resources"].values():
         properties = resource.get("Properties", {})
         if properties.get("ScalableDimension") == DIMENSION and "MinCapacity" in properties:
@@ -228,16 +222,7 @@ def _deployed_bounds(deployment: Deployment, session: boto3.Session) -> Bounds |
 
 def _least_instances(deployment: Deployment, session: boto3.Session) -> tuple[int, str | None]:
     """Return the minimum number of instances of the endpoint, and their type."""
-    sagemaker = session.client("sagemaker", region_name=deployment.region)
-    try:
-        endpoint = sagemaker.describe_endpoint(EndpointName=deployment.endpoint_name)
-        config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
-    except ClientError as error:
-        msg = (
-            f"endpoint {deployment.endpoint_name!r}: {error.response['Error'].get('Message', error)}; fix: check your "
-            f"rights, or run `cdk deploy {deployment.stack_name}` if it was deleted"
-        )
-        raise StackError(msg) from error
+    _, config = describe_endpoint(session.client("sagemaker", region_name=deployment.region), deployment)
     variant = config["ProductionVariants"][0]
     managed: Any = variant.get("ManagedInstanceScaling") or {}
     if managed.get("Status") != "ENABLED":

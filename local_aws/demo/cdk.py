@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cohost.deploy.cdk import find_cdk
+from cohost.endpoint.stack_outputs import DEFAULT_STACK
 from cohost.errors import LocalError
 from local_aws.kit.account import ACCOUNT_ID, DEFAULT_REGION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+STACK = DEFAULT_STACK
 PROJECT = Path(__file__).resolve().parents[2]
-STACK = "LmiCohostStack"
 _SHOWN_LINES = 40
 
 
@@ -44,7 +45,7 @@ class Cdk:
     def _run(self, arguments: Sequence[str], *, folder: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         self.out.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(  # noqa: S603 - the pinned cdk, no shell
-            [_program(), *arguments, "--ci"],
+            [find_cdk(str(PROJECT / "node_modules" / ".bin")), *arguments, "--ci"],
             cwd=folder,
             env={**_without_aws(os.environ), **self.environment, "PATH": _path()},
             stdin=subprocess.DEVNULL,
@@ -57,8 +58,12 @@ class Cdk:
             log.write(f"$ cdk {' '.join(arguments)}\n{done.stdout}\n")
         if check and done.returncode != 0:
             tail = "\n".join(done.stdout.strip().splitlines()[-_SHOWN_LINES:])
-            msg = f"`cdk {' '.join(arguments)}` ended with {done.returncode}; fix: see {self.out / 'cdk.log'}\n{tail}"
-            raise LocalError(msg)
+            raise LocalError(
+                "cdk-command-failed",
+                f"cdk {' '.join(arguments)}",
+                f"ended with {done.returncode}",
+                fix=f"see {self.out / 'cdk.log'}\n{tail}",
+            )
         return done
 
     def bootstrap(self) -> None:
@@ -79,19 +84,6 @@ class Cdk:
         """Remove stacks without asking, by default the product's own; they are those of the last synth."""
         last = str(self.out / "cdk.out")
         self._run(["destroy", *(stacks or [STACK]), "--force", "--app", last], folder=self.out)
-
-
-def _program() -> str:
-    pinned = PROJECT / "node_modules" / ".bin" / "cdk"
-    if shutil.which("node") is None:
-        msg = (
-            "node is not on PATH; allowed: Node.js 20 or newer, which cdk runs on; fix: install it and run `make setup`"
-        )
-        raise LocalError(msg)
-    if not pinned.exists():
-        msg = f"{pinned} is missing; allowed: the cdk that package.json pins; fix: run `make setup`"
-        raise LocalError(msg)
-    return str(pinned)
 
 
 def _path() -> str:

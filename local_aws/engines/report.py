@@ -12,6 +12,7 @@ import httpx
 from cohost.callers import TOKEN_HEADER
 from cohost.endpoint.invocation_payloads import is_worker_stopped, tiny_call
 from cohost.endpoint.load_failures import read_log
+from cohost.endpoint.probing import CALLS_OF_A_STOPPED_MODEL
 from cohost.hardware.instances import INSTANCES
 from local_aws.engines.engine import EngineError
 from local_aws.engines.machine import (
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 10.0
 _PAGE = 100
 _LOADED = {"Healthy", "READY"}
-_CALLS_OF_A_STOPPED_MODEL = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ def _called(client: httpx.Client, model: ModelState) -> ModelState:
     """
     if model.status not in _LOADED:
         return model
-    for _ in range(_CALLS_OF_A_STOPPED_MODEL):
+    for _ in range(CALLS_OF_A_STOPPED_MODEL):
         try:
             answer = client.post(f"/models/{quote(model.name, safe='')}/invoke", json={"inputs": tiny_call(None)[0]})
         except httpx.HTTPError as error:

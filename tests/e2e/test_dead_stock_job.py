@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 from emulation import emulation
+from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
@@ -55,7 +56,7 @@ def test_callers_hear_what_it_is_and_what_to_do() -> None:
     """The server answers 400 in the model's place; the other models answer."""
     wait_for(lambda: not call(DEAD), limit_s=30)
 
-    with pytest.raises(WorkerStoppedError, match="does not start the process of handler stock again; fix: `cohost st"):
+    with refused("worker-stopped", kind=WorkerStoppedError):
         CohostClient.from_stack(session=boto3.Session()).invoke(DEAD, TEXT)
     assert call("minilm")
     assert call("xlmr-large")

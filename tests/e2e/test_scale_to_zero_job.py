@@ -13,6 +13,7 @@ import boto3
 import pytest
 import yaml
 from emulation import emulation
+from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
@@ -161,7 +162,7 @@ def test_idle_time_ends_the_copy_and_then_the_instance(job: ZeroJourney) -> None
 
 def test_a_call_at_zero_fails_with_an_error_of_its_own(job: ZeroJourney) -> None:
     """A caller that does not want to wait can tell a sleeping endpoint from every other refusal."""
-    with pytest.raises(NoCapacityError, match="no capacity"):
+    with refused("no-capacity", kind=NoCapacityError):
         job.ask("minilm")
 
 
@@ -198,7 +199,7 @@ def test_another_topology_under_the_same_name_is_refused_before_and_by_the_servi
 
     checks = run_checks(boto3.Session(), "us-east-1", load_catalog(job.file).catalog, load_prices())
     (fault,) = [one.why for one in checks if one.check == "endpoint"]
-    assert "is a scale-to-zero endpoint, the catalog says multi-model" in fault
+    assert "is a scale-to-zero endpoint, the catalog has multi-model" in fault
     assert "cdk destroy" in fault
     said = job.refused_deploy()
 

@@ -197,7 +197,9 @@ def test_objects_of_others_keep_the_bucket_unless_all_shall_go(world: World) -> 
     outcome = clean_up(world.session, world.stack, PATIENCE, everything=False)
     assert [(one.type, one.name) for one in outcome.after.resources] == [("AWS::S3::Bucket", bucket)]
     assert world.session.client("sagemaker").list_endpoints()["Endpoints"] == []
-    assert outcome.faults[0].startswith(f"bucket {bucket} is left: it holds objects that lmi-cohost did not write")
+    assert outcome.faults[0].startswith(
+        f"bucket {bucket}: is left, because it holds objects that lmi-cohost did not write"
+    )
     nothing_is_left(world, everything=True)
 
 

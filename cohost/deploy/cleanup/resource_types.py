@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     import boto3
 
+    Call = Callable[[boto3.Session, str], Any]
+    By = str | Callable[[boto3.Session, str], dict[str, Any]]
+
 
 # SageMaker retries a failing start-up for an hour and more, and rejects every deletion meanwhile.
 LIMIT_S = 2 * 60 * 60.0
@@ -44,8 +47,11 @@ class Patience:
             self.tell(f"{what} is {state}; waiting")
             if time.monotonic() + self.poll_s > deadline:
                 raise CleanupError(
-                    f"{what} is {state} after {self.limit_s:g} s; allowed: an end within that time; fix: look into its "
-                    "events, and run `cohost cleanup` again, which goes on where this one ended"
+                    "resource-unsettled",
+                    what,
+                    f"is {state} after {self.limit_s:g} s",
+                    allowed="an end within that time",
+                    fix="look into its events, and run `cohost cleanup` again, which continues from there",
                 )
             time.sleep(self.poll_s)
 
@@ -67,7 +73,7 @@ _MISSING_CODES: Final = frozenset(
 _MISSING_TEXTS: Final = ("Could not find", "does not exist")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kind:
     """One type of resource, by its name in CloudFormation.
 
@@ -78,9 +84,9 @@ class Kind:
 
     type: str
     bills: str | None
-    there: Callable[[boto3.Session, str], Any]
-    remove: Callable[[boto3.Session, str], Any]
-    state: Callable[[boto3.Session, str], str] | None = None
+    there: Call
+    remove: Call
+    state: Call | None = None
 
     def exists(self, session: boto3.Session, name: str) -> bool:
         """Return True if the resource exists."""
@@ -124,59 +130,45 @@ def name_of(physical_id: str) -> str:
     return physical_id.rpartition("/")[2] if physical_id.startswith("arn:aws:sagemaker:") else physical_id
 
 
-def _simple(service: str, describe: str, remove: str, key: str) -> Mapping[str, Any]:
-    """Return the calls of a resource type that one operation describes and another deletes, both by one argument."""
-
-    def there(session: boto3.Session, name: str) -> Any:
-        return getattr(_client(session, service), describe)(**{key: name})
-
-    def gone(session: boto3.Session, name: str) -> None:
-        getattr(_client(session, service), remove)(**{key: name})
-
-    return {"there": there, "remove": gone}
+def _arguments(by: By, session: boto3.Session, name: str) -> Mapping[str, Any]:
+    """Return an operation's arguments: one by its name, a list where that ends in "s", or those of a function."""
+    return by(session, name) if callable(by) else {by: [name] if by.endswith("s") else name}
 
 
-def _state(operation: str, key: str, field: str) -> Callable[[boto3.Session, str], str]:
-    return lambda session, name: str(getattr(_client(session, "sagemaker"), operation)(**{key: name})[field])
+def _call(service: str, operation: str, by: By, field: str | None = None) -> Call:
+    """Return a call of an operation for one resource; it returns the answer, or one field of it."""
+
+    def call(session: boto3.Session, name: str) -> Any:
+        client: Any = session.client(service)  # type: ignore[call-overload]
+        answer = getattr(client, operation)(**_arguments(by, session, name))
+        return answer if field is None else answer[field]
+
+    return call
 
 
-def _client(session: boto3.Session, service: str) -> Any:  # one of many services
-    return session.client(service)  # type: ignore[call-overload]
+def _both(service: str, describe: str, remove: str, by: By) -> tuple[Call, Call]:
+    """Return the calls of a type that one operation describes and another deletes, both by the same arguments."""
+    return _call(service, describe, by), _call(service, remove, by)
 
 
-def _scalable_target(session: boto3.Session, name: str) -> Any:
+def _target(session: boto3.Session, name: str) -> dict[str, Any]:
+    del session
     resource, dimension, namespace = name.split("|")
-    scaling = session.client("application-autoscaling")
-    return scaling.describe_scalable_targets(
-        ServiceNamespace=namespace,
-        ResourceIds=[resource],
-        ScalableDimension=dimension,
-    )["ScalableTargets"]
+    return {"ServiceNamespace": namespace, "ResourceId": resource, "ScalableDimension": dimension}
 
 
-def _deregister(session: boto3.Session, name: str) -> None:
-    resource, dimension, namespace = name.split("|")
-    session.client("application-autoscaling").deregister_scalable_target(
-        ServiceNamespace=namespace,
-        ResourceId=resource,
-        ScalableDimension=dimension,
-    )
+def _targets(session: boto3.Session, name: str) -> dict[str, Any]:
+    arguments = _target(session, name)
+    return {"ResourceIds": [arguments.pop("ResourceId")], **arguments}
 
 
-def _schedule(session: boto3.Session, name: str) -> Any:
-    return session.client("scheduler").get_schedule(**_schedule_key(name))
-
-
-def _delete_schedule(session: boto3.Session, name: str) -> None:
-    session.client("scheduler").delete_schedule(**_schedule_key(name))
-
-
-def _schedule_key(name: str) -> dict[str, Any]:
+def _schedule(session: boto3.Session, name: str) -> dict[str, Any]:
+    del session
     group, _, plain = name.rpartition("|")
     return {"Name": plain, **({"GroupName": group} if group else {})}
 
 
-def _budget_key(session: boto3.Session, name: str) -> dict[str, Any]:
+def _budget(session: boto3.Session, name: str) -> dict[str, Any]:
     return {"AccountId": session.client("sts").get_caller_identity()["Account"], "BudgetName": name}
 
 
@@ -217,88 +209,64 @@ ENDPOINT: Final = "AWS::SageMaker::Endpoint"
 LOG_GROUP: Final = "AWS::Logs::LogGroup"
 MODEL: Final = "AWS::SageMaker::Model"
 
+_SAGEMAKER: Final = "sagemaker"
+_SCALING: Final = "application-autoscaling"
+
 KINDS: Final[dict[str, Kind]] = {
     kind.type: kind
     for kind in (
-        Kind(type="AWS::Scheduler::Schedule", bills=None, there=_schedule, remove=_delete_schedule),
+        Kind("AWS::Scheduler::Schedule", None, *_both("scheduler", "get_schedule", "delete_schedule", _schedule)),
         Kind(
-            type="AWS::Scheduler::ScheduleGroup",
-            bills=None,
-            **_simple("scheduler", "get_schedule_group", "delete_schedule_group", "Name"),
+            "AWS::Scheduler::ScheduleGroup",
+            None,
+            *_both("scheduler", "get_schedule_group", "delete_schedule_group", "Name"),
         ),
         Kind(
-            type="AWS::ApplicationAutoScaling::ScalableTarget", bills=None, there=_scalable_target, remove=_deregister
+            "AWS::ApplicationAutoScaling::ScalableTarget",
+            None,
+            _call(_SCALING, "describe_scalable_targets", _targets, "ScalableTargets"),
+            _call(_SCALING, "deregister_scalable_target", _target),
         ),
         Kind(
-            type="AWS::CloudWatch::Alarm",
-            bills="0.10 to 0.30 USD a month",
-            there=lambda session, name: session.client("cloudwatch").describe_alarms(AlarmNames=[name])["MetricAlarms"],
-            remove=lambda session, name: session.client("cloudwatch").delete_alarms(AlarmNames=[name]),
+            "AWS::CloudWatch::Alarm",
+            "0.10 to 0.30 USD a month",
+            _call("cloudwatch", "describe_alarms", "AlarmNames", "MetricAlarms"),
+            _call("cloudwatch", "delete_alarms", "AlarmNames"),
         ),
         Kind(
-            type="AWS::CloudWatch::Dashboard",
-            bills="3 USD a month beyond the first three",
-            there=lambda session, name: session.client("cloudwatch").get_dashboard(DashboardName=name),
-            remove=lambda session, name: session.client("cloudwatch").delete_dashboards(DashboardNames=[name]),
+            "AWS::CloudWatch::Dashboard",
+            "3 USD a month beyond the first three",
+            _call("cloudwatch", "get_dashboard", "DashboardName"),
+            _call("cloudwatch", "delete_dashboards", "DashboardNames"),
         ),
         Kind(
-            type=COMPONENT,
-            bills="its copies keep instances running",
-            state=_state("describe_inference_component", "InferenceComponentName", "InferenceComponentStatus"),
-            **_simple(
-                "sagemaker", "describe_inference_component", "delete_inference_component", "InferenceComponentName"
-            ),
+            COMPONENT,
+            "its copies keep instances running",
+            *_both(_SAGEMAKER, "describe_inference_component", "delete_inference_component", "InferenceComponentName"),
+            _call(_SAGEMAKER, "describe_inference_component", "InferenceComponentName", "InferenceComponentStatus"),
         ),
         Kind(
-            type=ENDPOINT,
-            bills="every hour, called or not",
-            state=_state("describe_endpoint", "EndpointName", "EndpointStatus"),
-            **_simple("sagemaker", "describe_endpoint", "delete_endpoint", "EndpointName"),
+            ENDPOINT,
+            "every hour, called or not",
+            *_both(_SAGEMAKER, "describe_endpoint", "delete_endpoint", "EndpointName"),
+            _call(_SAGEMAKER, "describe_endpoint", "EndpointName", "EndpointStatus"),
         ),
         Kind(
-            type=CONFIG,
-            bills=None,
-            **_simple("sagemaker", "describe_endpoint_config", "delete_endpoint_config", "EndpointConfigName"),
+            CONFIG, None, *_both(_SAGEMAKER, "describe_endpoint_config", "delete_endpoint_config", "EndpointConfigName")
         ),
-        Kind(type=MODEL, bills=None, **_simple("sagemaker", "describe_model", "delete_model", "ModelName")),
+        Kind(MODEL, None, *_both(_SAGEMAKER, "describe_model", "delete_model", "ModelName")),
+        Kind("AWS::Lambda::Function", None, *_both("lambda", "get_function", "delete_function", "FunctionName")),
+        Kind("AWS::SNS::Topic", None, *_both("sns", "get_topic_attributes", "delete_topic", "TopicArn")),
+        Kind(LOG_GROUP, "0.03 USD a GB and month", _log_group, _call("logs", "delete_log_group", "logGroupName")),
         Kind(
-            type="AWS::Lambda::Function",
-            bills=None,
-            **_simple("lambda", "get_function", "delete_function", "FunctionName"),
+            "AWS::EC2::VPCEndpoint",
+            None,  # of the kind "gateway"
+            _call("ec2", "describe_vpc_endpoints", "VpcEndpointIds", "VpcEndpoints"),
+            _call("ec2", "delete_vpc_endpoints", "VpcEndpointIds"),
         ),
-        Kind(type="AWS::SNS::Topic", bills=None, **_simple("sns", "get_topic_attributes", "delete_topic", "TopicArn")),
-        Kind(
-            type=LOG_GROUP,
-            bills="0.03 USD a GB and month",
-            there=_log_group,
-            remove=lambda session, name: session.client("logs").delete_log_group(logGroupName=name),
-        ),
-        Kind(
-            type="AWS::EC2::VPCEndpoint",
-            bills=None,  # of the kind "gateway"
-            there=lambda session, name: session.client("ec2").describe_vpc_endpoints(VpcEndpointIds=[name])[
-                "VpcEndpoints"
-            ],
-            remove=lambda session, name: session.client("ec2").delete_vpc_endpoints(VpcEndpointIds=[name]),
-        ),
-        Kind(
-            type="AWS::Budgets::Budget",
-            bills=None,
-            there=lambda session, name: session.client("budgets").describe_budget(**_budget_key(session, name)),
-            remove=lambda session, name: session.client("budgets").delete_budget(**_budget_key(session, name)),
-        ),
-        Kind(
-            type="AWS::IAM::Role",
-            bills=None,
-            there=lambda session, name: session.client("iam").get_role(RoleName=name),
-            remove=_delete_role,
-        ),
-        Kind(
-            type=BUCKET,
-            bills="0.023 USD a GB and month",
-            there=lambda session, name: session.client("s3").head_bucket(Bucket=name),
-            remove=_delete_bucket,
-        ),
+        Kind("AWS::Budgets::Budget", None, *_both("budgets", "describe_budget", "delete_budget", _budget)),
+        Kind("AWS::IAM::Role", None, _call("iam", "get_role", "RoleName"), _delete_role),
+        Kind(BUCKET, "0.023 USD a GB and month", _call("s3", "head_bucket", "Bucket"), _delete_bucket),
     )
 }
 

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from cohost.deploy.cleanup.resource_types import BUCKET, KINDS, empty_bucket, name_of, wait_until_steady
 from cohost.endpoint.stack_outputs import describe_stack
-from cohost.errors import CleanupError
+from cohost.errors import CleanupError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,14 +122,22 @@ def _request(session: boto3.Session, stack: OurStack, *, retain: Sequence[str]) 
     try:
         cloudformation.delete_stack(StackName=stack.arn, RetainResources=retain)
     except ClientError as error:
-        reason = error.response["Error"].get("Message", str(error))
-        if "TerminationProtection" in reason:
+        reason = reason_of(error)
+        if "TerminationProtection" not in reason:
             raise CleanupError(
-                f"stack {stack.name} is protected against termination, so nothing of it was removed; allowed: a stack "
-                "without; fix: aws cloudformation update-termination-protection --no-enable-termination-protection "
-                f"--stack-name {stack.name}"
+                "stack-undeletable",
+                f"stack {stack.name}",
+                f"cannot be deleted ({reason})",
+                fix="mend what the reason names, and run `cohost cleanup` again",
             ) from error
-        raise CleanupError(f"stack {stack.name} cannot be deleted: {reason}") from error
+        raise CleanupError(
+            "stack-protected",
+            f"stack {stack.name}",
+            "is protected against termination, so nothing of it was removed",
+            allowed="a stack without that",
+            fix="run `aws cloudformation update-termination-protection --no-enable-termination-protection "
+            f"--stack-name {stack.name}`",
+        ) from error
 
 
 def _make_deletable(session: boto3.Session, resource: StackResource, patience: Patience, *, everything: bool) -> None:

@@ -68,7 +68,7 @@ def clean_up(session: boto3.Session, stack: str | None, patience: Patience, *, e
         try:
             left = delete_stack(session, one, patience, everything=everything)
             removed.append(f"stack {one.name}")
-            faults += [_foreign(resource.name) for resource in left if resource.type == BUCKET]
+            faults += [str(_foreign(resource.name)) for resource in left if resource.type == BUCKET]
         except CleanupError as fault:
             faults.append(str(fault))
     inventory = take_inventory(session, stack)
@@ -86,10 +86,13 @@ def clean_up(session: boto3.Session, stack: str | None, patience: Patience, *, e
     return Outcome(removed=tuple(removed), faults=tuple(faults), after=take_inventory(session, stack))
 
 
-def _foreign(bucket: str) -> str:
-    return (
-        f"bucket {bucket} is left: it holds objects that lmi-cohost did not write; allowed: an empty bucket; fix: look "
-        "at them, and run `cohost cleanup --all`, which deletes them too"
+def _foreign(bucket: str) -> CleanupError:
+    return CleanupError(
+        "bucket-not-ours",
+        f"bucket {bucket}",
+        "is left, because it holds objects that lmi-cohost did not write",
+        allowed="an empty bucket",
+        fix="look at them, and run `cohost cleanup --all`, which deletes them too",
     )
 
 

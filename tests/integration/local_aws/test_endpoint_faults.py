@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
+from fakes.refusals import refused
 
-from cohost.endpoint.invocation_payloads import refused
+from cohost.endpoint.invocation_payloads import refusal_of
 from cohost.endpoint.load_failures import told_by_the_log
 from cohost.errors import InvocationError
 from local_aws.lmi.container import Container
@@ -144,7 +145,7 @@ class Aws:
             try:
                 self.call(name, "x")
             except ClientError as error:
-                raise refused(name, error) from error
+                raise refusal_of(name, error) from error
 
     def load(self, name: str, content: bytes) -> None:
         """Upload an archive and call it until it is loaded: the limit here is far below the service's 60 s."""
@@ -333,8 +334,9 @@ def test_a_handler_that_cannot_start_is_a_model_error(aws: Aws) -> None:
         aws.call("broken", "x")
     assert caught.value.response["OriginalStatusCode"] == 500
     assert "Python stream closed unexpectedly" in caught.value.response["OriginalMessage"]
-    with pytest.raises(InvocationError, match=r"'broken'.*; the log says: .*RuntimeError: broken on purpose"):
+    with refused("endpoint-answer", "model broken", kind=InvocationError) as told:
         aws.ask("broken")
+    assert "RuntimeError: broken on purpose" in told.value.problem
     assert aws.call("echo", "still here")["text"] == "still here"
 
 

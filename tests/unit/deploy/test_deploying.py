@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
+from fakes.refusals import refused
 
 from cohost.deploy import cdk as deploying
 from cohost.endpoint.load_failures import LogWatch
@@ -84,7 +85,7 @@ def test_a_failed_deploy_names_the_cause_and_not_what_it_cancelled(tmp_path: Pat
         event("Endpoint", "CREATE_FAILED", "no machine to be had"),
         event("Alarm", "CREATE_FAILED", "Resource creation cancelled"),
     )
-    with pytest.raises(StackError) as caught:
+    with refused("deploy-failed", kind=StackError) as caught:
         run(stacks, tmp_path / "deploy.log", "raise SystemExit(3)")
     assert "Endpoint (AWS::SageMaker::Endpoint): no machine to be had" in str(caught.value)
     assert "Alarm" not in str(caught.value)
@@ -102,7 +103,7 @@ def test_a_connection_that_drops_does_not_end_the_look_at_a_deploy(tmp_path: Pat
 
 def test_a_failure_before_cloudformation_ends_with_what_cdk_said(tmp_path: Path) -> None:
     """A fault of the catalog, say: there is no stack yet, and cdk's last lines are the explanation."""
-    with pytest.raises(StackError, match="cdk ended with 1") as caught:
+    with refused("deploy-failed") as caught:
         run(Stacks(), tmp_path / "deploy.log", "import sys; sys.exit('catalog.yaml:3: bad key')")
     assert "catalog.yaml:3: bad key" in str(caught.value)
     assert str(tmp_path / "deploy.log") in str(caught.value)

@@ -317,7 +317,7 @@ def test_endpoint_of_another_topology_fails_before_the_deploy_does(variant: dict
     found = findings(catalog, sagemaker=endpoint_of(**variant))["endpoint"]
 
     assert found.outcome == "fail"
-    assert found.why.startswith(f"'lmi-cohost' is a {now} endpoint, the catalog says {topology}")
+    assert found.why.startswith(f"'lmi-cohost' is a {now} endpoint, the catalog has {topology}")
     assert "fix: another endpoint.name" in found.why
 
 

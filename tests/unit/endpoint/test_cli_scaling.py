@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from fakes.refusals import refused
 from fakes.scaling_session import Session, fault
 from typer.testing import CliRunner
 
@@ -162,13 +163,13 @@ def test_multi_model_endpoints_are_refused(session: Session, command: str) -> No
     session.outputs |= {"Topology": "multi-model"}
     del session.outputs["InferenceComponentName"]
 
-    with pytest.raises(RoutingError, match=f"cohost {command}: .*fix: set `topology: scale-to-zero`"):
+    with refused("topology-unfit", f"cohost {command}", kind=RoutingError):
         run(command)
 
 
 def test_push_is_refused_before_anything_is_sent(session: Session) -> None:
     """A component's archive holds all models, so only a deploy adds one."""
-    with pytest.raises(RoutingError, match=r"cohost push: .* one archive of all models.*fix: run `cdk deploy S`"):
+    with refused("topology-unfit", "cohost push", kind=RoutingError):
         run("push", "minilm", "--stack", "S", "--catalog", "model_configs/offline.yaml")
     assert session.changes == []
 
@@ -177,7 +178,7 @@ def test_invoke_at_zero_fails_with_a_fault_of_its_own(session: Session) -> None:
     """Without --wake a caller is not kept waiting."""
     session.answers = [fault("InvokeEndpoint", NO_CAPACITY, code="ValidationError")]
 
-    with pytest.raises(NoCapacityError, match="fix: wait for it, with `cohost invoke --wake`"):
+    with refused("no-capacity", kind=NoCapacityError):
         run("invoke", "--model", "nli", "a")
 
 

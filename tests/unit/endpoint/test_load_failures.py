@@ -11,7 +11,7 @@ from cohost.commands import console
 from cohost.endpoint import load_failures, status
 from cohost.endpoint.load_failures import LoadFailure, LogReader, LogWatch, read_log, told_by_the_log
 from cohost.endpoint.stack_outputs import Deployment
-from cohost.errors import InvocationError
+from cohost.errors import InvocationError, NoCapacityError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +75,7 @@ def test_a_reason_that_only_the_log_has_is_the_last_error_of_the_models_worker()
 def test_a_log_without_a_reason_names_the_model_all_the_same() -> None:
     """The server's metric is enough to know which one it was."""
     assert read("server_metric - ModelLoadingError.Count:1|#Model:a_b") == (
-        LoadFailure(model="a_b", reason="the log says no reason"),
+        LoadFailure(model="a_b", reason="the log has no reason"),
     )
 
 
@@ -159,6 +159,11 @@ def call(logs: Logs, error: InvocationError) -> InvocationError:
     return caught.value
 
 
+def failure(problem: str) -> InvocationError:
+    """The error of a call."""
+    return InvocationError("endpoint-answer", "model mini", problem)
+
+
 @pytest.fixture
 def endpoint_logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     """The log group of endpoint `e`, whose lines come at once."""
@@ -171,24 +176,27 @@ def endpoint_logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
 
 
 def test_an_error_that_says_nothing_is_told_with_the_logs_reason(endpoint_logs: Logs) -> None:
-    """Status and code stay; the reason is the model's own where the log names models, else a worker's last error."""
+    """All else stays; the reason is the model's own where the log names models, else a worker's last error."""
     endpoint_logs.messages = TRACEBACK.format(model="0123", reason="no weights").splitlines()
-    told = call(endpoint_logs, InvocationError(f"model 'mini': {NOTHING}", status=500, aws_code="ModelError"))
-    assert str(told) == f"model 'mini': {NOTHING}; the log says: ValueError: no weights"
-    assert (told.status, told.aws_code) == (500, "ModelError")
+    parts: dict[str, Any] = {"allowed": "an answer", "fix": "mend it", "status": 500, "aws_code": "ModelError"}
+    told = call(endpoint_logs, NoCapacityError("some-code", "model mini", NOTHING, **parts))
+    assert type(told) is NoCapacityError
+    assert told.problem == f"{NOTHING}; the log says: ValueError: no weights"
+    assert (told.code, told.field) == ("some-code", "model mini")
+    assert {name: getattr(told, name) for name in parts} == parts
     endpoint_logs.messages += [
         "x sagemaker mini.tar.gz was not loaded: no memory",
         "x sagemaker nli.tar.gz was not loaded: of another",
     ]
-    assert "the log says: no memory" in str(call(endpoint_logs, InvocationError(NOTHING)))
+    assert "the log says: no memory" in call(endpoint_logs, failure(NOTHING)).problem
 
 
 def test_an_error_that_says_why_is_left_alone(endpoint_logs: Logs) -> None:
     """No log is read for it; nor is anything added where the log knows no more."""
-    said = InvocationError("model 'mini': EngineException: Failed to initialize model: org/mini: dtype")
+    said = failure("EngineException: Failed to initialize model: org/mini: dtype")
     assert call(endpoint_logs, said) is said
     assert endpoint_logs.asked == []
-    unsaid = InvocationError(NOTHING)
+    unsaid = failure(NOTHING)
     assert call(endpoint_logs, unsaid) is unsaid
     assert len(endpoint_logs.asked) == 2
 

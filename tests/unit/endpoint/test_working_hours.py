@@ -6,12 +6,13 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.refusals import refused
 from fakes.scaling_session import COMPONENT, Session, fault
 
 from cohost.endpoint.client import CohostClient
 from cohost.endpoint.copies import Bounds
 from cohost.endpoint.working_hours import Patience, put_to_sleep, wait_until_awake, wake_up
-from cohost.errors import InvocationError, NoCapacityError, RoutingError, StackError, WorkerStoppedError
+from cohost.errors import InvocationError, NoCapacityError, RoutingError, StackError, UnderWayError, WorkerStoppedError
 from cohost.waiting import Clock
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def test_a_refused_change_leaves_the_bounds_as_they_were() -> None:
     session = Session(minimum=1, deployed_minimum=1)
     session.refused["UpdateInferenceComponentRuntimeConfig"] = "Cannot update in-progress component"
 
-    with pytest.raises(StackError, match=r"cannot be set to 0 copies: Cannot update .*; fix: wait until a change"):
+    with refused("component-refused", kind=StackError):
         put_to_sleep(COMPONENT, session, patience(), until_wake=True)
 
     assert session.changes == ["bounds 0-2 suspended", "bounds 1-2"]
@@ -104,7 +105,7 @@ def test_a_change_under_way_is_waited_for() -> None:
     assert (session.changes, pauses) == (["bounds 0-2", "copies 0"], [2, 4])
     session.status, session.busy_for = "Updating", 100
     session.changes.clear()
-    with pytest.raises(StackError, match="cannot be set to 2 copies: Cannot update in-progress"):
+    with refused("component-under-way", kind=UnderWayError):
         wake_up(COMPONENT, session, patience(limit_s=60), copies=2)
     assert session.changes == ["bounds 2-2", "bounds 0-2"], "the bounds are as before"
 
@@ -180,8 +181,10 @@ def test_wake_past_the_maximum_is_refused() -> None:
     """The limit and the key that raises it are told, and nothing has changed."""
     session = Session(desired=0)
 
-    with pytest.raises(StackError, match=r"--copies 3: .* up to 2; allowed: 1 to 2; fix: raise scaling\.max"):
+    with refused("copies-beyond-maximum", "--copies", kind=StackError) as caught:
         wake_up(COMPONENT, session, patience(), copies=3)
+    assert caught.value.allowed == "1 to 2"
+    assert "scaling.max" in caught.value.fix
     assert session.changes == []
 
 
@@ -197,18 +200,18 @@ def test_a_template_that_may_not_be_read_is_told() -> None:
     session = Session(desired=0)
     session.refused["GetTemplate"] = "no"
 
-    with pytest.raises(StackError, match="cloudformation:GetTemplate"):
+    with refused("template-unreadable", kind=StackError) as caught:
         wake_up(COMPONENT, session, patience(), copies=None)
+    assert "cloudformation:GetTemplate" in caught.value.fix
     assert session.changes == []
 
 
 def test_a_multi_model_endpoint_is_told_the_way_out() -> None:
     """Both refuse before they ask for anything, with the reason."""
     session = Session()
-    why = "SageMaker refuses that; .* `topology: scale-to-zero`"
-    with pytest.raises(RoutingError, match=f"cohost wake: .* {why}"):
+    with refused("topology-unfit", "cohost wake", kind=RoutingError):
         wake_up(MULTI_MODEL, session, patience(), copies=None)
-    with pytest.raises(RoutingError, match=f"cohost sleep: .* {why}"):
+    with refused("topology-unfit", "cohost sleep", kind=RoutingError):
         put_to_sleep(MULTI_MODEL, session, patience(), until_wake=False)
     assert session.changes == []
 
@@ -248,7 +251,7 @@ def test_a_model_that_does_not_answer_is_told(code: str, status: int) -> None:
     session = Session()
     session.answers = [fault("InvokeEndpoint", "broken", code=code, status=status, OriginalStatusCode=status)]
 
-    with pytest.raises(InvocationError, match="broken"):
+    with refused("endpoint-answer", kind=InvocationError):
         wait(session)
 
 
@@ -259,7 +262,7 @@ def test_a_model_whose_process_has_ended_is_not_awake() -> None:
     session = Session()
     session.answers = [fault("InvokeEndpoint", text, **stopped) for _ in range(20)]
 
-    with pytest.raises(WorkerStoppedError, match="does not start its process again"):
+    with refused("worker-stopped", kind=WorkerStoppedError):
         wait(session)
 
 
@@ -268,7 +271,7 @@ def test_waiting_to_be_awake_has_a_limit() -> None:
     session = Session(desired=1)
     session.current, session.starts_after = 0, 1000
 
-    with pytest.raises(NoCapacityError, match="none of 1 copies runs; fix: run `cohost wake` again"):
+    with refused("no-capacity", kind=NoCapacityError):
         wait(session, limit_s=60)
     assert session.calls == []
 
@@ -278,5 +281,6 @@ def test_a_component_that_fails_while_waking_ends_the_wait() -> None:
     session = Session(desired=1)
     session.current, session.status = 0, "Failed"
 
-    with pytest.raises(StackError, match="has failed: no machine was to be had; fix: "):
+    with refused("component-failed", kind=StackError) as caught:
         wait(session)
+    assert "no machine was to be had" in caught.value.problem

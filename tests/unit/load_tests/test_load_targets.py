@@ -211,16 +211,19 @@ def test_a_component_can_be_named_beside_its_endpoint() -> None:
 
 @pytest.mark.usefixtures("stack")
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "code"),
     [
-        {"target_model": "mdeberta.tar.gz"},
-        {"models": {"NLI": 1.0}, "task": "text-classification"},
-        {"endpoint": "e", "inference_component": "c", "models": {"a;model_name=b": 1.0}, "task": "x"},
+        ({"target_model": "mdeberta.tar.gz"}, "address-of-other-topology"),
+        ({"models": {"NLI": 1.0}, "task": "text-classification"}, "model-not-deployed"),
+        (
+            {"endpoint": "e", "inference_component": "c", "models": {"a;model_name=b": 1.0}, "task": "x"},
+            "model-name-unusable",
+        ),
     ],
 )
-def test_a_component_that_is_addressed_wrongly_is_told(changes: dict[str, Any]) -> None:
+def test_a_component_that_is_addressed_wrongly_is_told(changes: dict[str, Any], code: str) -> None:
     """Before any call: by archive, by a model that it does not have, by a name that cannot be sent."""
-    with pytest.raises(RoutingError):
+    with refused(code, kind=RoutingError):
         resolve(given(**changes))
 
 
@@ -261,7 +264,7 @@ def test_a_target_that_cannot_be_used_is_told(changes: dict[str, Any], code: str
 @pytest.mark.usefixtures("credentials")
 def test_a_stack_that_cannot_be_read_is_told() -> None:
     """Before any call, too."""
-    with pytest.raises(StackError):
+    with refused("stack-unreachable", "stack LmiCohostStack", kind=StackError):
         resolve(given())
 
 

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.refusals import refused
 
 from cohost.errors import LocalError
 from local_aws.demo import cdk as cdk_module
@@ -34,8 +35,9 @@ def test_failed_command_shows_the_end_of_its_output(project: Path) -> None:
     """The reason of a failed deploy is in the message, the whole log in a file."""
     fake_cdk(project, "echo first; echo the reason >&2; exit 3")
 
-    with pytest.raises(LocalError, match=r"ended with 3(.|\n)*the reason"):
+    with refused("cdk-command-failed", kind=LocalError) as caught:
         Cdk(environment={}, out=project / "out").deploy(project / "c.yaml")
+    assert "the reason" in caught.value.fix
 
     assert "$ cdk deploy LmiCohostStack" in (project / "out" / "cdk.log").read_text()
 
