@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
+from cohost.endpoint.scaling_rules import TAIL_MINUTES
 from cohost.errors import SimulationError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Service:
         """Return the seconds without a call until target tracking removes the last copy."""
         if self.idle_tail_s is not None:
             return self.idle_tail_s
-        return MEASURED_IDLE_TAIL_S if metric == "concurrency" else TRACKING_TAIL_MINUTES[metric] * 60.0
+        return MEASURED_IDLE_TAIL_S if metric == "concurrency" else TAIL_MINUTES[metric] * 60.0
 
     @property
     def calls_per_minute(self) -> float:

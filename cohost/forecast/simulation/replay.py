@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from cohost.endpoint.scaling_rules import PERIOD_S
 from cohost.forecast.simulation.calls import CallQueue, Tally
 from cohost.forecast.simulation.outcome import Fleet, Outcome
-from cohost.forecast.simulation.tracking import PERIODS, Scaler
+from cohost.forecast.simulation.tracking import Scaler
 from cohost.routing import SCALE_TO_ZERO
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class _Replay:
         self._trace, self._rules, self._service, self._patient = trace, rules, service, patient
         self._bounds = iter(bounds)
         self._next_bounds = next(self._bounds, None)
-        self._period = PERIODS[rules.metric]
+        self._period = PERIOD_S[rules.metric]
         self._fleet = Fleet(rules.start)
         self._tally = Tally()
         self._queue = CallQueue(service, self._tally, patient=patient)

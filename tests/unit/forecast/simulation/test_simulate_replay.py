@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 from simulation_cases import multi, trace, zero
 
-from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
 from cohost.forecast.pricing.running_hours import Service
 from cohost.forecast.simulation.replay import replay
-from cohost.forecast.simulation.tracking import PERIODS, VALUES_ABOVE
-from local_aws.autoscaling import policies as tracking
 
 DAY = 24 * 60
 SERVICE = Service()
@@ -208,13 +205,6 @@ def test_copies_share_an_instance_of_several_gpus() -> None:
     for copies, instances in ((4, 1), (5, 2)):
         found = replay(trace([0] * 5), zero(min=copies, max=copies, start=copies, per_instance=4), SERVICE)
         assert found.instances == [(0, instances)]
-
-
-def test_the_alarms_of_target_tracking_are_those_of_the_local_aws() -> None:
-    """Simulation and emulation read a metric in the same windows."""
-    for metric, period in PERIODS.items():
-        up, down = tracking._WINDOWS[period]
-        assert (up, down * period) == (VALUES_ABOVE, TRACKING_TAIL_MINUTES[metric] * 60)
 
 
 def test_an_unknown_price_stays_unknown() -> None:
