@@ -13,7 +13,7 @@ CohostError              base of all: the user can correct the cause, and the te
 │   └── UnderWayError        an earlier change of the component is still in progress (cohost/endpoint/copies.py)
 ├── LocalError           the AWS emulator on this machine cannot be started, stopped or reached
 ├── PlanError            a model's files cannot be read, or the plan needs a figure that is not known
-├── PriceError           a price list cannot be read, fetched or written (cohost/forecast/pricing/price_list.py)
+├── PriceError           a price list cannot be read, fetched or written, or a cost cannot be computed
 ├── SimulationError      a trace, a traffic pattern or a setting cannot be replayed
 ├── WeightsError         weights cannot be downloaded, fail a check, or cannot be stored
 ├── OnnxError            a model cannot be exported, or an archive is not the expected one
@@ -106,6 +106,10 @@ class LocalError(CohostError):
 
 class PlanError(CohostError):
     """A model's shape or weights cannot be read, or the plan needs a figure that is not known."""
+
+
+class PriceError(CohostError):
+    """A price list cannot be read, fetched or written, or a cost cannot be computed from what was given."""
 
 
 class CleanupError(CohostError):

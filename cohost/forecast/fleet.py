@@ -17,8 +17,9 @@ from cohost.errors import PlanError
 from cohost.forecast.plan.memory import demand_of, usable_gpu_mib
 from cohost.forecast.plan.workers import MIB, SERVER, cpu_worker_mib, gpu_worker
 from cohost.forecast.pricing.designs import ONE_ENDPOINT
-from cohost.forecast.pricing.price_list import HOURS_PER_MONTH, known_types, usd_per_million
+from cohost.forecast.pricing.price_list import HOURS_PER_MONTH
 from cohost.hardware.instances import INSTANCES
+from cohost.report.formats import usd_per_million
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -257,7 +258,7 @@ def plan_fleet(
     loads = loads or {}
     if strangers := [name for name in loads if name not in catalog.models]:
         raise PlanError(f"loads: {strangers[0]!r} is no model of the catalog; fix: remove it")
-    chosen = instance_types or sorted({catalog.endpoint.instance_type, *known_types(prices, region)})
+    chosen = instance_types or sorted({catalog.endpoint.instance_type, *prices.regions.get(region, {})})
     options, left_out = [], []
     for name in chosen:
         try:
@@ -291,7 +292,7 @@ def _place(
         instance_type=instance_type,
         placements=tuple(placements),
         usd_per_hour=None if price is None else price.usd_per_hour * len(placements),
-        usd_per_million=None if price is None or rate is None else usd_per_million(price.usd_per_hour, rate),
+        usd_per_million=usd_per_million(None if price is None else price.usd_per_hour, rate),
     )
 
 

@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from cohost.errors import SimulationError
-from cohost.forecast.pricing.price_list import UNKNOWN, money
+from cohost.forecast.pricing.price_list import money
 from cohost.forecast.simulation.outcome import QUANTILES
 from cohost.report.charts import Axis, Chart
+from cohost.report.formats import UNKNOWN
 from cohost.routing import MULTI_MODEL
 from cohost.waiting import minutes_and_seconds
 
