@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
+from cohost.archives.errors import shown
 from cohost.errors import PlanError
 from cohost.forecast.plan.memory import demand_of, usable_gpu_mib
 from cohost.forecast.plan.workers import MIB, SERVER, cpu_worker_mib, gpu_worker
@@ -83,7 +84,8 @@ def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
     tree = _RoomTree(sum(item.replicas for item in items), capacity)
     for item in ordered:
         if _share(item, capacity) > 1 + _ROUNDING:
-            raise PlanError(f"models.{item.name} alone does not fit; it takes {_share(item, capacity):.0%} of it")
+            problem = f"takes {_share(item, capacity):.0%} of an empty endpoint"
+            raise PlanError("model-too-large", f"models.{item.name}", problem, fix="fewer workers, or a larger type")
         first = 0
         for _ in range(item.replicas):
             # All replicas have the same size, so no bin before the previous replica's had room; skip only that one.
@@ -228,10 +230,12 @@ def read_loads(path: Path) -> dict[str, Load]:
         data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         return {str(name): Load(**values) for name, values in data.items()}
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
-        line = str(error).splitlines()[0]
         raise PlanError(
-            f"{path}: no loads ({line}); allowed: model: {{items_per_second: 20, capacity: 104, replicas: 2}}; "
-            "fix: write one such line for each model that has a load"
+            "loads-invalid",
+            str(path),
+            f"is not a file of loads ({str(error).splitlines()[0]})",
+            allowed="model: {items_per_second: 20, capacity: 104, replicas: 2}",
+            fix="write one such line for each model that has a load",
         ) from error
 
 
@@ -250,14 +254,12 @@ def plan_fleet(
         PlanError: a model has no profile, or a load names a model that is not in the catalog.
     """
     if missing := [name for name, entry in catalog.models.items() if entry.model_id not in profiles]:
-        shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")  # noqa: PLR2004 - enough to begin with
-        raise PlanError(
-            f"models: {len(missing)} have no profile ({shown}), so they cannot be placed; "
-            f"fix: cohost models inspect {missing[0]} --write"
-        )
+        problem = f"{shown(missing)} cannot be placed without a profile"
+        raise PlanError("profile-missing", "models", problem, fix=f"cohost models inspect {missing[0]} --write")
     loads = loads or {}
     if strangers := [name for name in loads if name not in catalog.models]:
-        raise PlanError(f"loads: {strangers[0]!r} is no model of the catalog; fix: remove it")
+        allowed = shown(list(catalog.models))
+        raise PlanError("load-stray", "--loads", f"{strangers[0]!r} is not a model", allowed=allowed, fix="remove it")
     chosen = instance_types or sorted({catalog.endpoint.instance_type, *prices.regions.get(region, {})})
     options, left_out = [], []
     for name in chosen:
@@ -279,7 +281,7 @@ def _place(
     region: str,
 ) -> FleetOption:
     if (instance := INSTANCES.get(instance_type)) is None:
-        raise PlanError("nothing is known of its memory")
+        raise PlanError("instance-unknown", "memory", "is not known of this type")
     on_gpu = instance.gpus > 0
     demands = [
         demand_of(name, entry, profiles[entry.model_id], on_gpu=on_gpu) for name, entry in catalog.models.items()
