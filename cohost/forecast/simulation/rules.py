@@ -15,14 +15,15 @@ from cohost.catalog.sections.scaling import Scaling
 from cohost.catalog.serving import copies_per_instance
 from cohost.catalog.yaml_source import YamlSource
 from cohost.endpoint.schedules import next_time
-from cohost.errors import SimulationError
+from cohost.errors import SimulationError, SimulationFaultsError
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from cohost.catalog.models import Catalog
     from cohost.catalog.sections.scaling import Metric, ScheduledScaling
+    from cohost.catalog.yaml_source import Location
     from cohost.forecast.simulation.traces import Trace
 
 
@@ -68,8 +69,9 @@ def rules_of(catalog: Catalog, overrides: Mapping[str, Sequence[Any]]) -> list[t
     """
     combinations = [dict(zip(overrides, values, strict=True)) for values in product(*overrides.values())]
     if len(combinations) > MOST_SETTINGS:
+        problem = f"are {len(combinations)} combinations"
         raise SimulationError(
-            f"{len(combinations)} combinations of settings; allowed: {MOST_SETTINGS}; fix: fewer values for an option"
+            "sweep-large", "settings", problem, allowed=f"{MOST_SETTINGS}", fix="give fewer values to an option"
         )
     return [(chosen, [_rules(catalog, topology, chosen) for topology in TOPOLOGIES]) for chosen in combinations]
 
@@ -78,15 +80,7 @@ def _rules(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Rules:
     scaling = _scaling(catalog, topology, chosen)
     return Rules(
         topology=topology,
-        min=scaling.min,
-        max=scaling.max,
-        metric=scaling.metric,
-        target=scaling.target,
-        scale_in_cooldown=scaling.scale_in_cooldown,
-        scale_out_cooldown=scaling.scale_out_cooldown,
-        idle_minutes=scaling.idle_minutes,
-        schedule=scaling.schedule,
-        tracking_scales_in=scaling.tracking_scales_in,
+        **{name: getattr(scaling, name) for name in (*Scaling.model_fields, "tracking_scales_in")},
         start=_checked_start(catalog, topology, scaling),
         per_instance=copies_per_instance(catalog.endpoint.instance_type) if topology == SCALE_TO_ZERO else 1,
     )
@@ -97,8 +91,10 @@ def _scaling(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Scal
     stated = _catalog_settings(catalog)
     if "metric" in chosen and "target" not in chosen and chosen["metric"] != stated["metric"]:
         raise SimulationError(
-            f"--metric: {chosen['metric']!r} without a target; allowed: both; fix: add --target, calls a minute for "
-            "invocations, calls at a time for concurrency"
+            "target-missing",
+            "--metric",
+            f"{chosen['metric']!r} is given without a target",
+            fix="add --target: calls per minute for invocations, calls at a time for concurrency",
         )
     settings = {**stated, **chosen}
     settings["max"] = max(settings["max"], settings["min"], 1) if "max" not in chosen else settings["max"]
@@ -112,9 +108,7 @@ def _scaling(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Scal
         return Scaling.model_validate(settings)
     except ValidationError as error:
         faults = faults_of(error, Scaling, YamlSource(lines={(key,): 1 for key in settings}))
-        raise SimulationError(
-            "\n".join(f"scaling.{'.'.join(map(str, f.location))}: {f.text}" for f in faults)
-        ) from error
+        raise _refusal((("scaling", *fault.location), fault.text) for fault in faults) from error
 
 
 def _catalog_settings(catalog: Catalog) -> dict[str, Any]:
@@ -131,19 +125,17 @@ def _checked_start(catalog: Catalog, topology: str, scaling: Scaling) -> int:
     asked = given.initial_instance_count if given.topology == MULTI_MODEL else given.copy_count
     start = min(max(asked, scaling.min, 1), max(scaling.max, 1))
     key = "initial_instance_count" if topology == MULTI_MODEL else "copy_count"
-    endpoint = Endpoint.model_validate(
-        {
-            "name": "simulated",
-            "instance_type": given.instance_type,
-            "image": given.image,
-            "topology": topology,
-            key: start,
-        }
-    )
-    faults = list(scaling_faults(catalog.model_copy(update={"endpoint": endpoint, "scaling": scaling})))
-    if faults:
-        raise SimulationError("\n".join(f"{'.'.join(map(str, place))}: {text}" for place, text in faults))
+    kept = given.model_dump(include={"instance_type", "image"})
+    endpoint = Endpoint.model_validate({"name": "simulated", "topology": topology, key: start, **kept})
+    if faults := list(scaling_faults(catalog.model_copy(update={"endpoint": endpoint, "scaling": scaling}))):
+        raise _refusal(faults)
     return start
+
+
+def _refusal(faults: Iterable[tuple[Location, str]]) -> SimulationError:
+    return SimulationFaultsError(
+        [SimulationError("scaling-invalid", ".".join(map(str, place)), text) for place, text in faults]
+    )
 
 
 def bound_changes(rules: Rules, due: Iterator[tuple[float, ScheduledScaling]]) -> Iterator[tuple[float, int, int]]:
