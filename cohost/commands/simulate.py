@@ -19,7 +19,7 @@ from cohost.forecast.pricing.price_list import load_prices, price_note, today
 from cohost.forecast.pricing.running_hours import MEASURED_RATE, Service
 from cohost.forecast.simulation.compare import Callers, Comparison, marked, replay_all
 from cohost.forecast.simulation.page import as_data, notes, page, tables
-from cohost.forecast.simulation.rules import due_in, rules_of
+from cohost.forecast.simulation.rules import rules_of
 from cohost.forecast.simulation.traces import DEFAULT_DAYS, DEFAULT_RATE, DEFAULT_SEED, Pattern, make_trace, read_trace
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _compare(
     if note := price_note(price, region, instance_type, today()):
         console.print_warning(note)
     shown = track(combinations, "Replaying", console=console.err, transient=True)
-    outcomes = list(replay_all(trace, shown, service, callers=callers, due=due_in(trace)))
+    outcomes = list(replay_all(trace, shown, service, callers=callers))
     return Comparison(
         trace=trace,
         service=service,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cohost.archives.errors import shown
 from cohost.errors import PlanError
@@ -157,27 +158,17 @@ USABLE_SHARE: Final = 0.9
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """The load of one model: items per second in all, and the number of endpoints that it must be on.
+class Load(BaseModel):
+    """The load of one model: the items per second that callers send in all, and the number of endpoints that it is on.
 
-    `items_per_second` is the rate that callers send; `capacity` is the rate that one endpoint reaches with this model
-    alone.
+    `capacity` is the rate that one endpoint reaches with this model alone.
     """
 
-    items_per_second: float = 0.0
-    capacity: float = float(ONE_ENDPOINT.items_per_second or 0)
-    replicas: int = 1
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __post_init__(self) -> None:
-        """Reject a load that cannot be placed.
-
-        Raises:
-            ValueError: a value is out of range.
-        """
-        if not (self.items_per_second >= 0 and self.capacity > 0 and self.replicas >= 1):
-            msg = "items_per_second from 0, capacity above 0, replicas from 1"
-            raise ValueError(msg)
+    items_per_second: float = Field(default=0.0, ge=0)
+    capacity: float = Field(default=float(ONE_ENDPOINT.items_per_second or 0), gt=0)
+    replicas: int = Field(default=1, ge=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,12 +219,14 @@ def read_loads(path: Path) -> dict[str, Load]:
     """
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        return {str(name): Load(**values) for name, values in data.items()}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
+        return {str(name): Load.model_validate(values) for name, values in data.items()}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError, AttributeError) as error:
+        found = error.errors() if isinstance(error, ValidationError) else ()
+        reasons = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found] or str(error).splitlines()
         raise PlanError(
             "loads-invalid",
             str(path),
-            f"is not a file of loads ({str(error).splitlines()[0]})",
+            f"is not a file of loads ({reasons[0]})",
             allowed="model: {items_per_second: 20, capacity: 104, replicas: 2}",
             fix="write one such line for each model that has a load",
         ) from error

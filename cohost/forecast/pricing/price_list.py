@@ -13,7 +13,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -177,15 +177,10 @@ _PAGE: Final = 100
 _UNITS: Final = frozenset({"Hrs", "hours", "Hours"})
 
 
-class PricingClient(Protocol):
-    """The part of boto3's `pricing` client that is used."""
-
-    def get_products(self, **parameters: Any) -> Mapping[str, Any]:  # boto3's own
-        """Return one page of products."""
-
-
-def fetch_prices(client: PricingClient, region: str, *, day: date, instance_types: Iterable[str]) -> dict[str, Price]:
+def fetch_prices(client: Any, region: str, *, day: date, instance_types: Iterable[str]) -> dict[str, Price]:
     """Return a region's hosting prices for those of the given instance types that it offers.
+
+    `client` is boto3's for "pricing".
 
     Raises:
         PriceError: the API answers in an unknown form, or twice with different prices.
@@ -221,21 +216,15 @@ def with_region(prices: PriceList, region: str, fetched: Mapping[str, Price]) ->
     return prices.model_copy(update={"regions": {**prices.regions, region: merged}})
 
 
-def _products(client: PricingClient, region: str) -> Iterator[Mapping[str, Any]]:
+def _products(client: Any, region: str) -> Iterator[Mapping[str, Any]]:
     filters = {"productFamily": "ML Instance", "regionCode": region, "platoinstancetype": "Hosting"}
-    parameters: dict[str, Any] = {
-        "ServiceCode": _SERVICE,
-        "Filters": [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()],
-        "MaxResults": _PAGE,
-    }
-    while True:
-        page = client.get_products(**parameters)
-        for text in page.get("PriceList", ()):
-            yield _product(text)
-        token = page.get("NextToken")
-        if not token:
-            return
-        parameters["NextToken"] = token
+    pages = client.get_paginator("get_products").paginate(
+        ServiceCode=_SERVICE,
+        Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()],
+        PaginationConfig={"PageSize": _PAGE},
+    )
+    for page in pages:
+        yield from map(_product, page.get("PriceList", ()))
 
 
 def _product(text: str) -> Mapping[str, Any]:

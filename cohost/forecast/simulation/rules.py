@@ -19,7 +19,7 @@ from cohost.errors import SimulationError, SimulationFaultsError
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cohost.catalog.models import Catalog
     from cohost.catalog.sections.scaling import Metric, ScheduledScaling
@@ -138,27 +138,21 @@ def _refusal(faults: Iterable[tuple[Location, str]]) -> SimulationError:
     )
 
 
-def bound_changes(rules: Rules, due: Iterator[tuple[float, ScheduledScaling]]) -> Iterator[tuple[float, int, int]]:
-    """Yield the bounds set by a schedule's entries, by second; a bound that an entry leaves out stays as it was."""
+def bound_changes(rules: Rules, trace: Trace) -> Iterator[tuple[float, int, int]]:
+    """Yield the bounds that a schedule sets in a trace, by second; a bound that an entry leaves out stays as it was."""
     least, most = rules.min, rules.max
-    for at, entry in due:
+    times = [(at, index) for index, entry in enumerate(rules.schedule) for at in due(entry, trace)]
+    for at, index in sorted(times):
+        entry = rules.schedule[index]
         least = least if entry.min is None else entry.min
         most = most if entry.max is None else entry.max
         yield at, least, max(most, least)
 
 
-def due_in(trace: Trace) -> Callable[[ScheduledScaling], Iterator[float]]:
-    """Return a function that yields the seconds of a trace at which an entry fires, in order.
-
-    A rate counts from the trace's start, as from a deploy.
-    """
+def due(entry: ScheduledScaling, trace: Trace) -> Iterator[float]:
+    """Yield the seconds of a trace at which an entry fires; a rate counts from the trace's start, as from a deploy."""
     start = trace.start.timestamp()
-    end = start + trace.seconds
-
-    def due(entry: ScheduledScaling) -> Iterator[float]:
-        at = next_time(entry.cron, entry.timezone, start - 1, start=start)
-        while at is not None and at < end:
-            yield at - start
-            at = next_time(entry.cron, entry.timezone, at, start=start)
-
-    return due
+    at = next_time(entry.cron, entry.timezone, start - 1, start=start)
+    while at is not None and at < start + trace.seconds:
+        yield at - start
+        at = next_time(entry.cron, entry.timezone, at, start=start)

@@ -15,7 +15,7 @@ from cohost.catalog_file import load_catalog
 from cohost.errors import SimulationError
 from cohost.forecast.pricing.running_hours import Service
 from cohost.forecast.simulation.compare import Callers, replay_all
-from cohost.forecast.simulation.rules import due_in, rules_of
+from cohost.forecast.simulation.rules import due, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ def test_what_a_topology_does_not_read_is_not_replayed_again(catalog: Callable[.
     """Idle times: three lines of scale-to-zero for each kind of caller, one of multi-model."""
     combinations = rules_of(catalog(), {"idle_minutes": [None, 5, 9]})
     day = trace([0] * 60)
-    found = list(replay_all(day, combinations, Service(), callers=Callers.BOTH, due=due_in(day)))
+    found = list(replay_all(day, combinations, Service(), callers=Callers.BOTH))
     assert [one.rules.topology for _, one in found].count("multi-model") == 1
     assert [one.patient for _, one in found if one.rules.topology == "scale-to-zero"] == [False, True] * 3
 
@@ -117,7 +117,7 @@ def test_a_schedule_is_due_in_its_own_time_zone() -> None:
     entry = ScheduledScaling(name="morning", cron="cron(0 8 ? * MON-FRI *)", timezone="Asia/Seoul", min=1)
     week = trace([0] * 7 * 24 * 60)
     assert week.start == START
-    assert list(due_in(week)(entry)) == [(23 + 24 * day) * 3600 for day in (0, 1, 2, 3, 6)]
+    assert list(due(entry, week)) == [(23 + 24 * day) * 3600 for day in (0, 1, 2, 3, 6)]
 
 
 def test_a_schedule_is_replayed_for_both_topologies(catalog: Callable[..., Catalog]) -> None:
@@ -128,7 +128,7 @@ def test_a_schedule_is_replayed_for_both_topologies(catalog: Callable[..., Catal
     ]
     combinations = rules_of(catalog({"topology": "scale-to-zero"}, {"schedule": schedule}), {})
     day = trace([0] * 24 * 60)
-    (_, multi), (_, zero) = replay_all(day, combinations, Service(), callers=Callers.FAIL, due=due_in(day))
+    (_, multi), (_, zero) = replay_all(day, combinations, Service(), callers=Callers.FAIL)
     assert multi.instance_hours == 24
     assert zero.instance_hours == pytest.approx(23 / 60 + 10 + 12 / 60 + 1 / 60, abs=0.02)
 
