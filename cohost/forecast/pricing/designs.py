@@ -186,32 +186,24 @@ def _of_rate(report: Mapping[str, Any], path: Path) -> Design:
 
 def _of_run(run: Mapping[str, Any], path: Path) -> Design:
     """Return the design of a load test run; its first headline covers all models, its rate all instances."""
-    record = run["record"]
-    target = record["target"]
+    record, target = run["record"], run["record"]["target"]
     if marks := [mark["message"] for mark in record["marks"] if mark["invalid"]]:
         problem = f"the run {record['label']!r} is invalid: {marks[0]}"
         raise PriceError("run-invalid", str(path), problem, fix="measure again, or leave the report out")
     instances = int(target["instance_count"] or 1)
-    rate, source = _rate_of_run(run, path)
+    rate = run["headlines"][0]["items_per_s_at_8"] if run["headlines"] else None
+    source = f"{path.name}, {dt.datetime.fromtimestamp(record['started'], dt.UTC).date()}, batch 8"
+    if target["emulated"]:
+        rate, source = None, "measured on an emulation, whose rate no instance type has"
+    elif rate is None:
+        source = "no step at batch 8"
     return Design(
         name=str(record["label"]),
         instance_type=target["instance_type"],
         instances=instances,
-        items_per_second=None if rate is None else rate / instances,
+        items_per_second=None if rate is None else float(rate) / instances,
         source=source,
     )
-
-
-def _rate_of_run(run: Mapping[str, Any], path: Path) -> tuple[float | None, str]:
-    """Return the items per second of all instances, with its source; None if a price would be meaningless."""
-    record = run["record"]
-    if record["target"]["emulated"]:
-        return None, "measured on an emulation, whose rate no instance type has"
-    rate = run["headlines"][0]["items_per_s_at_8"] if run["headlines"] else None
-    if rate is None:
-        return None, "no step at batch 8"
-    day = dt.datetime.fromtimestamp(record["started"], dt.UTC).date()
-    return float(rate), f"{path.name}, {day}, batch 8"
 
 
 def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float = HOURS_PER_DAY) -> DesignCost:
