@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cohost.forecast.plan.memory import plan_demands
 from cohost.hardware.instances import INSTANCES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from cohost.forecast.plan.memory import MemoryPlan, ModelPlan
     from cohost.forecast.plan.workers import Demand
@@ -31,11 +31,16 @@ class Room:
 
 def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
     """Return, for each model of a plan, the most workers and the largest batch that would still fit."""
+
+    def largest(model: ModelPlan, field: str, limit: int) -> int:
+        # Every number below one that fits does too.
+        return bisect_left(range(1, limit + 1), 1, key=lambda number: not _fits_with(plan, model, field, number))
+
     return tuple(
         Room(
             name=model.name,
-            workers=_largest(MOST_WORKERS, partial(_fits_with, plan, model, "workers")),
-            batch=_largest(MOST_BATCH, partial(_fits_with, plan, model, "batch")),
+            workers=largest(model, "workers", MOST_WORKERS),
+            batch=largest(model, "batch", MOST_BATCH),
         )
         for model in plan.models
     )
@@ -147,12 +152,3 @@ def _size(model: ModelPlan) -> float:
 
 def _device(model: ModelPlan) -> str:
     return "gpu" if model.gpu is not None else "cpu"
-
-
-def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `limit` that fits, if every number below a fitting one fits too."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
