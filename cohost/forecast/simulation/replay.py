@@ -41,7 +41,7 @@ def replay(
     `patient`: true if callers that find no copy wait for one; otherwise their calls are refused. `bounds`: those that a
     schedule sets, in order of time.
     """
-    return _Replay(trace, rules, service, patient, bounds).run()
+    return _Replay(trace, rules, service, patient=patient, bounds=bounds).run()
 
 
 class _Replay:
@@ -50,8 +50,9 @@ class _Replay:
         trace: Trace,
         rules: Rules,
         service: Service,
+        *,
         patient: bool,
-        bounds: Iterable[Bounds],  # noqa: FBT001
+        bounds: Iterable[Bounds],
     ) -> None:
         self._trace, self._rules, self._service, self._patient = trace, rules, service, patient
         self._bounds = deque(bounds)

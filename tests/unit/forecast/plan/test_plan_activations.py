@@ -33,7 +33,7 @@ def benchmark() -> Any:
     return module
 
 
-# torch and transformers alone take 8 s of CPU time to import, and minutes of waiting where every core has ten processes.
+# Importing torch and transformers takes 8 s of CPU time: minutes where each core has ten processes to run.
 @pytest.mark.timeout(1200)
 def test_estimates_hold_against_real_passes(benchmark: Any) -> None:
     """Random models of three architectures on the CPU: within 25 percent, never under by more than 10."""
