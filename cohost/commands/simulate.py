@@ -134,9 +134,12 @@ def _trace(file: Path | None, pattern: Pattern | None, options: Mapping[str, Any
     if pattern is not None:
         return make_trace(pattern, **given)
     if given:
-        field = f"--{next(iter(given))}"
         raise SimulationError(
-            "pattern-option", field, "has no effect on a trace", allowed="with --pattern only", fix="take it out"
+            "pattern-option",
+            f"--{next(iter(given))}",
+            "has no effect on a trace",
+            allowed="with --pattern only",
+            fix="take it out",
         )
     assert file is not None  # noqa: S101 - one of the two is given
     return read_trace(file)
@@ -175,9 +178,11 @@ def _show(found: Comparison, *, html: Path | None, as_json: bool) -> None:
         try:
             html.write_text(page(found), encoding="utf-8")
         except OSError as error:
-            problem = f"{html} cannot be written ({error.strerror})"
             raise SimulationError(
-                "page-unwritable", "--html", problem, fix="name a file in a folder that exists"
+                "page-unwritable",
+                "--html",
+                f"{html} cannot be written ({error.strerror})",
+                fix="name a file in a folder that exists",
             ) from error
         console.err.print(Text(f"written: {html}"), soft_wrap=True)
     if as_json:

@@ -85,8 +85,12 @@ def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
     tree = _RoomTree(sum(item.replicas for item in items), capacity)
     for item in ordered:
         if _share(item, capacity) > 1 + _ROUNDING:
-            problem = f"takes {_share(item, capacity):.0%} of an empty endpoint"
-            raise PlanError("model-too-large", f"models.{item.name}", problem, fix="fewer workers, or a larger type")
+            raise PlanError(
+                "model-too-large",
+                f"models.{item.name}",
+                f"takes {_share(item, capacity):.0%} of an empty endpoint",
+                fix="fewer workers, or a larger type",
+            )
         first = 0
         for _ in range(item.replicas):
             # All replicas have the same size, so no bin before the previous replica's had room; skip only that one.
@@ -247,8 +251,12 @@ def plan_fleet(
         PlanError: a model has no profile, or a load names a model that is not in the catalog.
     """
     if missing := [name for name, entry in catalog.models.items() if entry.model_id not in profiles]:
-        problem = f"{shown(missing)} cannot be placed without a profile"
-        raise PlanError("profile-missing", "models", problem, fix=f"cohost models inspect {missing[0]} --write")
+        raise PlanError(
+            "profile-missing",
+            "models",
+            f"{shown(missing)} cannot be placed without a profile",
+            fix=f"cohost models inspect {missing[0]} --write",
+        )
     loads = loads or {}
     if strangers := [name for name in loads if name not in catalog.models]:
         allowed = shown(list(catalog.models))

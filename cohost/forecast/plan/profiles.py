@@ -132,13 +132,19 @@ def load_profiles(path: Path) -> dict[str, Profile]:
         return {str(model_id): Profile.model_validate(entry) for model_id, entry in data.items()}
     except ValidationError as error:
         first = error.errors()[0]
-        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        fix = "run `cohost models inspect NAME --write`"
-        raise PlanError("profiles-invalid", str(path), problem, fix=fix) from error
+        raise PlanError(
+            "profiles-invalid",
+            str(path),
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            fix="run `cohost models inspect NAME --write`",
+        ) from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError) as error:
-        problem = f"cannot be read ({str(error).splitlines()[0]})"
-        fix = "restore it, or delete it and inspect the models again"
-        raise PlanError("profiles-unreadable", str(path), problem, fix=fix) from error
+        raise PlanError(
+            "profiles-unreadable",
+            str(path),
+            f"cannot be read ({str(error).splitlines()[0]})",
+            fix="restore it, or delete it and inspect the models again",
+        ) from error
 
 
 def write_profiles(path: Path, profiles: Mapping[str, Profile]) -> None:

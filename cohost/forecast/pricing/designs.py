@@ -188,8 +188,12 @@ def _of_run(run: Mapping[str, Any], path: Path) -> Design:
     """Return the design of a load test run; its first headline covers all models, its rate all instances."""
     record, target = run["record"], run["record"]["target"]
     if marks := [mark["message"] for mark in record["marks"] if mark["invalid"]]:
-        problem = f"the run {record['label']!r} is invalid: {marks[0]}"
-        raise PriceError("run-invalid", str(path), problem, fix="measure again, or leave the report out")
+        raise PriceError(
+            "run-invalid",
+            str(path),
+            f"the run {record['label']!r} is invalid: {marks[0]}",
+            fix="measure again, or leave the report out",
+        )
     instances = int(target["instance_count"] or 1)
     rate = run["headlines"][0]["items_per_s_at_8"] if run["headlines"] else None
     source = f"{path.name}, {dt.datetime.fromtimestamp(record['started'], dt.UTC).date()}, batch 8"

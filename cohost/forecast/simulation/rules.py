@@ -69,9 +69,12 @@ def rules_of(catalog: Catalog, overrides: Mapping[str, Sequence[Any]]) -> list[t
     """
     combinations = [dict(zip(overrides, values, strict=True)) for values in product(*overrides.values())]
     if len(combinations) > MOST_SETTINGS:
-        problem = f"are {len(combinations)} combinations"
         raise SimulationError(
-            "sweep-large", "settings", problem, allowed=f"{MOST_SETTINGS}", fix="give fewer values to an option"
+            "sweep-large",
+            "settings",
+            f"are {len(combinations)} combinations",
+            allowed=f"{MOST_SETTINGS}",
+            fix="give fewer values to an option",
         )
     return [(chosen, [_rules(catalog, topology, chosen) for topology in TOPOLOGIES]) for chosen in combinations]
 

@@ -69,9 +69,12 @@ def trace_of_bins(name: str, bins: Iterable[tuple[float, int]], width_s: float) 
     minutes = math.ceil((ordered[-1][0] + width_s) / MINUTE) - first
     if minutes > MOST_MINUTES:
         start, end = (dt.datetime.fromtimestamp(at, dt.UTC).date() for at in (ordered[0][0], ordered[-1][0]))
-        problem = f"reaches from {start} to {end}"
         raise SimulationError(
-            "trace-long", name, problem, allowed="five years at most", fix="correct the times that are wrong"
+            "trace-long",
+            name,
+            f"reaches from {start} to {end}",
+            allowed="five years at most",
+            fix="correct the times that are wrong",
         )
     counts = [0] * minutes
     for at, calls in ordered:
@@ -117,18 +120,27 @@ class _Found:
     def take(self, line: int, row: Sequence[Any]) -> None:
         seconds = _time(row[0])
         if math.isnan(seconds):
-            problem = f"time {row[0]!r} is not a time"
             self.refuse(
                 SimulationError(
-                    "trace-time", self.at(line), problem, allowed=_ALLOWED_TIME, fix="write it in this form"
+                    "trace-time",
+                    self.at(line),
+                    f"time {row[0]!r} is not a time",
+                    allowed=_ALLOWED_TIME,
+                    fix="write it in this form",
                 )
             )
         elif len(row) == 1:
             self.singles.append(seconds)
         elif not _is_count(row[1]):
-            problem = f"requests {row[1]!r} is not a count"
-            fix = "write the requests of that time"
-            self.refuse(SimulationError("trace-count", self.at(line), problem, allowed="whole numbers from 0", fix=fix))
+            self.refuse(
+                SimulationError(
+                    "trace-count",
+                    self.at(line),
+                    f"requests {row[1]!r} is not a count",
+                    allowed="whole numbers from 0",
+                    fix="write the requests of that time",
+                )
+            )
         else:
             self.bins.append((seconds, int(row[1]), line))
 
@@ -155,8 +167,14 @@ def read_trace(path: Path) -> Trace:
     for line, row in rows(text.splitlines(), found):
         found.take(line, row)
     if found.bins and found.singles:
-        problem = "some lines have a count and some have none"
-        found.refuse(SimulationError("trace-mixed", str(path), problem, fix="give every line `requests`, or none"))
+        found.refuse(
+            SimulationError(
+                "trace-mixed",
+                str(path),
+                "some lines have a count and some have none",
+                fix="give every line `requests`, or none",
+            )
+        )
     width = _width(found)
     if found.faults:
         raise SimulationFaultsError(found.faults)
@@ -170,9 +188,14 @@ def _width(found: _Found) -> float:
     gaps = []
     for (before, _, first), (after, _, second) in pairwise(sorted(found.bins, key=lambda one: one[0])):
         if before == after:
-            problem = f"has the time of line {min(first, second)}"
-            fix = "add the two counts up in one line"
-            found.refuse(SimulationError("trace-repeated", found.at(max(first, second)), problem, fix=fix))
+            found.refuse(
+                SimulationError(
+                    "trace-repeated",
+                    found.at(max(first, second)),
+                    f"has the time of line {min(first, second)}",
+                    fix="add the two counts up in one line",
+                )
+            )
         gaps.append(after - before)
     return min(gaps, default=float(MINUTE))
 
@@ -193,10 +216,11 @@ def _csv_rows(lines: Iterable[str], found: _Found) -> Iterator[tuple[int, Sequen
         if max(columns) < len(cells):
             yield reader.line_num, [cells[column] for column in columns]
         else:
-            problem = f"has {len(cells)} columns"
             at = found.at(reader.line_num)
             found.refuse(
-                SimulationError("trace-columns", at, problem, allowed=_ALLOWED_LINE, fix="add what is missing")
+                SimulationError(
+                    "trace-columns", at, f"has {len(cells)} columns", allowed=_ALLOWED_LINE, fix="add what is missing"
+                )
             )
 
 
@@ -207,18 +231,24 @@ def _json_rows(lines: Iterable[str], found: _Found) -> Iterator[tuple[int, Seque
         try:
             value = json.loads(line)
         except ValueError as error:
-            problem = f"is not JSON ({error})"
-            found.refuse(SimulationError("trace-json", found.at(number), problem, fix="write one JSON object per line"))
+            found.refuse(
+                SimulationError(
+                    "trace-json", found.at(number), f"is not JSON ({error})", fix="write one JSON object per line"
+                )
+            )
             continue
         if not isinstance(value, dict):
             yield number, [value]
         elif times := _first(value, TIME_NAMES):
             yield number, [value[name] for name in (*times, *_first(value, COUNT_NAMES))]
         else:
-            problem = f"has no time, only the keys {', '.join(value) or 'of an empty object'}"
             found.refuse(
                 SimulationError(
-                    "trace-columns", found.at(number), problem, allowed=_ALLOWED_LINE, fix="add the key `time`"
+                    "trace-columns",
+                    found.at(number),
+                    f"has no time, only the keys {', '.join(value) or 'of an empty object'}",
+                    allowed=_ALLOWED_LINE,
+                    fix="add the key `time`",
                 )
             )
 
