@@ -80,8 +80,3 @@ class Service:
         if self.idle_tail_s is not None:
             return self.idle_tail_s
         return MEASURED_IDLE_TAIL_S if metric == "concurrency" else TAIL_MINUTES[metric] * 60.0
-
-    @property
-    def calls_per_minute(self) -> float:
-        """Return the highest number of calls that one copy or instance answers per minute."""
-        return self.requests_per_second * 60

@@ -83,13 +83,7 @@ def replay_all(
     """Yield the outcome of each combination of settings, one topology and kind of caller after another.
 
     Combinations that differ only in settings that a topology does not read are equal for it; they are yielded once,
-    without those settings.
-
-    Args:
-        trace: the calls.
-        combinations: settings that a sweep varies, with the rules of each topology.
-        service: the timing of a copy.
-        callers: the callers' behaviour at zero copies; it makes no difference to a multi-model endpoint.
+    without those settings. The callers' behaviour at zero copies makes no difference to a multi-model endpoint.
     """
     seen: set[Rules] = set()
     for settings, both in combinations:

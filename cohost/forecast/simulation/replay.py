@@ -94,7 +94,7 @@ class _Replay:
         fleet = self._fleet
         if fleet.starting or not fleet.serving or self._queue.backlog:
             return False
-        utilisation = calls / (fleet.serving * self._service.calls_per_minute)
+        utilisation = calls / (fleet.serving * self._service.requests_per_second * _MINUTE)
         if utilisation > _HIGHEST_STEADY:
             return False
         total = float(calls)

@@ -56,13 +56,9 @@ class Rules:
 def rules_of(catalog: Catalog, overrides: Mapping[str, Sequence[Any]]) -> list[tuple[Mapping[str, Any], list[Rules]]]:
     """Return each combination of the overriding values, with the rules of both topologies.
 
-    All other values are the catalog's. A catalog without scaling keeps its number of instances. The minimum of a
-    multi-model endpoint is 1 or more; that of scale-to-zero is 0 if the catalog's minimum belongs to the other
-    topology.
-
-    Args:
-        catalog: the deployed catalog.
-        overrides: values by the name of a scaling key; several values are a sweep.
+    `overrides` holds values by the name of a scaling key; several values are a sweep. All other values are the
+    catalog's. A catalog without scaling keeps its number of instances. The minimum of a multi-model endpoint is 1 or
+    more; that of scale-to-zero is 0 if the catalog's minimum belongs to the other topology.
 
     Raises:
         SimulationError: a value is not allowed, or contradicts another; or there are over 500 combinations.
