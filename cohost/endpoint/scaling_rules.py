@@ -37,6 +37,10 @@ TAIL_MINUTES: Final[Mapping[str, int]] = {
 }
 """Minutes below the target after which the alarm of each metric goes off."""
 
+ALARM_REPEAT_S: Final = 60
+"""A policy is triggered again after this time for as long as the alarm lasts (CloudWatch user guide: "Alarm actions").
+"""
+
 LOW_SHARE: Final = 0.9
 """The share of the target below which capacity is too much."""
 

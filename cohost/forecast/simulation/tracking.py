@@ -1,7 +1,4 @@
-"""Scaling by `cohost.endpoint.scaling_rules`, and the idle time after which the fleet scales in to its minimum.
-
-While an alarm of target tracking is active, each value of the metric triggers the policy again.
-"""
+"""Scaling by `cohost.endpoint.scaling_rules`, and the idle time after which the fleet scales in to its minimum."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cohost.endpoint.scaling_rules import (
+    ALARM_REPEAT_S,
     LOW_SHARE,
     PERIOD_S,
     TAIL_MINUTES,
@@ -37,6 +35,7 @@ class Scaler:
     idle_since: float = 0.0
     _above_s: float = 0.0
     _below_s: float = 0.0
+    _triggered: float | None = None
     _minute_peak: float = 0.0
     _peaks: deque[float] = field(default_factory=deque)
     _cooldowns: Cooldowns = field(default_factory=Cooldowns)
@@ -64,7 +63,10 @@ class Scaler:
             self._above_s, self._below_s = 0.0, self._below_s + seconds
         else:
             self._above_s, self._below_s = 0.0, 0.0
-        return self._above_s >= self._above_window_s or self._below_s >= self._below_window_s
+        active = self._above_s >= self._above_window_s or self._below_s >= self._below_window_s
+        if not active:
+            self._triggered = None
+        return active
 
     def end_minute(self) -> None:
         """Record the highest value of the minute."""
@@ -72,7 +74,10 @@ class Scaler:
         self._minute_peak = 0.0
 
     def track(self, total: float, now: float) -> None:
-        """React to the alarms; `total` is the latest value over all copies."""
+        """React to an active alarm when it begins, and each minute; `total` is the latest value over all copies."""
+        if self._triggered is not None and now < self._triggered + ALARM_REPEAT_S:
+            return
+        self._triggered = now
         if self._above_s >= self._above_window_s:
             self._track_out(total, now)
         elif self._below_s >= self._below_window_s:

@@ -177,6 +177,13 @@ def test_while_copies_start_the_same_alarm_adds_none() -> None:
     assert (woken.cold_starts, woken.wanted[-1][1]) == (1, 1)
 
 
+def test_an_alarm_that_lasts_triggers_its_policy_each_minute() -> None:
+    """A load that rises at the next minute is answered a minute after the first trigger, not at its first value."""
+    rules = multi(max=9, metric="concurrency", target=0.06)
+    found = replay(trace([120] + [480] * 3), rules, SERVICE)
+    assert [second for second, _ in found.wanted[:3]] == [0, 30, 90]
+
+
 def test_a_woken_copy_is_measured_before_more_are_asked_for() -> None:
     """Half a minute of too many calls at a time, from the first answer on; not the part of a minute before."""
     found = replay(trace([0] * 60 + [3000] + [0] * 20), zero(max=3), Service(wake_s=590), patient=True)
