@@ -83,7 +83,7 @@ def test_html_is_written(tmp_path: Path) -> None:
     """The page lies where the user asked for it, and stdout stays data."""
     page = tmp_path / "plan.html"
     result = run("plan", "--catalog", ENCODERS, "--html", str(page), "--json")
-    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert page.read_text().startswith("<!doctype html>")
     json.loads(result.stdout)
 
 
