@@ -48,7 +48,7 @@ COMMANDS: Final = {
     "export-onnx": "onnx.export_onnx",
     "engines": "engines.engines",
     "rollback": "rollback.rollback",
-    "compare": "compare.compare",
+    "compare": "report.compare",
     "invoke": "calls.invoke",
     "status": "calls.status",
     "models": "models.models_app",

@@ -14,13 +14,14 @@ CohostError              base of all: the user can correct the cause, and the te
 ├── PackagesError        a command needs Python packages that are not installed
 ├── LocalError           the AWS emulator on this machine cannot be started, stopped or reached
 ├── PlanError            a model's files cannot be read, or the plan needs a figure that is not known
-├── PriceError           a price list cannot be read, fetched or written (cohost/forecast/pricing/price_list.py)
+├── PriceError           a price list cannot be read, fetched or written, or a cost cannot be computed
 ├── SimulationError      a trace, a traffic pattern or a setting cannot be replayed
+│   └── SimulationFaultsError   several of them at once
 ├── WeightsError         weights cannot be downloaded, fail a check, or cannot be stored
 ├── OnnxError            a model cannot be exported, or an archive is not the expected one
 ├── CleanupError         a resource could not be removed, or did not reach a final state in time
 ├── ReportError          a folder holds no load test results that this version can read
-├── BenchError           a comparison's load test cannot be run, or measured nothing (cohost/commands/report.py)
+├── BenchError           the load test measured nothing
 └── LoadError            an option of the load test cannot be used (load_tests/__init__.py)
 
 The archives have their own base, `cohost.archives.errors.ArtifactError`: that folder is also the code of an AWS Lambda
@@ -120,6 +121,10 @@ class PlanError(CohostError):
     """A model's shape or weights cannot be read, or the plan needs a figure that is not known."""
 
 
+class PriceError(CohostError):
+    """A price list cannot be read, fetched or written, or a cost cannot be computed from what was given."""
+
+
 class CleanupError(CohostError):
     """A resource could not be removed, or did not reach a final state in time; the text names the next step."""
 
@@ -128,12 +133,33 @@ class OnnxError(CohostError):
     """A model cannot be exported, its export is too inaccurate, or an archive is not the expected one."""
 
 
+class BenchError(CohostError):
+    """The load test could not be run, or measured nothing."""
+
+
 class ReportError(CohostError):
     """A folder holds no results of a load test, or results that this version cannot read."""
 
 
 class SimulationError(CohostError):
     """A trace, a traffic pattern or a setting cannot be replayed."""
+
+
+class SimulationFaultsError(SimulationError):
+    """Several faults of a trace or of its settings, each an error of its own, in their order."""
+
+    def __init__(self, faults: Sequence[SimulationError]) -> None:
+        self.faults = tuple(faults)
+        first = self.faults[0]
+        super().__init__(first.code, first.field, first.problem, allowed=first.allowed, fix=first.fix)
+
+    def __str__(self) -> str:
+        """Return one line per fault."""
+        return "\n".join(map(str, self.faults))
+
+    def entries(self) -> list[dict[str, str]]:
+        """Return one mapping per fault."""
+        return [entry for fault in self.faults for entry in fault.entries()]
 
 
 class WeightsError(CohostError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import gevent
 from locust.runners import STATE_RUNNING, MasterRunner
@@ -126,13 +126,8 @@ class Conductor:
 
     def _begin(self, step: Step, index: int, kind: PhaseKind, seconds: float | None) -> None:
         _logger.info("step %d of %d: %s, %s", index + 1, len(self._steps), step.name, kind)
-        planned: dict[str, Any] = {
-            "name": step.name,
-            "batch": step.batch,
-            "concurrency": step.concurrency,
-            "rate": step.rate,
-        }
-        self.running = Phase(**planned, kind=kind, started=now(), ended=0)
+        load = {"batch": step.batch, "concurrency": step.concurrency, "rate": step.rate}
+        self.running = Phase(name=step.name, kind=kind, started=now(), ended=0, **load)
         self._progress(phase=f"{step.name} {kind}", step=index + 1, steps=len(self._steps), seconds=seconds)
         self._cue(step, kind)
 

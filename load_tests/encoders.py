@@ -30,8 +30,6 @@ from load_tests.options import add_options  # noqa: E402 - as above
 from load_tests.web_page import guard  # noqa: E402 - as above
 
 if TYPE_CHECKING:
-    import argparse
-
     from locust.env import Environment
     from locust.web import WebUI
 
@@ -60,10 +58,6 @@ class Encoders(locust.User):
         self.session.play(self.slot)
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_options(parser)
-
-
 def _on_init(environment: Environment, web_ui: WebUI | None = None, **_: object) -> None:
     options: Any = environment.parsed_options
     if web_ui is not None:
@@ -77,5 +71,5 @@ def _on_init(environment: Environment, web_ui: WebUI | None = None, **_: object)
     _prepared.set()
 
 
-_events.init_command_line_parser.add_listener(_add_options)
+_events.init_command_line_parser.add_listener(add_options)
 _events.init.add_listener(_on_init)

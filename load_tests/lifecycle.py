@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +121,7 @@ class Lifecycle:
             isinstance(self.runner, LocalRunner) or {client.id for client in self.runner.clients.all} <= self._prepared
         )
 
-    def _on_prepared(self, environment: Environment, msg: Any) -> None:  # Locust's message
-        del environment
+    def _on_prepared(self, msg: Any, **_: object) -> None:  # Locust's message
         self._prepared.add(msg.node_id)
 
     # What the leader does.
@@ -187,7 +187,7 @@ class Lifecycle:
             max_error_rate=self.options.max_error_rate,
             p99_below=self.options.p99_below,
         )
-        save_run(type(run)(run.record.model_copy(update={"marks": tuple(marks)}), run.samples, run.ticks, folder))
+        save_run(replace(run, record=run.record.model_copy(update={"marks": tuple(marks)})))
         (folder / PROGRESS_FILE).unlink(missing_ok=True)
         for mark in marks:
             (_logger.error if mark.invalid else _logger.warning)("%s: %s", mark.code, mark.message)
@@ -201,7 +201,7 @@ class Lifecycle:
             self._interrupted = True
             self.runner.stop()
         elif isinstance(self.runner, WorkerRunner):
-            self._send_part(last=True)
+            self._send_part()
 
     def _progress(self, **facts: object) -> None:
         if self._folder is not None:
@@ -213,35 +213,30 @@ class Lifecycle:
             self._prepared.add(client_id)
             self.recorder.receive(data.pop(PART_KEY))
 
-    def _on_part(self, environment: Environment, msg: Any) -> None:  # Locust's message
-        del environment
+    def _on_part(self, msg: Any, **_: object) -> None:  # Locust's message
         self.recorder.receive(msg.data)
-        if msg.data["last"]:
-            self._parts[msg.node_id] = msg.data["connections"]
+        self._parts[msg.node_id] = msg.data["connections"]
 
     # What a process that makes calls does.
 
-    def _on_begin(self, environment: Environment, msg: Any) -> None:  # Locust's message
-        del environment
+    def _on_begin(self, msg: Any, **_: object) -> None:  # Locust's message
         cue = Cue(**msg.data)
         self.session.rank = cue.rank
         self.session.stage.begin(cue)
 
-    def _on_end(self, environment: Environment, msg: Any) -> None:  # Locust's message
-        del environment, msg
+    def _on_end(self, **_: object) -> None:
         phase = self.session.stage.phase
         if phase is not None:
             self.session.miss(phase.cue.phase, self.session.stage.end())
 
-    def _on_report_to_master(self, client_id: str, data: dict[str, Any]) -> None:
-        del client_id
+    def _on_report_to_master(self, data: dict[str, Any], **_: object) -> None:
         data[PART_KEY] = self.recorder.take()
 
-    def _on_finish(self, environment: Environment, msg: Any) -> None:  # Locust's message
-        del environment
+    def _on_finish(self, msg: Any, **_: object) -> None:  # Locust's message
         self.session.stage.drain(msg.data["limit"])
-        self._send_part(last=True)
+        self._send_part()
 
-    def _send_part(self, *, last: bool) -> None:
+    def _send_part(self) -> None:
+        """Send the last part of what this process recorded."""
         opened = self.session.transport.connections_opened
-        self.runner.send_message(PART, {**self.recorder.take(), "last": last, "connections": opened})
+        self.runner.send_message(PART, {**self.recorder.take(), "connections": opened})

@@ -80,8 +80,12 @@ class TokenCounter:
                 candidate += filler
             if length == self.max_length:
                 return candidate
-        msg = f"no text of exactly {self.max_length} tokens was found; fix: choose another --max-length"
-        raise LoadError(msg)
+        raise LoadError(
+            "text-length-unreachable",
+            "--max-length",
+            f"no text of exactly {self.max_length} tokens was found",
+            fix="choose another",
+        )
 
 
 def counter(folder: Path | None, labels: Sequence[str], max_length: int | None) -> TokenCounter:
@@ -250,11 +254,13 @@ def _payloads(name: str, task: str, texts: Sequence[str], batch: int) -> tuple[P
     endless = itertools.cycle(texts)
     made = [_payload(task, list(itertools.islice(endless, batch))) for _ in range(VARIANTS)]
     if (largest := max(len(payload.body) for payload in made)) > MAX_BODY_BYTES:
-        msg = (
-            f"model {name!r}: {batch} texts make a body of {largest} bytes; allowed: {MAX_BODY_BYTES} bytes; "
-            "fix: lower --batch-size or leave this value out of --sweep-batch"
+        raise LoadError(
+            "texts-too-large",
+            "--batch-size",
+            f"{batch} texts for model {name!r} make a body of {largest} bytes",
+            allowed=f"{MAX_BODY_BYTES} bytes",
+            fix="lower it, or leave this value out of --sweep-batch",
         )
-        raise LoadError(msg)
     return tuple(made)
 
 
@@ -274,10 +280,17 @@ def _read_lines(file: Path) -> list[str]:
     try:
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"--texts {str(file)!r}: cannot be read ({error}); allowed: a UTF-8 file; fix: name one that exists"
-        raise LoadError(msg) from error
+        raise LoadError(
+            "texts-unreadable",
+            "--texts",
+            f"{file} cannot be read ({error})",
+            allowed="a UTF-8 file",
+            fix="name one that exists",
+        ) from error
     if not lines:
-        raise LoadError(f"--texts {str(file)!r}: holds no text; allowed: one text a line; fix: add at least one line")
+        raise LoadError(
+            "texts-empty", "--texts", f"{file} has no text", allowed="one text per line", fix="add at least one line"
+        )
     return lines
 
 

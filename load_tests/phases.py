@@ -53,28 +53,36 @@ class Step:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Check the options that exclude each other.
+    """Check the options that exclude or need each other.
 
     Raises:
-        LoadError: two of them cannot go together.
+        LoadError: two of them cannot go together, or one is missing.
     """
     if options.rate is not None and (options.sweep_batch or options.sweep_concurrency):
-        msg = "--rate and a sweep; allowed: one of them; fix: run once for each rate, and compare with `cohost report`"
-        raise LoadError(msg)
+        raise LoadError(
+            "load-options-conflict",
+            "--rate",
+            "given with a sweep",
+            fix="run once for each rate, and compare with `cohost report`",
+        )
     if options.models and options.target_model:
-        raise LoadError("--models and --target-model; allowed: one of them; fix: leave one out")
+        raise LoadError("load-options-conflict", "--models", "given with --target-model", fix="leave one out")
     if options.inference_component and not options.endpoint:
         raise LoadError(
-            "--inference-component without --endpoint; allowed: both; fix: leave it out, a stack's outputs name the "
-            "component, and a container has none"
+            "load-options-conflict",
+            "--inference-component",
+            "given without --endpoint",
+            fix="leave it out: a stack's outputs name the component, and a container has none",
         )
     if options.max_length is not None and not options.pad_to_max:
-        raise LoadError("--max-length without --pad-to-max; allowed: both; fix: add --pad-to-max")
+        raise LoadError("load-options-conflict", "--max-length", "given without --pad-to-max", fix="add --pad-to-max")
     if options.texts and options.pad_to_max:
-        msg = (
-            "--texts and --pad-to-max; allowed: one of them; fix: leave --pad-to-max out to send your texts as they are"
+        raise LoadError(
+            "load-options-conflict",
+            "--texts",
+            "given with --pad-to-max",
+            fix="leave --pad-to-max out to send your texts as they are",
         )
-        raise LoadError(msg)
 
 
 def default_users(rate: float | None) -> int:

@@ -45,11 +45,7 @@ class Verdict:
     @property
     def failure(self) -> str:
         """Return the failure's kind with its status, as it is counted; empty for a success."""
-        if self.outcome is Outcome.OK:
-            return ""
-        if self.outcome in {Outcome.MODEL_ERROR, Outcome.REFUSED}:
-            return f"{self.outcome.label} ({self.status})"
-        return self.outcome.label
+        return "" if self.outcome is Outcome.OK else self.outcome.counted_as(self.status)
 
 
 def judge(status: int, error_type: str, body: bytes, *, items: int, container: bool) -> Verdict:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shlex
 import socket
 import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,10 +68,7 @@ def make_run(
         payloads=payloads,
         price=price_of(target, options.price),
         machine=_machine(processes),
-        versions={
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in _PACKAGES},
-        },
+        versions={"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
         call_timeout_s=options.timeout,
         connections_opened=connections,
     )

@@ -27,13 +27,15 @@ from load_tests.options import TASKS
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from botocore.credentials import Credentials
     from mypy_boto3_sagemaker import SageMakerClient
     from mypy_boto3_sagemaker.type_defs import DescribeEndpointOutputTypeDef
 
     from cohost.catalog.models import Catalog
+
+    _Known = tuple[tuple[Model, ...], tuple[str | None, ...]]
 
 LIST_TIMEOUT_S = 5
 
@@ -68,8 +70,8 @@ def resolve(options: argparse.Namespace) -> Resolved:
     Raises:
         CohostError: no target, no such model, or a model whose task nobody states.
     """
-    wanted = _wanted(options)
-    catalog = _catalog(options)
+    wanted, path = _wanted(options), Path(options.catalog)
+    catalog = load_catalog(path).catalog if path.is_file() else None
     if options.host:
         return _container(options, wanted, catalog)
     if options.endpoint:
@@ -84,25 +86,20 @@ def _wanted(options: argparse.Namespace) -> dict[str, float]:
     return {name.removesuffix(ARCHIVE_SUFFIX): weight for name, weight in (options.models or {}).items()}
 
 
-def _catalog(options: argparse.Namespace) -> Catalog | None:
-    path = Path(options.catalog)
-    return load_catalog(path).catalog if path.is_file() else None
-
-
-def _models(
-    options: argparse.Namespace, weights: Mapping[str, float], catalog: Catalog | None
-) -> tuple[tuple[Model, ...], tuple[str | None, ...]]:
+def _models(options: argparse.Namespace, weights: Mapping[str, float], catalog: Catalog | None) -> _Known:
     entries = {} if catalog is None else catalog.models
     models, revisions = [], []
     for name, weight in weights.items():
         entry = entries.get(name)
         task = options.task or (entry.task if entry else None)
         if task is None:
-            msg = (
-                f"model {name!r}: its task is not known, because {options.catalog} does not have it; allowed: "
-                f"{', '.join(TASKS)}; fix: name the task with --task, or the deployed catalog with --catalog"
+            raise LoadError(
+                "task-unknown",
+                f"model {name}",
+                f"has no known task: {options.catalog} lacks the model",
+                allowed=", ".join(TASKS),
+                fix="name the task with --task, or the deployed catalog with --catalog",
             )
-            raise LoadError(msg)
         known = {"model_id": entry.model_id, "handler": entry.handler} if entry else {}
         models.append(Model(name=name, task=task, weight=weight, **known))
         revisions.append(entry.revision if entry else None)
@@ -112,57 +109,79 @@ def _models(
 def _stack(options: argparse.Namespace, wanted: Mapping[str, float], catalog: Catalog | None) -> Resolved:
     session = boto3.Session()
     client = CohostClient.from_stack(options.stack, session=session)
-    weights = wanted or dict.fromkeys(client.deployment.models, 1.0)
-    models, revisions = _models(options, weights, catalog)
     deployment = client.deployment
-    routes = [client.route(model.name) for model in models]
+    known = _models(options, wanted or dict.fromkeys(deployment.models, 1.0), catalog)
+    routes = [client.route(model.name) for model in known[0]]
     for route in routes:
         given = options.target_model and target_model(route.model)
         route.check_given(target_model=given, inference_component_name=options.inference_component)
-    return Resolved(
-        target=_sagemaker(session, deployment.region, routes[0], deployment.topology),
-        models=models,
-        destinations=tuple(map(_sagemaker_destination, routes)),
-        revisions=revisions,
-        credentials=_credentials(session),
-    )
+    return _through_sagemaker(session, deployment.region, deployment.topology, routes, known)
 
 
 def _endpoint(options: argparse.Namespace, wanted: Mapping[str, float], catalog: Catalog | None) -> Resolved:
     session = boto3.Session()
     weights = wanted or dict.fromkeys(catalog.models if catalog else (), 1.0)
     if not weights:
-        msg = (
-            f"--endpoint {options.endpoint!r}: no model is named, and there is no catalog at {options.catalog}; "
-            "allowed: models of the endpoint; fix: name them with --models, or their catalog with --catalog"
-        )
-        raise LoadError(msg)
-    models, revisions = _models(options, weights, catalog)
-    if session.region_name is None:
         raise LoadError(
-            "--endpoint: no region is set; allowed: any AWS region; fix: export AWS_DEFAULT_REGION=us-east-1"
+            "models-unnamed",
+            "--endpoint",
+            f"no model of {options.endpoint!r} is named, and there is no catalog at {options.catalog}",
+            fix="name its models with --models, or their catalog with --catalog",
         )
+    known = _models(options, weights, catalog)
+    if session.region_name is None:
+        raise LoadError("region-unset", "--endpoint", "no AWS region is set", fix="export AWS_DEFAULT_REGION=us-east-1")
     component = options.inference_component
-    routes = [
-        Route(endpoint_name=options.endpoint, model=model.name, inference_component_name=component) for model in models
-    ]
-    target = _sagemaker(session, session.region_name, routes[0], None)
+    routes = [Route(endpoint_name=options.endpoint, model=m.name, inference_component_name=component) for m in known[0]]
+    return _through_sagemaker(session, session.region_name, None, routes, known)
+
+
+def _through_sagemaker(
+    session: boto3.Session, region: str, topology: str | None, routes: Sequence[Route], known: _Known
+) -> Resolved:
+    url = session.client("sagemaker-runtime", region_name=region).meta.endpoint_url
+    target = Target(
+        kind="sagemaker",
+        url=url,
+        endpoint_name=routes[0].endpoint_name,
+        inference_component_name=routes[0].inference_component_name,
+        topology=topology,
+        region=region,
+        emulated=is_local(url),
+        **_describe(session, region, routes[0]),
+    )
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise LoadError(
+            "credentials-unset",
+            "AWS credentials",
+            "none found",
+            allowed="any that boto3 finds",
+            fix="export AWS_PROFILE=NAME",
+        )
     return Resolved(
         target=target,
-        models=models,
+        models=known[0],
         destinations=tuple(map(_sagemaker_destination, routes)),
-        revisions=revisions,
-        credentials=_credentials(session),
+        revisions=known[1],
+        credentials=credentials,
     )
 
 
 def _container(options: argparse.Namespace, wanted: Mapping[str, float], catalog: Catalog | None) -> Resolved:
     url = urllib.parse.urlsplit(options.host)
     if url.scheme not in {"http", "https"} or not url.hostname or url.path.strip("/"):
-        msg = f"--host {options.host!r}; allowed: a container's URL without a path; fix: e.g. http://127.0.0.1:8080"
-        raise LoadError(msg)
+        raise LoadError(
+            "host-invalid",
+            "--host",
+            f"got {options.host!r}",
+            allowed="a container's URL without a path",
+            fix="name it like http://127.0.0.1:8080",
+        )
     base = f"{url.scheme}://{url.netloc}"
-    headers = _token_header()
+    # The header that a container of this project requires; other servers ignore it.
+    token = os.environ.get(TOKEN_VARIABLE)
+    headers = {TOKEN_HEADER: token} if token else {}
     served = _served_names(base, headers, wanted, catalog)
     models, revisions = _models(options, wanted or dict.fromkeys(served, 1.0), catalog)
     paths = [f"/invocations?model_name={urllib.parse.quote(served[model.name], safe='')}" for model in models]
@@ -191,12 +210,6 @@ def _served_names(
     return {name: server_name(name) if name not in listed and server_name(name) in listed else name for name in wanted}
 
 
-def _token_header() -> dict[str, str]:
-    """Return the header that a container of this project requires; empty for other servers."""
-    token = os.environ.get(TOKEN_VARIABLE)
-    return {TOKEN_HEADER: token} if token else {}
-
-
 def _list_models(base: str, headers: Mapping[str, str]) -> list[str]:
     """List the models that a container holds, by DJL Serving's management API."""
     request = urllib.request.Request(f"{base}/models?limit=1000", headers=dict(headers))  # noqa: S310 - http only
@@ -204,18 +217,15 @@ def _list_models(base: str, headers: Mapping[str, str]) -> list[str]:
         with urllib.request.urlopen(request, timeout=LIST_TIMEOUT_S) as answer:  # noqa: S310 - http only
             names = [str(model["modelName"]) for model in json.load(answer)["models"]]
     except (OSError, ValueError, KeyError, TypeError, urllib.error.URLError) as error:
-        msg = f"--host {base!r}: its models cannot be listed ({error}); fix: start it, or name models with --models"
-        raise LoadError(msg) from error
+        raise LoadError(
+            "host-unreachable",
+            "--host",
+            f"the models of {base} cannot be listed ({error})",
+            fix="start it, or name models with --models",
+        ) from error
     if not names:
-        raise LoadError(f"--host {base!r}: the container holds no model; fix: load one with POST /models")
+        raise LoadError("host-without-models", "--host", f"{base} has no model", fix="load one with POST /models")
     return names
-
-
-def _credentials(session: boto3.Session) -> Credentials:
-    found = session.get_credentials()
-    if found is None:
-        raise LoadError("no AWS credentials were found; allowed: any that boto3 finds; fix: export AWS_PROFILE=NAME")
-    return found
 
 
 def _sagemaker_destination(route: Route) -> Destination:
@@ -226,20 +236,6 @@ def _sagemaker_destination(route: Route) -> Destination:
     headers = {members[key].serialization["name"]: value for key, value in arguments.items() if key != "EndpointName"}
     name = urllib.parse.quote(arguments["EndpointName"], safe="")
     return Destination(operation.http["requestUri"].replace("{EndpointName}", name), headers)
-
-
-def _sagemaker(session: boto3.Session, region: str, route: Route, topology: str | None) -> Target:
-    url = session.client("sagemaker-runtime", region_name=region).meta.endpoint_url
-    return Target(
-        kind="sagemaker",
-        url=url,
-        endpoint_name=route.endpoint_name,
-        inference_component_name=route.inference_component_name,
-        topology=topology,
-        region=region,
-        emulated=is_local(url),
-        **_describe(session, region, route),
-    )
 
 
 def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, Any]:
@@ -254,8 +250,7 @@ def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, An
         endpoint = sagemaker.describe_endpoint(EndpointName=route.endpoint_name)
         config = sagemaker.describe_endpoint_config(EndpointConfigName=endpoint["EndpointConfigName"])
         variant = config["ProductionVariants"][0]
-        found["variant_name"] = variant["VariantName"]
-        found["instance_type"] = variant.get("InstanceType")
+        found |= {"variant_name": variant["VariantName"], "instance_type": variant.get("InstanceType")}
         found["instance_count"] = _instance_count(endpoint)
         model_name = _model_name(sagemaker, route, variant)
         model: Any = sagemaker.describe_model(ModelName=model_name) if model_name else {}
@@ -282,19 +277,22 @@ def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str |
     """Return SageMaker's model behind a route: the variant's, or the inference component's."""
     component = route.inference_component_name
     if component is not None and "ModelName" in variant:
-        msg = (
-            f"--inference-component {component!r}: endpoint {route.endpoint_name!r} has none; allowed: an endpoint "
-            "made of inference components; fix: leave it out, the models are addressed by their archives"
+        raise LoadError(
+            "component-unfit",
+            "--inference-component",
+            f"got {component!r}, and endpoint {route.endpoint_name!r} is not made of inference components",
+            fix="leave it out: the models are addressed by their archives",
         )
-        raise LoadError(msg)
     if component is None and "ModelName" not in variant:
         listed = sagemaker.list_inference_components(EndpointNameEquals=route.endpoint_name)["InferenceComponents"]
         names = ", ".join(found["InferenceComponentName"] for found in listed)
-        msg = (
-            f"endpoint {route.endpoint_name!r} is made of inference components, and none is named; allowed: "
-            f"{names or 'none yet'}; fix: name it with --inference-component, and its models with --models"
+        raise LoadError(
+            "component-unnamed",
+            "--inference-component",
+            f"none is named, and endpoint {route.endpoint_name!r} is made of them",
+            allowed=names or "none yet",
+            fix="name one, and its models with --models",
         )
-        raise LoadError(msg)
     if component is None:
         return str(variant["ModelName"])
     described = sagemaker.describe_inference_component(InferenceComponentName=component)

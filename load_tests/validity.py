@@ -47,20 +47,19 @@ def marks_of(run: Run, *, complete: bool, max_error_rate: float | None, p99_belo
 
 
 def _generator(run: Run, phase: Phase, samples: Samples) -> Iterator[Mark]:
-    ticks = run.ticks_of(phase)
-    good = answered(samples)
-    if not len(ticks) or not len(good):
+    generator, good = run.generator_in(phase), answered(samples)
+    if generator is None or not len(good):
         return
+    cpu, lag = generator
     # An emulation shares the generator's cores, and its speed is not a result: there a limit is reported, and no more.
     alone = not run.record.target.emulated
-    cpu = max(float(ticks["cpu"][ticks["worker"] == worker].mean()) for worker in np.unique(ticks["worker"]))
     if cpu > CPU_LIMIT:
         message = (
             f"step {phase.name}: the generator used {cpu:.0%} of its core, so the target could have answered more; "
             "fix: add --processes, or call from a faster machine"
         )
         yield Mark(code="generator-cpu", message=message, invalid=alone)
-    lag, median = float(ticks["lag_mean"].mean()), percentile(latency_s(good), 50)
+    median = percentile(latency_s(good), 50)
     if lag > max(LAG_FLOOR_S, LAG_SHARE * median):
         message = (
             f"step {phase.name}: the generator read answers {lag * 1000:.1f} ms late on average, with a median latency "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from cohost.catalog.packages import MIB, WHEELS_MIB, package_of
 from cohost.catalog.sections.lifecycle import ALLOWED_SIZE, ROLLBACK_ALARMS, SIZES
 from cohost.catalog.sections.rules import SAGEMAKER_NAME, SAGEMAKER_NAME_PATTERN
-from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
+from cohost.endpoint.scaling_rules import TAIL_MINUTES
 from cohost.errors import CatalogError
 from cohost.routing import COMPONENT_SUFFIX, MULTI_MODEL, SCALE_TO_ZERO, component_name
 
@@ -155,7 +155,7 @@ def _idle_faults(scaling: Scaling, topology: str) -> Iterator[Placed]:
         what = f"idle_minutes with topology {MULTI_MODEL} is not allowed"
         fix = f"take it out, since tracking goes down to min by itself, or write topology: {SCALE_TO_ZERO}"
         yield _fault(place, what, f"with topology {SCALE_TO_ZERO} only", fix)
-    elif scaling.tracking_scales_in and minutes > (tail := TRACKING_TAIL_MINUTES[scaling.metric]):
+    elif scaling.tracking_scales_in and minutes > (tail := TAIL_MINUTES[scaling.metric]):
         what = (
             f"{minutes} with up to {scaling.highest} copies would do nothing, because target tracking goes down to min "
             f"after {tail} minutes of idling"

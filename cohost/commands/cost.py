@@ -18,7 +18,7 @@ from cohost.commands.plan import RegionOption
 from cohost.deploy.cdk import cdk_command
 from cohost.endpoint.stack_outputs import DEFAULT_REGION, DEFAULT_STACK
 from cohost.errors import StackError
-from cohost.forecast.pricing.changes import cost_changes, deployed_costs, markdown_table, planned_costs
+from cohost.forecast.pricing.changes import cost_changes, deployed_costs, planned_costs
 from cohost.forecast.pricing.designs import HOURS_PER_DAY, compare
 from cohost.forecast.pricing.price_list import (
     API_REGION,
@@ -33,6 +33,7 @@ from cohost.forecast.pricing.price_list import (
     write_prices,
 )
 from cohost.hardware.instances import INSTANCES
+from cohost.report.formats import markdown_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +113,12 @@ def diff(
     else:
         console.print_table(f"What {stack} costs in {region}, USD", columns, rows)
     if ended:
-        raise StackError(f"cdk diff ended with exit code {ended}; fix: what it says above")
+        raise StackError(
+            "cdk-failed",
+            f"stack {stack}",
+            f"cdk diff ended with exit code {ended}",
+            fix="mend the fault that it printed",
+        )
 
 
 @prices_app.command("refresh")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from cohost.catalog.serving import instance_bounds
 from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
 from cohost.endpoint.stack_outputs import DEFAULT_REGION
-from cohost.errors import CatalogError
+from cohost.errors import PlanError
 from cohost.forecast.fleet import plan_fleet, read_loads
 from cohost.forecast.plan.capacity import first_change, room_of
 from cohost.forecast.plan.drawing import gpu_segments, host_segments, html_page, terminal_bar
@@ -74,42 +75,36 @@ def fleet_as_data(fleet: Fleet) -> dict[str, Any]:
 
 
 def _model(loaded: LoadedCatalog, model: ModelPlan) -> dict[str, Any]:
-    entry = loaded.catalog.models[model.name]
-    derived = model.name in loaded.derived_memory
-    planned = derive(model.name, entry, loaded.profiles[entry.model_id])
-    gpu = model.gpu
-    parts = (
-        None
-        if gpu is None
-        else {
-            "context_mib": _mib(gpu.context),
-            "weights_mib": _mib(gpu.weights),
-            "activations_mib": _mib(gpu.activations),
-            "slack_mib": _mib(gpu.slack),
-            "idle_mib": _mib(gpu.idle),
-            "peak_mib": _mib(gpu.peak),
-        }
-    )
+    gpu, demand = model.gpu, model.demand
+    parts = None
+    if gpu is not None:
+        values = asdict(gpu) | {"idle": gpu.idle, "peak": gpu.peak}
+        parts = {f"{name}_mib": _mib(value) for name, value in values.items()}
     return {
-        "workers": model.demand.workers,
-        "batch": model.demand.batch,
-        "tokens": model.demand.tokens,
-        "dtype": model.demand.dtype or model.demand.profile.checkpoint_dtype,
+        "workers": demand.workers,
+        "batch": demand.batch,
+        "tokens": demand.tokens,
+        "dtype": demand.dtype or demand.profile.checkpoint_dtype,
         "gpu_worker": parts,
         "host_worker_mib": _mib(model.host_mib),
-        "required_memory_mb": {
-            "catalog": None if derived else entry.required_memory_mb,
-            "planned": planned.required_memory_mb,
-        },
-        "gpu.required_memory_mb": {
-            "catalog": None if derived else entry.gpu.required_memory_mb,
-            "planned": planned.gpu_required_memory_mb,
-        },
-        "reserved_memory_mb": {
-            "catalog": None if derived else entry.reserved_memory_mb,
-            "planned": planned.reserved_memory_mb,
+        **{
+            key: {"catalog": stated, "planned": needed} for key, (stated, needed) in _memory_keys(loaded, model).items()
         },
     }
+
+
+def _memory_keys(loaded: LoadedCatalog, model: ModelPlan) -> dict[str, tuple[int | None, int]]:
+    """Return each memory key with the catalog's own value, None if derived, and the value that the plan derives."""
+    entry = loaded.catalog.models[model.name]
+    planned = derive(model.name, entry, model.demand.profile)
+    keys = {
+        "required_memory_mb": (entry.required_memory_mb, planned.required_memory_mb),
+        "gpu.required_memory_mb": (entry.gpu.required_memory_mb, planned.gpu_required_memory_mb),
+        "reserved_memory_mb": (entry.reserved_memory_mb, planned.reserved_memory_mb),
+    }
+    if model.name in loaded.derived_memory:
+        return {key: (None, needed) for key, (_, needed) in keys.items()}
+    return keys
 
 
 def _mib(value: float) -> float:
@@ -184,8 +179,13 @@ def inspect(
     loaded = load_with_warnings(catalog)
     entry = entry_of(loaded, name)
     if folder is None and entry.model_id.startswith("s3://"):
-        fault = f"{catalog}: models.{name}.model_id: {entry.model_id!r} is not on the Hub"
-        raise CatalogError([f"{fault}; allowed: a Hub id; fix: copy its files here and name them with --folder"])
+        raise PlanError(
+            "model-elsewhere",
+            f"models.{name}.model_id",
+            f"{entry.model_id!r} is not on the Hub",
+            allowed="the id of a model on the Hub",
+            fix="copy its files here and name them with --folder",
+        )
     files = HubFiles(entry.model_id, entry.revision) if folder is None else Folder(folder)
     source = f"read from {'its files' if folder else files.where}"
     found = inspect_files(files, source=source, revision=entry.revision)
@@ -208,7 +208,7 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
             f"{model.demand.weight_mib:,.0f}",
             None if model.gpu is None else f"{model.gpu.idle:,.0f}",
             None if model.gpu is None else f"{model.gpu.peak:,.0f}",
-            *(f"{model.host_mib:,.0f}", _required(loaded, model)),
+            *(f"{model.host_mib:,.0f}", _needs(loaded, model)),
         )
         for model in planned.models
     ]
@@ -232,12 +232,12 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
         console.print_warning(f"it does not fit at the same time; first change: {change}")
 
 
-def _required(loaded: LoadedCatalog, model: ModelPlan) -> str:
+def _needs(loaded: LoadedCatalog, model: ModelPlan) -> str:
     """Format the stated required memory and the one that the plan derives."""
-    planned = derive(model.name, loaded.catalog.models[model.name], model.demand.profile).required_memory_mb
+    stated, planned = _memory_keys(loaded, model)["required_memory_mb"]
     if model.name in loaded.derived_memory:
         return f"{planned} derived"
-    return f"{'none' if model.stated_required_mb is None else model.stated_required_mb} ({planned})"
+    return f"{'none' if stated is None else stated} ({planned})"
 
 
 def _largest_passes(planned: MemoryPlan) -> str:

@@ -1,4 +1,4 @@
-"""The subcommands that measure: `cohost bench` runs the standard load test, `cohost report` shows its results."""
+"""The subcommands that measure, and those that show results: `cohost bench`, `cohost report` and `cohost compare`."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from rich.text import Text
 from cohost.commands import console
 from cohost.commands.options import CatalogOption, JsonOption, StackOption, check_packages
 from cohost.endpoint.stack_outputs import DEFAULT_STACK
-from cohost.errors import CohostError
+from cohost.errors import BenchError
 
 if TYPE_CHECKING:
-    from cohost.report.page import Written
+    from collections.abc import Iterator, Mapping
 
-DEFAULT_RESULTS = Path(".cohost/load")
+    from cohost.report.page import Report, Written
+
+DEFAULT_RESULTS, DEFAULT_COMPARISON = Path(".cohost/load"), Path(".cohost/compare")
 LOAD_CATALOG = Path("model_configs/encoders.yaml")
-SWEEP = "1,2,4,8,16,32"
-CALLERS = "1,2,4,8"
+SWEEP, CALLERS = "1,2,4,8,16,32", "1,2,4,8"
 SHORT_SWEEP, SHORT_CALLERS = "1,8", "1,8"
 PROGRESS_FILE = "progress.json"
 _POLL_S = 0.25
 
-
-class BenchError(CohostError):
-    """The load test could not be run, or measured nothing."""
+# Shorter than on the page, so that a terminal of 80 columns holds them.
+_LATENCY, _RATES = ("p50", "p90", "p95", "p99 ms"), ("items/s at 8", "at 8 : at 1", "USD per 1M")
 
 
 def report(
@@ -56,9 +56,42 @@ def report(
     """
     written = _write(results, out or results[0] / "report", metrics=metrics)
     if as_json:
-        console.print_json(json.loads(written.json.read_text(encoding="utf-8")))
+        console.print_json(json.loads(written.content.model_dump_json()))
     else:
         _show(written)
+
+
+def compare(
+    results: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A run's folder or a report.json for each design, in the order to be shown.", metavar="RESULT..."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write to.")] = DEFAULT_COMPARISON,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the table by which designs are compared, from results of `cohost bench`; deploys and calls nothing.
+
+    Example: cohost compare .cohost/load/20270301-101500 .cohost/load/20270301-113000
+    """
+    check_packages(("numpy",), "load")
+    from cohost.report.comparison import write_comparison  # a deploy machine has no numpy
+
+    written = write_comparison(results, out)
+    if as_json:
+        console.print_json(json.loads(written.content.model_dump_json()))
+    else:
+        # Without the instance, which stands on the page.
+        rows = [row[:-1] for row in written.rows]
+        console.print_table("Designs compared, all models", ("design", *_LATENCY, *_RATES), rows)
+        console.err.print(Text(written.content.measured), soft_wrap=True)
+    for weight, text in written.content.notes:
+        if weight == "note":
+            console.err.print(Text(f"note: {text}"), soft_wrap=True)
+        else:
+            console.print_warning(text if weight == "warning" else f"{weight.upper()}: {text}")
+    _print_files(written)
 
 
 def bench(
@@ -98,14 +131,22 @@ def bench(
     Example: cohost bench --label "stock handler"
     """
     folder = out or DEFAULT_RESULTS / datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    given: dict[str, object] = {"--stack": stack, "--host": host, "--models": models, "--catalog": catalog}
-    given |= {"--task": task, "--label": label, "--price": price, "--out": folder}
-    arguments = [part for name, value in given.items() if value is not None for part in (name, str(value))]
-    arguments += [part for path in hub or () for part in ("--hub", str(path))]
-    arguments += ["--pad-to-max"] if pad_to_max else []
-    arguments += ["--wake"] if wake else []
-    arguments += ["--processes", str(processes)] if processes > 1 else []
-    _bench(_protocol(short=short) + arguments, folder)
+    batches, callers, seconds, warmup = (SHORT_SWEEP, SHORT_CALLERS, 4, 1) if short else (SWEEP, CALLERS, 20, 10)
+    options: dict[str, object] = {"--sweep-batch": batches, "--sweep-concurrency": callers, "--measure": seconds}
+    options |= {"--warmup": warmup, "--stack": stack, "--host": host, "--models": models, "--catalog": catalog}
+    options |= {"--task": task, "--label": label, "--price": price, "--out": folder, "--hub": hub}
+    options |= {"--processes": processes if processes > 1 else None, "--pad-to-max": pad_to_max, "--wake": wake}
+    _bench(["--headless", "--only-summary", *_arguments(options)], folder)
+
+
+def _arguments(options: Mapping[str, object]) -> Iterator[str]:
+    """Yield the arguments of options: a flag for True, one per value of a list, none for None and False."""
+    for name, value in options.items():
+        for one in value if isinstance(value, list) else [value]:
+            if one is True:
+                yield name
+            elif one is not None and one is not False:
+                yield from (name, str(one))
 
 
 def _bench(arguments: list[str], folder: Path) -> NoReturn:
@@ -114,17 +155,14 @@ def _bench(arguments: list[str], folder: Path) -> NoReturn:
     if not (folder / "run.json").is_file():
         if interrupted:
             raise typer.Exit(console.EXIT_INTERRUPTED)
-        raise BenchError(f"nothing was measured; fix: see the lines above, and {folder / 'locust.log'}")
+        raise BenchError(
+            "nothing-measured",
+            str(folder),
+            "has no result of the load test",
+            fix=f"correct what the lines above or {folder / 'locust.log'} name",
+        )
     _show(_write([folder], folder / "report", metrics=True))
     raise typer.Exit(console.EXIT_INTERRUPTED if interrupted else code)
-
-
-def _protocol(*, short: bool) -> list[str]:
-    batches, callers, seconds, warmup = (
-        (SHORT_SWEEP, SHORT_CALLERS, "4", "1") if short else (SWEEP, CALLERS, "20", "10")
-    )
-    sweeps = ["--sweep-batch", batches, "--sweep-concurrency", callers]
-    return ["--headless", "--only-summary", *sweeps, "--measure", seconds, "--warmup", warmup]
 
 
 def _run(arguments: list[str], folder: Path) -> tuple[int, bool]:
@@ -172,28 +210,31 @@ def _faults(log: Path) -> list[str]:
 
 def _locustfile() -> Path:
     """Locate the locustfile without importing it: load_tests depends on this package, not the other way round."""
-    check_packages(("locust", "geventhttpclient", "numpy", "jinja2", "load_tests"), "load")
+    check_packages(("locust", "geventhttpclient", "numpy", "load_tests"), "load")
     spec = importlib.util.find_spec("load_tests")
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     return Path(places[0]) / "encoders.py"
 
 
-def _write(results: list[Path], out: Path, *, metrics: bool) -> Written:
-    check_packages(("numpy", "jinja2"), "load")
+def _write(results: list[Path], out: Path, *, metrics: bool) -> Written[Report]:
+    check_packages(("numpy",), "load")
     from cohost.report.page import write_report  # a deploy machine has no numpy
 
     with console.err.status("Writing the report"):
         return write_report(results, out, boto3.Session() if metrics else None)
 
 
-def _show(written: Written) -> None:
+def _show(written: Written[Report]) -> None:
     from cohost.report.markdown import headline_rows
 
-    columns = ("model", "p50", "p90", "p95", "p99 ms", "calls", "items/s at 8", "at 8 : at 1", "USD per 1M")
-    for summary in written.report.runs:
+    for summary in written.content.runs:
         rows = headline_rows(summary)
         title = f"{rows[0][0]}, {rows[0][-1]}" if rows else f"{summary.record.label}: nothing was measured"
-        console.print_table(title, columns, [row[1:-1] for row in rows])
+        console.print_table(title, ("model", *_LATENCY, "calls", *_RATES), [row[1:-1] for row in rows])
         for mark in summary.record.marks:
             console.print_warning(f"{summary.record.label}: {'INVALID: ' if mark.invalid else ''}{mark.message}")
+    _print_files(written)
+
+
+def _print_files(written: Written[Any]) -> None:
     console.err.print(Text(f"Written: {written.page}, {written.markdown.name}, {written.json.name}"), soft_wrap=True)

@@ -19,7 +19,7 @@ from cohost.forecast.pricing.price_list import load_prices, price_note, today
 from cohost.forecast.pricing.running_hours import MEASURED_RATE, Service
 from cohost.forecast.simulation.compare import Callers, Comparison, marked, replay_all
 from cohost.forecast.simulation.page import as_data, notes, page, tables
-from cohost.forecast.simulation.rules import due_in, rules_of
+from cohost.forecast.simulation.rules import rules_of
 from cohost.forecast.simulation.traces import DEFAULT_DAYS, DEFAULT_RATE, DEFAULT_SEED, Pattern, make_trace, read_trace
 
 if TYPE_CHECKING:
@@ -125,14 +125,21 @@ def _trace(file: Path | None, pattern: Pattern | None, options: Mapping[str, Any
     given = {name: value for name, value in options.items() if value is not None}
     if (file is None) == (pattern is None):
         raise SimulationError(
-            f"--trace and --pattern: {'neither is' if file is None else 'both are'} given; allowed: one of the two; "
-            f"fix: --trace FILE, or --pattern with one of {', '.join(Pattern)}"
+            "traffic-source",
+            "--trace and --pattern",
+            f"{'neither is' if file is None else 'both are'} given",
+            allowed="one of the two",
+            fix=f"--trace FILE, or --pattern with one of {', '.join(Pattern)}",
         )
     if pattern is not None:
         return make_trace(pattern, **given)
     if given:
         raise SimulationError(
-            f"--{next(iter(given))}: says nothing about a trace; allowed: with --pattern only; fix: take it out"
+            "pattern-option",
+            f"--{next(iter(given))}",
+            "has no effect on a trace",
+            allowed="with --pattern only",
+            fix="take it out",
         )
     assert file is not None  # noqa: S101 - one of the two is given
     return read_trace(file)
@@ -154,7 +161,7 @@ def _compare(
     if note := price_note(price, region, instance_type, today()):
         console.print_warning(note)
     shown = track(combinations, "Replaying", console=console.err, transient=True)
-    outcomes = list(replay_all(trace, shown, service, callers=callers, due=due_in(trace)))
+    outcomes = list(replay_all(trace, shown, service, callers=callers))
     return Comparison(
         trace=trace,
         service=service,
@@ -172,7 +179,10 @@ def _show(found: Comparison, *, html: Path | None, as_json: bool) -> None:
             html.write_text(page(found), encoding="utf-8")
         except OSError as error:
             raise SimulationError(
-                f"--html: {html}: {error.strerror}; fix: name a file in a folder that exists"
+                "page-unwritable",
+                "--html",
+                f"{html} cannot be written ({error.strerror})",
+                fix="name a file in a folder that exists",
             ) from error
         console.err.print(Text(f"written: {html}"), soft_wrap=True)
     if as_json:
@@ -191,9 +201,9 @@ def _values(name: str, text: str) -> list[Any]:
         return list(dict.fromkeys(convert(part.strip()) for part in text.split(",")))
     except ValueError as error:
         kind = {"target": "numbers", "idle_minutes": "whole numbers, or none"}.get(name, "whole numbers")
+        option = f"--{name.replace('_', '-')}"
         raise SimulationError(
-            f"--{name.replace('_', '-')}: {text!r} is not allowed; allowed: {kind}, with commas between; fix: e.g. "
-            f"--{name.replace('_', '-')} 5,15"
+            "list-invalid", option, f"got {text!r}", allowed=f"{kind}, with commas between", fix=f"write {option} 5,15"
         ) from error
 
 

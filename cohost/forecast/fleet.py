@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cohost.archives.errors import shown
 from cohost.errors import PlanError
 from cohost.forecast.plan.memory import demand_of, usable_gpu_mib
 from cohost.forecast.plan.workers import MIB, SERVER, cpu_worker_mib, gpu_worker
 from cohost.forecast.pricing.designs import ONE_ENDPOINT
-from cohost.forecast.pricing.price_list import HOURS_PER_MONTH, known_types, usd_per_million
+from cohost.forecast.pricing.price_list import HOURS_PER_MONTH
 from cohost.hardware.instances import INSTANCES
+from cohost.report.formats import usd_per_million
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +85,12 @@ def pack(items: Sequence[Item], capacity: Sizes) -> list[Bin]:
     tree = _RoomTree(sum(item.replicas for item in items), capacity)
     for item in ordered:
         if _share(item, capacity) > 1 + _ROUNDING:
-            raise PlanError(f"models.{item.name} alone does not fit; it takes {_share(item, capacity):.0%} of it")
+            raise PlanError(
+                "model-too-large",
+                f"models.{item.name}",
+                f"takes {_share(item, capacity):.0%} of an empty endpoint",
+                fix="fewer workers, or a larger type",
+            )
         first = 0
         for _ in range(item.replicas):
             # All replicas have the same size, so no bin before the previous replica's had room; skip only that one.
@@ -154,27 +162,17 @@ USABLE_SHARE: Final = 0.9
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Load:
-    """The load of one model: items per second in all, and the number of endpoints that it must be on.
+class Load(BaseModel):
+    """The load of one model: the items per second that callers send in all, and the number of endpoints that it is on.
 
-    `items_per_second` is the rate that callers send; `capacity` is the rate that one endpoint reaches with this model
-    alone.
+    `capacity` is the rate that one endpoint reaches with this model alone.
     """
 
-    items_per_second: float = 0.0
-    capacity: float = float(ONE_ENDPOINT.items_per_second or 0)
-    replicas: int = 1
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __post_init__(self) -> None:
-        """Reject a load that cannot be placed.
-
-        Raises:
-            ValueError: a value is out of range.
-        """
-        if not (self.items_per_second >= 0 and self.capacity > 0 and self.replicas >= 1):
-            msg = "items_per_second from 0, capacity above 0, replicas from 1"
-            raise ValueError(msg)
+    items_per_second: float = Field(default=0.0, ge=0)
+    capacity: float = Field(default=float(ONE_ENDPOINT.items_per_second or 0), gt=0)
+    replicas: int = Field(default=1, ge=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,12 +223,16 @@ def read_loads(path: Path) -> dict[str, Load]:
     """
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        return {str(name): Load(**values) for name, values in data.items()}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
-        line = str(error).splitlines()[0]
+        return {str(name): Load.model_validate(values) for name, values in data.items()}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError, AttributeError) as error:
+        found = error.errors() if isinstance(error, ValidationError) else ()
+        reasons = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found] or str(error).splitlines()
         raise PlanError(
-            f"{path}: no loads ({line}); allowed: model: {{items_per_second: 20, capacity: 104, replicas: 2}}; "
-            "fix: write one such line for each model that has a load"
+            "loads-invalid",
+            str(path),
+            f"is not a file of loads ({reasons[0]})",
+            allowed="model: {items_per_second: 20, capacity: 104, replicas: 2}",
+            fix="write one such line for each model that has a load",
         ) from error
 
 
@@ -249,15 +251,17 @@ def plan_fleet(
         PlanError: a model has no profile, or a load names a model that is not in the catalog.
     """
     if missing := [name for name, entry in catalog.models.items() if entry.model_id not in profiles]:
-        shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")  # noqa: PLR2004 - enough to begin with
         raise PlanError(
-            f"models: {len(missing)} have no profile ({shown}), so they cannot be placed; "
-            f"fix: cohost models inspect {missing[0]} --write"
+            "profile-missing",
+            "models",
+            f"{shown(missing)} cannot be placed without a profile",
+            fix=f"cohost models inspect {missing[0]} --write",
         )
     loads = loads or {}
     if strangers := [name for name in loads if name not in catalog.models]:
-        raise PlanError(f"loads: {strangers[0]!r} is no model of the catalog; fix: remove it")
-    chosen = instance_types or sorted({catalog.endpoint.instance_type, *known_types(prices, region)})
+        allowed = shown(list(catalog.models))
+        raise PlanError("load-stray", "--loads", f"{strangers[0]!r} is not a model", allowed=allowed, fix="remove it")
+    chosen = instance_types or sorted({catalog.endpoint.instance_type, *prices.regions.get(region, {})})
     options, left_out = [], []
     for name in chosen:
         try:
@@ -278,7 +282,7 @@ def _place(
     region: str,
 ) -> FleetOption:
     if (instance := INSTANCES.get(instance_type)) is None:
-        raise PlanError("nothing is known of its memory")
+        raise PlanError("instance-unknown", "memory", "is not known of this type")
     on_gpu = instance.gpus > 0
     demands = [
         demand_of(name, entry, profiles[entry.model_id], on_gpu=on_gpu) for name, entry in catalog.models.items()
@@ -291,7 +295,7 @@ def _place(
         instance_type=instance_type,
         placements=tuple(placements),
         usd_per_hour=None if price is None else price.usd_per_hour * len(placements),
-        usd_per_million=None if price is None or rate is None else usd_per_million(price.usd_per_hour, rate),
+        usd_per_million=usd_per_million(None if price is None else price.usd_per_hour, rate),
     )
 
 

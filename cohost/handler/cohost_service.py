@@ -18,7 +18,7 @@ from .cohost_engine import Engine, EngineSettings
 from .cohost_errors import HandlerError, Output, refusal_of
 from .cohost_forward import TokenSequence
 from .cohost_loading import load
-from .cohost_options import read_options
+from .cohost_options import AUTO_BATCH_TOKENS, read_options
 from .cohost_request import read_call, text_of
 from .cohost_warm_up import warm_up
 from .cohost_watchdog import LOST_DEVICE_CODE, Ending, Watchdog
@@ -40,10 +40,6 @@ _COUNTERS_HEADER = "cohost-counters"
 # The only header of a container's answer that SageMaker passes on (AWS: InvokeEndpoint, CustomAttributes).
 _CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 _MOST_BATCHES_SHOWN = 20
-# Ten texts of 512 tokens take a 6-layer model under a second on two cores: large enough to be fast, small enough to
-# wait for.
-_CPU_BATCH_TOKENS = 5120
-_GPU_BATCH_TOKENS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +110,7 @@ class Service:
         loaded = load(options)
         tokens = options.max_batch_tokens
         if tokens is None:
-            tokens = _GPU_BATCH_TOKENS if loaded.device.type == "cuda" else _CPU_BATCH_TOKENS
+            tokens = AUTO_BATCH_TOKENS[loaded.device.type]
         measured = warm_up(loaded, options, tokens)
         settings = EngineSettings(
             max_batch_tokens=tokens,

@@ -1,4 +1,5 @@
 """Results of load tests: raw samples on disk, the statistics made from them, and reports.
 
-Needs numpy and Jinja2, which come with the dependency group `load`; a deploy does not import this package.
+Needs numpy, which comes with the dependency group `load`. A deploy machine has none; `formats`, `charts` and `frame` do
+without it, and also draw the pages of forecasts.
 """

@@ -5,20 +5,17 @@ Writes the table by which designs are compared: Markdown, JSON with its schema, 
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from markupsafe import Markup
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from cohost.errors import ReportError
+from cohost.report import frame
 from cohost.report.endpoint_metrics import metrics_of
-from cohost.report.facts import FEW_CALLS, facts_of, moment, price_text
-from cohost.report.markdown import headline_rows, table
-from cohost.report.page import Report, template_of, write_texts
-from cohost.report.plots import design_plots_of as plots_of
-from cohost.report.run import RECORD_FILE, load_run
+from cohost.report.facts import facts_of, few_calls, price_text
+from cohost.report.formats import Table, markdown_notes, markdown_table, moment
+from cohost.report.markdown import LATENCY_COLUMNS, RATE_COLUMNS, headline_rows
+from cohost.report.page import HEADLINE, Report, Written, write_files
+from cohost.report.plots import design_plots_of
+from cohost.report.run import RECORD_FILE, Record, load_run, read_result
 from cohost.report.summary import TABLE_BATCH, Headline, RunSummary, summarise
 from cohost.routing import CPU_ONNX, INFERENCE_COMPONENTS, MULTI_MODEL, SCALE_TO_ZERO
 
@@ -38,15 +35,6 @@ TOPOLOGIES: Final = {
 
 Note = tuple[str, str]
 """A weight (invalid, warning or note) and a sentence."""
-
-
-def read_results(paths: Sequence[Path]) -> list[RunSummary]:
-    """Read the runs of folders with raw samples, and of report.json files, in the order given.
-
-    Raises:
-        ReportError: a path is neither, is damaged, or is of another version.
-    """
-    return [summary for path in paths for summary in _read(path)]
 
 
 def design_of(record: RunRecord) -> str:
@@ -73,53 +61,40 @@ def where_measured(summaries: Sequence[RunSummary]) -> str:
 
 def notes_of(summaries: Sequence[RunSummary]) -> list[Note]:
     """Return the objections to comparing these runs, the most severe first."""
-    found = [*_invalid(summaries), *_mixed(summaries), *_unlike(summaries), *_incomplete(summaries)]
+    found = [
+        ("invalid" if mark.invalid else "warning", f"{summary.record.label}: {mark.message}")
+        for summary in summaries
+        for mark in summary.record.marks
+    ]
+    if len({summary.record.target.emulated for summary in summaries}) > 1:
+        text = "an emulation and AWS are in one table: their numbers must not be held against each other"
+        found.append(("invalid", text))
+    found += [*_unlike([summary.record for summary in summaries]), *_incomplete(summaries)]
     return sorted(found, key=lambda note: ("invalid", "warning", "note").index(note[0]))
 
 
 def _read(path: Path) -> list[RunSummary]:
+    """Read the run of a folder with raw samples, or the runs of a report.json."""
     if path.is_dir() or path.name == RECORD_FILE:
         run = load_run(path)
         return [summarise(run, metrics_of(run, None))]
-    try:
-        return list(Report.model_validate_json(path.read_bytes()).runs)
-    except OSError as error:
-        msg = f"{path}: cannot be read ({error.strerror}); allowed: a run's folder or a report.json; fix: name one"
-        raise ReportError(msg) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        msg = (
-            f"{path}: {where}: {first['msg']}; allowed: a run's folder, or a report.json of this version; "
-            "fix: name one, or write the report again with `cohost report`"
-        )
-        raise ReportError(msg) from error
+    fix = "name one, or write the report again with `cohost report`"
+    return list(read_result(path, Report, "a run's folder, or a report.json of this version", fix).runs)
 
 
-def _invalid(summaries: Sequence[RunSummary]) -> Iterator[Note]:
-    for summary in summaries:
-        for mark in summary.record.marks:
-            yield ("invalid" if mark.invalid else "warning"), f"{summary.record.label}: {mark.message}"
-
-
-def _mixed(summaries: Sequence[RunSummary]) -> Iterator[Note]:
-    kinds = {summary.record.target.emulated for summary in summaries}
-    if len(kinds) > 1:
-        yield "invalid", "an emulation and AWS are in one table: their numbers must not be held against each other"
-
-
-def _unlike(summaries: Sequence[RunSummary]) -> Iterator[Note]:
+def _unlike(records: Sequence[RunRecord]) -> Iterator[Note]:
     """Yield a warning for each difference between the runs that is not one of design."""
-    records = [summary.record for summary in summaries]
-    same: dict[str, set[object]] = {
-        "models": {_models(record) for record in records},
-        "texts": {(record.payloads, _tokens(record)) for record in records},
-        "machines that called": {_machine(record) for record in records},
+    by_name = [sorted(record.models, key=lambda model: model.name) for record in records]
+    texts = [(record.payloads, *(m.tokens for m in models)) for record, models in zip(records, by_name, strict=True)]
+    values: dict[str, Sequence[object]] = {
+        "models": [tuple((model.name, model.model_id) for model in models) for models in by_name],
+        "texts": texts,
+        "machines that called": list(map(_machine, records)),
     }
-    if len(same["models"]) > 1:  # which have texts of lengths of their own
-        del same["texts"]
-    for what, values in same.items():
-        if len(values) > 1:
+    if len(set(values["models"])) > 1:  # which have texts of lengths of their own
+        del values["texts"]
+    for what, found in values.items():
+        if len(set(found)) > 1:
             yield "warning", f"the runs have different {what}; repeat them with the same for a fair table"
 
 
@@ -128,19 +103,10 @@ def _incomplete(summaries: Sequence[RunSummary]) -> Iterator[Note]:
         label = summary.record.label
         if not summary.headlines or summary.headlines[0].items_per_s_at_8 is None:
             yield "warning", f"{label}: no step at batch {TABLE_BATCH}; run the standard protocol, `cohost bench`"
-        few = [step.name for step in summary.steps if step.total.answered < FEW_CALLS]
-        if few:
-            yield "note", f"{label}: fewer than {FEW_CALLS} calls were answered in {', '.join(few)}; measure longer"
+        if few := few_calls(summary):
+            yield "note", f"{label}: {few}"
         if failed := sum(step.total.failed for step in summary.steps):
             yield "warning", f"{label}: {failed} calls failed; see its own report"
-
-
-def _models(record: RunRecord) -> tuple[tuple[str, str | None], ...]:
-    return tuple(sorted((model.name, model.model_id) for model in record.models))
-
-
-def _tokens(record: RunRecord) -> tuple[tuple[int, int] | None, ...]:
-    return tuple(model.tokens for model in sorted(record.models, key=lambda model: model.name))
 
 
 def _machine(record: RunRecord) -> str:
@@ -152,20 +118,15 @@ def _labels(summaries: Sequence[RunSummary]) -> str:
     return ", ".join(summary.record.label for summary in summaries)
 
 
-def when_of(summaries: Sequence[RunSummary]) -> str:
-    """Return the moment at which the last of the runs ended."""
-    return moment(max(summary.record.ended for summary in summaries))
-
-
-COLUMNS = ("design", "p50", "p90", "p95", "p99 ms", "items/s at batch 8", "batch efficiency", "USD per 1M", "instance")
-MODEL_COLUMNS = ("design", "model", *COLUMNS[1:-1])
+COLUMNS = ("design", *LATENCY_COLUMNS, *RATE_COLUMNS, "instance")
+MODEL_COLUMNS = ("design", "model", *LATENCY_COLUMNS, *RATE_COLUMNS)
+_READ_SO = "All models together; a dash: nothing to price. A p99 marked ~ stands on fewer than five slower calls."
+_OWN_RATE = "Items a second of one model of a mix: by the time of its own calls."
 FACT_COLUMNS = ("design", "what it is", "deployed on", "price")
 
 
-class DesignResult(BaseModel):
+class DesignResult(Record):
     """One design: its run's headline over all models, then those of each model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     label: str
     design: str
@@ -178,10 +139,8 @@ class DesignResult(BaseModel):
     headlines: tuple[Headline, ...]
 
 
-class Comparison(BaseModel):
+class Comparison(Record):
     """The content of the JSON file. `format` changes when a reader of an older one would misread it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1] = 1
     measured: str
@@ -189,19 +148,7 @@ class Comparison(BaseModel):
     designs: tuple[DesignResult, ...]
 
 
-@dataclass(frozen=True)
-class WrittenComparison:
-    """The files of a comparison, and their content."""
-
-    markdown: Path
-    json: Path
-    schema: Path
-    page: Path
-    comparison: Comparison
-    rows: list[tuple[str, ...]]
-
-
-def write_comparison(results: Sequence[Path], out: Path) -> WrittenComparison:
+def write_comparison(results: Sequence[Path], out: Path) -> Written[Comparison]:
     """Read results and write their comparison into a folder.
 
     Args:
@@ -211,26 +158,17 @@ def write_comparison(results: Sequence[Path], out: Path) -> WrittenComparison:
     Raises:
         ReportError: a result cannot be read, there is none, or the folder cannot be written to.
     """
-    summaries = read_results(results)
+    summaries = [summary for path in results for summary in _read(path)]
     if not summaries:
-        raise ReportError("RESULT: holds no run; allowed: results of `cohost bench`; fix: name a run's folder")
-    comparison = _comparison(summaries)
-    written = WrittenComparison(
-        markdown=out / "compare.md",
-        json=out / "compare.json",
-        schema=out / "compare.schema.json",
-        page=out / "compare.html",
-        comparison=comparison,
-        rows=table_rows(summaries),
+        raise ReportError(
+            "no-runs", "RESULT", "has no run", allowed="results of `cohost bench`", fix="name a run's folder"
+        )
+    comparison = Comparison(
+        measured=where_measured(summaries), notes=tuple(notes_of(summaries)), designs=tuple(map(_design, summaries))
     )
-    texts = {
-        written.markdown: _markdown(summaries, comparison),
-        written.json: comparison.model_dump_json(indent=2) + "\n",
-        written.schema: json.dumps(Comparison.model_json_schema(), indent=2) + "\n",
-        written.page: _page(summaries, comparison),
-    }
-    write_texts(out, texts)
-    return written
+    tables = _tables(summaries)
+    text, page = _markdown(comparison, tables), _page(summaries, comparison, tables)
+    return write_files(out, "compare", comparison, table_rows(summaries), markdown=text, page=page)
 
 
 def table_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, ...]]:
@@ -260,14 +198,6 @@ def _fact_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _comparison(summaries: Sequence[RunSummary]) -> Comparison:
-    return Comparison(
-        measured=where_measured(summaries),
-        notes=tuple(notes_of(summaries)),
-        designs=tuple(map(_design, summaries)),
-    )
-
-
 def _design(summary: RunSummary) -> DesignResult:
     record = summary.record
     return DesignResult(
@@ -283,26 +213,32 @@ def _design(summary: RunSummary) -> DesignResult:
     )
 
 
-def _markdown(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
-    parts = ["# Designs compared", f"**{comparison.measured}**"]
-    if comparison.notes:
-        parts.append("\n".join(f"- **{weight}**: {text}" for weight, text in comparison.notes))
-    parts += [table(COLUMNS, table_rows(summaries)), "## What was measured", table(FACT_COLUMNS, _fact_rows(summaries))]
-    parts += ["## Each model", table(MODEL_COLUMNS, _model_rows(summaries))]
-    return "\n\n".join(parts) + "\n"
+def _tables(summaries: Sequence[RunSummary]) -> list[Table]:
+    """Return the tables: the one by which designs are compared, what was measured, and the models one by one."""
+    return [
+        Table("", COLUMNS, table_rows(summaries), "names1", f"{HEADLINE} {_READ_SO}"),
+        Table("What was measured", FACT_COLUMNS, _fact_rows(summaries), "texts"),
+        Table("Each model", MODEL_COLUMNS, _model_rows(summaries), "names2", _OWN_RATE),
+    ]
 
 
-def _page(summaries: Sequence[RunSummary], comparison: Comparison) -> str:
-    return template_of("compare.html.j2").render(
-        title=f"Designs compared: {len(summaries)}",
-        when=when_of(summaries),
-        measured=comparison.measured,
-        emulated=any(summary.record.target.emulated for summary in summaries),
-        notes=comparison.notes,
-        columns=COLUMNS,
-        rows=table_rows(summaries),
-        facts=(FACT_COLUMNS, _fact_rows(summaries)),
-        models=(MODEL_COLUMNS, _model_rows(summaries)),
-        plots=[(title, text, Markup(svg)) for title, text, svg in plots_of(summaries)],  # noqa: S704 - our own SVG
-        runs=[(summary.record.label, facts_of(summary.record)) for summary in summaries],
+def _markdown(comparison: Comparison, tables: Sequence[Table]) -> str:
+    parts = ["# Designs compared", f"**{comparison.measured}**", markdown_notes(comparison.notes)]
+    for table in tables:
+        parts += [f"## {table.title}" if table.title else "", markdown_table(table.columns, table.rows)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _page(summaries: Sequence[RunSummary], comparison: Comparison, tables: Sequence[Table]) -> str:
+    # Whose numbers these are stands first, and is as grave as a warning where an emulation made them.
+    weight = "warning where" if any(design.emulated for design in comparison.designs) else "note where"
+    first, *others = map(frame.table, tables)
+    return frame.page(
+        f"Designs compared: {len(summaries)}",
+        moment(max(summary.record.ended for summary in summaries)),
+        frame.notes([(weight, comparison.measured), *comparison.notes]),
+        first,
+        frame.plots(design_plots_of(summaries)),
+        *others,
+        *(frame.table(Table(s.record.label, (), facts_of(s.record), "facts")) for s in summaries),
     )

@@ -11,7 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
+
+from cohost.report.run import Record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,10 +42,8 @@ _OF_MULTI_MODEL_ENDPOINTS = (
 )
 
 
-class Point(BaseModel):
+class Point(Record):
     """One minute of a metric: its start (seconds since the epoch), mean, maximum and number of values."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     at: float
     average: float
@@ -51,10 +51,8 @@ class Point(BaseModel):
     count: float
 
 
-class Metric(BaseModel):
+class Metric(Record):
     """One metric minute by minute, in `unit`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     unit: str
@@ -72,10 +70,8 @@ class Metric(BaseModel):
         return max(point.maximum for point in self.points)
 
 
-class EndpointMetrics(BaseModel):
+class EndpointMetrics(Record):
     """The metrics that CloudWatch had for the minutes of a run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     read_at: float
     metrics: tuple[Metric, ...]

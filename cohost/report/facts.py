@@ -1,48 +1,15 @@
-"""The facts that a reader needs to judge a run: where, what, with which versions, at what price, by which command.
-
-Also the format of numbers in reports: the same in Markdown and on the page.
-"""
+"""The facts that a reader needs to judge a run: where, what, with which versions, at what price, by which command."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from cohost.report.formats import UNKNOWN, duration, moment, number, short
 from cohost.report.summary import instance_of
 
 if TYPE_CHECKING:
     from cohost.report.run import Model, RunRecord
     from cohost.report.summary import RunSummary
-
-
-NONE = "-"
-UNKNOWN = "unknown"
-_TEN, _HUNDRED = 10, 100
-
-
-def number(value: float | None, digits: int = 1) -> str:
-    """Format a number with this many decimals; a dash for None."""
-    return NONE if value is None else f"{value:,.{digits}f}"
-
-
-def short(value: float | None) -> str:
-    """Format a number with about three digits, whatever its size."""
-    if value is None:
-        return NONE
-    if abs(value) >= _HUNDRED:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= _TEN else f"{value:.2f}"
-
-
-def moment(seconds: float) -> str:
-    """Format a moment in UTC, to the second."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def duration(seconds: float) -> str:
-    """Format a duration in words."""
-    whole = round(seconds)
-    return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{seconds:.1f} s"  # noqa: PLR2004 - a minute
 
 
 FEW_CALLS = 30
@@ -82,15 +49,19 @@ def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
     notes = [("invalid" if mark.invalid else "warning", mark.message) for mark in record.marks]
     if record.target.emulated:
         notes.append(("note", "an emulation answered: the numbers are this machine's, not those of AWS"))
-    few = [step.name for step in summary.steps if step.total.answered < FEW_CALLS]
-    if few:
-        text = f"fewer than {FEW_CALLS} calls were answered in {', '.join(few)}; measure longer (--measure)"
-        notes.append(("warning", text))
+    if few := few_calls(summary):
+        notes.append(("warning", f"{few} (--measure)"))
     rough = {head.model for head in summary.headlines if head.latency_ms and head.latency_ms.p99_is_rough}
     if rough:
         names = ", ".join(head.model for head in summary.headlines if head.model in rough)
         notes.append(("note", f"p99 marked ~ stands on fewer than five slower calls: {names}"))
     return notes
+
+
+def few_calls(summary: RunSummary) -> str | None:
+    """Return a sentence on the steps that are too short for conclusions; None if there are none."""
+    few = [step.name for step in summary.steps if step.total.answered < FEW_CALLS]
+    return f"fewer than {FEW_CALLS} calls were answered in {', '.join(few)}; measure longer" if few else None
 
 
 def cold_rows(record: RunRecord) -> list[tuple[str, ...]]:

@@ -5,42 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cohost.report import facts
-from cohost.report.facts import NONE, UNKNOWN, duration, number, short
+from cohost.report.formats import NONE, UNKNOWN, Table, duration, markdown_notes, markdown_table, number, short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from cohost.report.run import RunRecord
     from cohost.report.summary import Headline, Line, RunSummary, Step
 
-HEADLINE_COLUMNS = (
-    "run",
-    "model",
-    "p50",
-    "p90",
-    "p95",
-    "p99 ms",
-    "calls",
-    "items/s at batch 8",
-    "batch efficiency",
-    "USD per 1M",
-    "instance",
-)
+LATENCY_COLUMNS = ("p50", "p90", "p95", "p99 ms")
+RATE_COLUMNS = ("items/s at batch 8", "batch efficiency", "USD per 1M")
+HEADLINE_COLUMNS = ("run", "model", *LATENCY_COLUMNS, "calls", *RATE_COLUMNS, "instance")
+_STEP_LATENCY_COLUMNS = ("min", "p50 (95 %)", "p90", "p95", "p99 (95 %)", "max ms")
 STEP_COLUMNS = (
-    "step",
-    "model",
-    "calls",
-    "failed",
-    "cut off",
-    "min",
-    "p50 (95 %)",
-    "p90",
-    "p95",
-    "p99 (95 %)",
-    "max ms",
-    "calls/s",
-    "items/s (95 %)",
-    "USD per 1M",
+    *("step", "model", "calls", "failed", "cut off"),
+    *(*_STEP_LATENCY_COLUMNS, "calls/s", "items/s (95 %)", "USD per 1M"),
 )
 COLD_COLUMNS = ("model", "first answer s", "second call s", "of that loading s", "refused", "failure")
 METRIC_COLUMNS = ("metric", "unit", "average", "maximum")
@@ -49,7 +28,7 @@ FAILURE_COLUMNS = ("step", "model", "failure", "calls", "share")
 
 def markdown(summaries: Sequence[RunSummary]) -> str:
     """Render the whole report."""
-    head = table(HEADLINE_COLUMNS, (row for summary in summaries for row in headline_rows(summary)))
+    head = markdown_table(HEADLINE_COLUMNS, (row for summary in summaries for row in headline_rows(summary)))
     return "\n\n".join(["# Load test", head, *map(_section, summaries)]) + "\n"
 
 
@@ -76,12 +55,6 @@ def failure_rows(summary: RunSummary) -> list[tuple[str, ...]]:
         for line in step.models
         for kind, count in line.failures.items()
     ]
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Render a Markdown table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def _headline(headline: Headline, record: RunRecord) -> tuple[str, ...]:
@@ -137,18 +110,21 @@ def _line(step: Step, line: Line, record: RunRecord) -> tuple[str, ...]:
     )
 
 
-def _section(summary: RunSummary) -> str:
-    record = summary.record
-    parts = [f"## {record.label}"]
-    if notes := facts.notes_of(summary):
-        parts.append("\n".join(f"- **{weight}**: {text}" for weight, text in notes))
-    parts.append(table(("", ""), facts.facts_of(record)))
-    if record.cold:
-        parts += ["### First call of each model", table(COLD_COLUMNS, facts.cold_rows(record))]
+def tables_of(summary: RunSummary) -> list[Table]:
+    """Return the tables on a run, without those that have no row."""
     seconds = sum(step.seconds for step in summary.steps)
-    parts += [f"### Steps ({duration(seconds)} measured)", table(STEP_COLUMNS, step_rows(summary))]
-    if failures := failure_rows(summary):
-        parts += ["### Failures", table(FAILURE_COLUMNS, failures)]
-    if metrics := facts.metric_rows(summary):
-        parts += ["### Caller and endpoint", table(METRIC_COLUMNS, metrics)]
-    return "\n\n".join(parts)
+    tables = (
+        Table("First call of each model", COLD_COLUMNS, facts.cold_rows(summary.record)),
+        Table(f"Steps ({duration(seconds)} measured)", STEP_COLUMNS, step_rows(summary), "dense names2"),
+        Table("Failures by kind", FAILURE_COLUMNS, failure_rows(summary), "names2"),
+        Table("Caller and endpoint", METRIC_COLUMNS, facts.metric_rows(summary)),
+    )
+    return [table for table in tables if table.rows]
+
+
+def _section(summary: RunSummary) -> str:
+    parts = [f"## {summary.record.label}", markdown_notes(facts.notes_of(summary))]
+    parts.append(markdown_table(("", ""), facts.facts_of(summary.record)))
+    for table in tables_of(summary):
+        parts += [f"### {table.title}", markdown_table(table.columns, table.rows)]
+    return "\n\n".join(filter(None, parts))

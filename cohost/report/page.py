@@ -1,122 +1,77 @@
-"""The report on any number of runs, written to a folder: Markdown, JSON with its schema, and one HTML page.
-
-The page needs no script, no font and no request. Its templates and the writing of files are here too.
-"""
+"""The report on any number of runs, written to a folder: Markdown, JSON with its schema, and one HTML page."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from pydantic import BaseModel, ConfigDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from cohost.errors import ReportError
-from cohost.report import facts, markdown
-from cohost.report.charts import Axis, Chart
+from cohost.report import facts, frame
 from cohost.report.endpoint_metrics import metrics_of
-from cohost.report.facts import moment, number
-from cohost.report.plots import plots_of
-from cohost.report.run import load_run
+from cohost.report.formats import Table, moment
+from cohost.report.markdown import HEADLINE_COLUMNS, headline_rows, markdown, tables_of
+from cohost.report.plots import latencies, plots_of
+from cohost.report.run import Record, load_run
 from cohost.report.summary import RunSummary, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from jinja2 import Template
-
+    from cohost.report.frame import Html
     from cohost.report.run import Run
 
+HEADLINE = (
+    "Latencies in ms at the fewest texts a call and the fewest callers. Batch efficiency: items/s at batch 8 over "
+    "items/s at batch 1. USD per 1M: price an hour over the items of an hour at batch 8."
+)
 
-def template_of(name: str) -> Template:
-    """Return a page's template, which escapes its values and fails for a missing one."""
-    environment = Environment(
-        loader=PackageLoader("cohost.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return environment.get_template(name)
-
-
-def write_texts(out: Path, texts: Mapping[Path, str]) -> None:
-    """Write files into a folder, which is created if it is missing.
-
-    Raises:
-        ReportError: the folder cannot be written to.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = f"--out {str(out)!r}: cannot be written to ({error.strerror}); fix: name another folder"
-        raise ReportError(msg) from error
+Content = TypeVar("Content", bound=Record)
+Rows = list[tuple[str, ...]]
 
 
-def page(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> str:
-    """Render the whole page."""
-    return template_of("report.html.j2").render(
-        title="Load test" if len(runs) == 1 else f"Load tests: {len(runs)} runs",
-        when=moment(max(summary.record.ended for summary in summaries)),
-        headline_columns=markdown.HEADLINE_COLUMNS,
-        headlines=[row for summary in summaries for row in markdown.headline_rows(summary)],
-        comparison=Markup(_comparison(summaries)) if len(runs) > 1 else None,  # noqa: S704 - our own SVG, texts escaped
-        sections=[_section(run, summary) for run, summary in zip(runs, summaries, strict=True)],
-    )
-
-
-def _section(run: Run, summary: RunSummary) -> dict[str, object]:
-    record = summary.record
-    tables = [
-        ("First call of each model", markdown.COLD_COLUMNS, facts.cold_rows(record)),
-        ("Steps", markdown.STEP_COLUMNS, markdown.step_rows(summary)),
-        ("Failures by kind", markdown.FAILURE_COLUMNS, markdown.failure_rows(summary)),
-        ("Caller and endpoint", markdown.METRIC_COLUMNS, facts.metric_rows(summary)),
-    ]
-    return {
-        "label": record.label,
-        "notes": facts.notes_of(summary),
-        "facts": facts.facts_of(record),
-        "plots": [(title, text, Markup(svg)) for title, text, svg in plots_of(run, summary)],  # noqa: S704 - as above
-        "tables": [found for found in tables if found[2]],
-    }
-
-
-def _comparison(summaries: Sequence[RunSummary]) -> str:
-    """Draw p50 and p99 of every run side by side."""
-    found = [(s.record.label, h.model, h.latency_ms) for s in summaries for h in s.headlines[:1] if h.latency_ms]
-    values = [value for _, _, latency in found for value in (latency.p50, latency.p99)]
-    chart = Chart(Axis(0, max(1, len(found)), "run"), Axis.over(values, "latency, ms"), "Latency of every run")
-    for index, (label, model, latency) in enumerate(found):
-        for offset, (name, value) in enumerate((("p50", latency.p50), ("p99", latency.p99))):
-            left = index + 0.18 + offset * 0.33
-            chart.bar(left, left + 0.31, 0, value, offset, f"{label}, {model}: {name} {number(value)} ms")
-            chart.legend(name, offset)
-    return chart.svg([(index + 0.5, label[:24]) for index, (label, _, _) in enumerate(found)])
-
-
-class Report(BaseModel):
+class Report(Record):
     """The JSON report. `format` changes when a reader of an older one would misread it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1] = 1
     runs: tuple[RunSummary, ...]
 
 
 @dataclass(frozen=True)
-class Written:
-    """The files of a report, and their content."""
+class Written(Generic[Content]):
+    """The files of a report or a comparison, the content of its JSON, and the rows of its first table."""
 
     markdown: Path
     json: Path
     schema: Path
     page: Path
-    report: Report
+    content: Content
+    rows: Rows
 
 
-def write_report(results: Sequence[Path], out: Path, session: Any | None = None) -> Written:
+def write_files(out: Path, stem: str, content: Content, rows: Rows, *, markdown: str, page: str) -> Written[Content]:
+    """Write content as Markdown, JSON with its schema, and a page into a folder, which is created if it is missing.
+
+    Raises:
+        ReportError: the folder cannot be written to.
+    """
+    files = [out / f"{stem}{end}" for end in (".md", ".json", ".schema.json", ".html")]
+    data = content.model_dump_json(indent=2) + "\n"
+    schema = json.dumps(content.model_json_schema(), indent=2) + "\n"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for path, text in zip(files, (markdown, data, schema, page), strict=True):
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReportError(
+            "folder-not-writable", "--out", f"{out} cannot be written to ({error.strerror})", fix="name another folder"
+        ) from error
+    as_markdown, as_json, as_schema, as_page = files
+    return Written(as_markdown, as_json, as_schema, as_page, content, rows)
+
+
+def write_report(results: Sequence[Path], out: Path, session: Any | None = None) -> Written[Report]:
     """Read runs and write the report on them into a folder.
 
     Args:
@@ -129,19 +84,26 @@ def write_report(results: Sequence[Path], out: Path, session: Any | None = None)
     """
     runs = [load_run(path) for path in results]
     summaries = [summarise(run, metrics_of(run, session)) for run in runs]
+    rows = [row for summary in summaries for row in headline_rows(summary)]
     report = Report(runs=tuple(summaries))
-    written = Written(
-        markdown=out / "report.md",
-        json=out / "report.json",
-        schema=out / "report.schema.json",
-        page=out / "report.html",
-        report=report,
-    )
-    texts = {
-        written.markdown: markdown.markdown(summaries),
-        written.json: report.model_dump_json(indent=2) + "\n",
-        written.schema: json.dumps(Report.model_json_schema(), indent=2) + "\n",
-        written.page: page(runs, summaries),
-    }
-    write_texts(out, texts)
-    return written
+    page = _page(runs, summaries, rows)
+    return write_files(out, "report", report, rows, markdown=markdown(summaries), page=page)
+
+
+def _page(runs: Sequence[Run], summaries: Sequence[RunSummary], rows: Rows) -> str:
+    title = "Load test" if len(runs) == 1 else f"Load tests: {len(runs)} runs"
+    parts = [frame.table(Table("", HEADLINE_COLUMNS, rows, "headline names2", HEADLINE))]
+    chart = latencies(summaries, ("p50", "p99")) if len(runs) > 1 else None
+    if chart is not None:
+        parts.append(frame.plots([frame.Plot("All runs", "The first line of each run.", chart)]))
+    for run, summary in zip(runs, summaries, strict=True):
+        parts += _section(run, summary)
+    return frame.page(title, moment(max(summary.record.ended for summary in summaries)), *parts)
+
+
+def _section(run: Run, summary: RunSummary) -> Iterator[Html]:
+    yield frame.heading(summary.record.label)
+    yield frame.notes(facts.notes_of(summary))
+    yield frame.plots(plots_of(run, summary))
+    yield from map(frame.table, tables_of(summary))
+    yield frame.table(Table("This run", (), facts.facts_of(summary.record), "facts"))

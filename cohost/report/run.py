@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -134,6 +134,9 @@ class RunRecord(Record):
         return not any(mark.invalid for mark in self.marks)
 
 
+Content = TypeVar("Content", bound=Record)
+
+
 @dataclass(frozen=True)
 class Run:
     """One run: its record, its calls and the ticks of its generator."""
@@ -158,10 +161,17 @@ class Run:
         chosen = (good["done"] > phase.started) & (good["done"] <= phase.ended)
         return raw.choose(good, chosen if model is None else chosen & (good["model"] == model))
 
-    def ticks_of(self, phase: Phase) -> Samples:
-        """Return the generator's ticks during a phase."""
+    def generator_in(self, phase: Phase) -> tuple[float, float] | None:
+        """Return the share of a core of the busiest generator process during a phase, and the mean delay of its timers.
+
+        The delay is in seconds; None if nothing was recorded.
+        """
         at = self.ticks["at"]
-        return raw.choose(self.ticks, (at >= phase.started) & (at <= phase.ended + 1))
+        ticks = raw.choose(self.ticks, (at >= phase.started) & (at <= phase.ended + 1))
+        if not len(ticks):
+            return None
+        cpu = [float(ticks["cpu"][ticks["worker"] == worker].mean()) for worker in set(ticks["worker"])]
+        return max(cpu), float(ticks["lag_mean"].mean())
 
 
 def save_run(run: Run) -> None:
@@ -179,15 +189,24 @@ def load_run(path: Path) -> Run:
     """
     folder = path.parent if path.name == RECORD_FILE else path
     file = folder / RECORD_FILE
-    try:
-        record = RunRecord.model_validate_json(file.read_bytes())
-    except OSError as error:
-        msg = f"{file}: cannot be read ({error.strerror}); allowed: the folder of a run; fix: name one"
-        raise ReportError(msg) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        msg = f"{file}: {where}: {first['msg']}; allowed: a record of format {FORMAT}; fix: repeat the run"
-        raise ReportError(msg) from error
+    record = read_result(file, RunRecord, f"a run's folder with a record of format {FORMAT}", "repeat the run")
     samples, ticks = raw.load(folder)
     return Run(record, samples, ticks, folder)
+
+
+def read_result(file: Path, kind: type[Content], allowed: str, fix: str) -> Content:
+    """Read a JSON file of results.
+
+    Raises:
+        ReportError: there is no such file, or its content is not of this kind; then `fix` is the way out.
+    """
+    try:
+        return kind.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise ReportError(
+            "result-unreadable", str(file), f"cannot be read ({error.strerror})", allowed=allowed, fix="name one"
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place, message = ".".join(map(str, first["loc"])) or "the file", first["msg"]
+        raise ReportError("result-damaged", str(file), f"{place}: {message}", allowed=allowed, fix=fix) from error

@@ -9,7 +9,7 @@ import io
 import zipfile
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -48,41 +48,33 @@ one core since the last measurement (0 to 1), and how late its timers fired sinc
 
 
 class Outcome(IntEnum):
-    """The outcome of a call."""
+    """The outcome of a call, and `label`: the same in words."""
 
-    OK = 0
-    THROTTLED = 1
-    NOT_READY = 2
-    MODEL_ERROR = 3
-    NO_CAPACITY = 4
-    REFUSED = 5
-    WRONG_ANSWER = 6
-    TIMED_OUT = 7
-    CONNECTION = 8
-    UNFINISHED = 9
-    UNSENT = 10
-    WORKER_STOPPED = 11
+    label: str
 
-    @property
-    def label(self) -> str:
-        """Return the outcome in words."""
-        return _LABELS[self]
+    def __new__(cls, value: int, label: str = "") -> Self:
+        """Make a member of its number and its words."""
+        member = int.__new__(cls, value)
+        member._value_, member.label = value, label
+        return member
 
+    OK = 0, "answered"
+    THROTTLED = 1, "throttled"
+    NOT_READY = 2, "model not ready"
+    MODEL_ERROR = 3, "model error"
+    NO_CAPACITY = 4, "no capacity"
+    REFUSED = 5, "refused by the service"
+    WRONG_ANSWER = 6, "200 with a wrong answer"
+    TIMED_OUT = 7, "timed out"
+    CONNECTION = 8, "connection failed"
+    UNFINISHED = 9, "cut off by the end of the run"
+    UNSENT = 10, "due, but never sent"
+    WORKER_STOPPED = 11, "model's process stopped"
 
-_LABELS = {
-    Outcome.OK: "answered",
-    Outcome.THROTTLED: "throttled",
-    Outcome.NOT_READY: "model not ready",
-    Outcome.MODEL_ERROR: "model error",
-    Outcome.NO_CAPACITY: "no capacity",
-    Outcome.REFUSED: "refused by the service",
-    Outcome.WRONG_ANSWER: "200 with a wrong answer",
-    Outcome.TIMED_OUT: "timed out",
-    Outcome.CONNECTION: "connection failed",
-    Outcome.UNFINISHED: "cut off by the end of the run",
-    Outcome.UNSENT: "due, but never sent",
-    Outcome.WORKER_STOPPED: "model's process stopped",
-}
+    def counted_as(self, status: int) -> str:
+        """Return the kind of failure by which calls are counted: an error of model or service with its HTTP status."""
+        return f"{self.label} ({status})" if self in {Outcome.MODEL_ERROR, Outcome.REFUSED} else self.label
+
 
 CUT_OFF = (Outcome.UNFINISHED, Outcome.UNSENT)
 """Outcomes that the end of a phase made: counted beside the failures, because nothing answered wrongly."""
@@ -141,11 +133,20 @@ def load(folder: Path) -> tuple[Samples, Samples]:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             samples, ticks = file["samples"], file["ticks"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        msg = f"{path}: cannot be read ({error}); allowed: the samples of a load test; fix: name the folder of a run"
-        raise ReportError(msg) from error
+        raise ReportError(
+            "result-unreadable",
+            str(path),
+            f"cannot be read ({error})",
+            allowed="the samples of a load test",
+            fix="name the folder of a run",
+        ) from error
     if samples.dtype != SAMPLE or ticks.dtype != TICK:
-        msg = f"{path}: has other columns than this version writes; fix: repeat the run with this version"
-        raise ReportError(msg)
+        raise ReportError(
+            "result-other-version",
+            str(path),
+            "has other columns than this version writes",
+            fix="repeat the run with this version",
+        )
     return samples, ticks
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from cohost.report.endpoint_metrics import EndpointMetrics
-from cohost.report.run import RunRecord
+from cohost.report.formats import usd_per_million
+from cohost.report.run import Record, RunRecord
 from cohost.report.samples import (
     CUT_OFF,
     Distribution,
@@ -32,17 +34,9 @@ TABLE_BATCH = 8
 """The batch size of the table by which designs are compared."""
 
 ALL_MODELS = "all models"
-_MILLION = 1_000_000
-_SECONDS_PER_HOUR = 3600
 
 
-class Part(BaseModel):
-    """Base of all parts of a report."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Line(Part):
+class Line(Record):
     """The calls of one model, or of all, in one step.
 
     `latency_ms` counts from the moment a call was due, over answered calls. `items_per_s` counts the items answered
@@ -64,8 +58,13 @@ class Line(Part):
     items_per_s_alone: float | None
     usd_per_million: float | None
 
+    @property
+    def own_rate(self) -> float:
+        """Return the items per second of the model alone, where they are known."""
+        return self.items_per_s if self.items_per_s_alone is None else self.items_per_s_alone
 
-class Step(Part):
+
+class Step(Record):
     """One measured step: all its calls, and those of each model."""
 
     name: str
@@ -80,7 +79,7 @@ class Step(Part):
     generator_lag_ms: float | None = Field(description="mean delay of the generator's timers")
 
 
-class Headline(Part):
+class Headline(Record):
     """One line of the table by which designs are compared.
 
     Latencies are those of the step with the fewest texts per call and the fewest callers. Items per second at batch 8,
@@ -97,7 +96,7 @@ class Headline(Part):
     instance: str
 
 
-class RunSummary(Part):
+class RunSummary(Record):
     """One run in numbers."""
 
     record: RunRecord
@@ -119,13 +118,6 @@ def summarise(run: Run, metrics: EndpointMetrics | None = None) -> RunSummary:
     )
 
 
-def cost_per_million(usd_per_hour: float | None, items_per_s: float | None) -> float | None:
-    """Return US dollars per million items at a sustained rate; None if price or rate is unknown or 0."""
-    if usd_per_hour is None or not items_per_s:
-        return None
-    return usd_per_hour / (items_per_s * _SECONDS_PER_HOUR) * _MILLION
-
-
 def instance_of(record: RunRecord) -> str:
     """Name the instances that the target runs on, in a few words."""
     target = record.target
@@ -141,8 +133,7 @@ def _steps(run: Run) -> Iterator[Step]:
     for index, phase in enumerate(run.record.phases):
         if phase.kind != "measured":
             continue
-        ticks = run.ticks_of(phase)
-        cpu = [float(ticks["cpu"][ticks["worker"] == worker].mean()) for worker in np.unique(ticks["worker"])]
+        cpu, late_s = run.generator_in(phase) or (None, None)
         yield Step(
             name=phase.name,
             batch=phase.batch,
@@ -152,8 +143,8 @@ def _steps(run: Run) -> Iterator[Step]:
             started=phase.started,
             total=_line(run, index, None),
             models=tuple(_line(run, index, number) for number in range(len(run.record.models))),
-            generator_cpu=max(cpu) if cpu else None,
-            generator_lag_ms=float(ticks["lag_mean"].mean()) * 1000 if len(ticks) else None,
+            generator_cpu=cpu,
+            generator_lag_ms=None if late_s is None else late_s * 1000,
         )
 
 
@@ -164,34 +155,29 @@ def _line(run: Run, index: int, model: int | None) -> Line:
     spent = float(service_s(good).sum())
     alone = None if phase.rate is not None or not spent else phase.concurrency * float(good["items"].sum()) / spent
     price = None if run.record.price is None else run.record.price.usd_per_hour
-    outcomes, counts = np.unique(bad["outcome"], return_counts=True)
     return Line(
         model=ALL_MODELS if model is None else run.record.models[model].name,
         calls=len(samples),
         answered=len(good),
         failed=len(bad),
         cut_off=int(np.isin(samples["outcome"], CUT_OFF).sum()),
-        failures=_failures(bad, outcomes, counts),
+        failures=_failures(bad),
         latency_ms=distribution(latency_s(good)),
         calls_per_s=len(in_time) / phase.seconds,
         items_per_s=rate,
         items_per_s_interval=rate_interval(in_time["done"], in_time["items"], phase.started, phase.ended),
         items_per_s_alone=alone,
-        usd_per_million=cost_per_million(price, rate if model is None or alone is None else alone),
+        usd_per_million=usd_per_million(price, rate if model is None or alone is None else alone),
     )
 
 
-def _failures(bad: Samples, outcomes: np.ndarray, counts: np.ndarray) -> dict[str, int]:
-    """Count the failures of each kind; model errors by their status."""
-    found: dict[str, int] = {}
-    for outcome, count in zip(outcomes, counts, strict=True):
-        kind = Outcome(int(outcome))
-        if kind in {Outcome.MODEL_ERROR, Outcome.REFUSED}:
-            statuses, each = np.unique(bad["status"][bad["outcome"] == outcome], return_counts=True)
-            found |= {f"{kind.label} ({status})": int(n) for status, n in zip(statuses, each, strict=True)}
-        else:
-            found[kind.label] = int(count)
-    return found
+def _failures(bad: Samples) -> dict[str, int]:
+    """Count the failures of each kind."""
+    found: Counter[str] = Counter()
+    kinds, counts = np.unique(bad[["outcome", "status"]], return_counts=True)
+    for (outcome, status), count in zip(kinds, counts, strict=True):
+        found[Outcome(int(outcome)).counted_as(int(status))] += int(count)
+    return dict(found)
 
 
 def _headline(record: RunRecord, steps: tuple[Step, ...], name: str) -> Headline:
@@ -206,14 +192,14 @@ def _headline(record: RunRecord, steps: tuple[Step, ...], name: str) -> Headline
         latency_ms=_line_of(base, name).latency_ms,
         items_per_s_at_8=rate_8,
         batch_efficiency=rate_8 / rate_1 if rate_8 and rate_1 else None,
-        usd_per_million=cost_per_million(price, rate_8),
+        usd_per_million=usd_per_million(price, rate_8),
         instance=instance_of(record),
     )
 
 
 def _rate(step: Step, name: str) -> float:
     line = _line_of(step, name)
-    return line.items_per_s if name == ALL_MODELS or line.items_per_s_alone is None else line.items_per_s_alone
+    return line.items_per_s if name == ALL_MODELS else line.own_rate
 
 
 def _line_of(step: Step, name: str) -> Line:

@@ -8,7 +8,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from cohost.forecast.pricing.price_list import UNKNOWN
+from cohost.report.formats import UNKNOWN
 from constructs_lib.endpoints.multi_model import MultiModelEndpoint
 from constructs_lib.endpoints.scale_to_zero import ScaleToZeroEndpoint
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cohost.catalog_file import load_catalog
 from cohost.onnx.recipe import cpu_design
-from load_tests.tools.machine import ROOT, TOKENIZERS, exit_code, first_failure, running
+from load_tests.tools.machine import ROOT, TOKENIZERS, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,12 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=OUT, help="the folder for results and page (default: %(default)s)")
     parser.add_argument("--catalog", type=Path, default=CATALOG, help="a catalog with both designs")
     given = parser.parse_args(arguments)
-    return exit_code(lambda: _measure(given.catalog, given.out))
-
-
-def _measure(catalog: Path, out: Path) -> int:
-    with running(catalog) as machine:
-        return first_failure(_steps(machine, catalog, out))
+    return run(given.catalog, lambda machine: _steps(machine, given.catalog, given.out))
 
 
 def _steps(machine: Machine, catalog: Path, out: Path) -> Iterator[int]:

@@ -69,15 +69,14 @@ def running(catalog: Path) -> Iterator[Machine]:
             local.stop(state)
 
 
-def first_failure(steps: Iterator[int]) -> int:
-    """Take steps until one fails; return its exit code, or 0."""
-    return next((code for code in steps if code), 0)
+def run(catalog: Path, steps: Callable[[Machine], Iterator[int]]) -> int:
+    """Take steps on an emulation for a catalog until one fails.
 
-
-def exit_code(work: Callable[[], int]) -> int:
-    """Run a program's work; return its exit code, 1 for a known error (printed as one line), 130 for Ctrl-C."""
+    Return its exit code, or 0; 1 for a known error, which is printed as one line, 130 for Ctrl-C.
+    """
     try:
-        return work()
+        with running(catalog) as machine:
+            return next((code for code in steps(machine) if code), 0)
     except CohostError as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_FAULT

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from load_tests.tools.machine import ROOT, TOKENIZERS, exit_code, first_failure, running
+from load_tests.tools.machine import ROOT, TOKENIZERS, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +22,7 @@ CATALOG = ROOT / "model_configs" / "offline.yaml"
 
 def main() -> int:
     """Run it; return the exit code of the load test, or of the cdk command that failed."""
-    return exit_code(_measure)
-
-
-def _measure() -> int:
-    with running(CATALOG) as machine:
-        return first_failure(_steps(machine))
+    return run(CATALOG, _steps)
 
 
 def _steps(machine: Machine) -> Iterator[int]:

@@ -223,25 +223,14 @@ def _fault(status: int, kind: str, message: str) -> bytes:
 def main() -> None:
     """Serve until SIGTERM or SIGINT; the first line of the output is the port."""
     parser = argparse.ArgumentParser(description="A target with known behaviour.")
-    parser.add_argument("--delay-ms", type=float, default=0)
+    parser.add_argument("--delay-ms", dest="delay_s", type=lambda text: float(text) / 1000, default=0)
     parser.add_argument("--fail-every", type=int, default=0)
-    parser.add_argument("--freeze-after", type=float, default=-1)
-    parser.add_argument("--freeze", type=float, default=0)
+    parser.add_argument("--freeze-after", dest="freeze_after_s", type=float, default=-1)
+    parser.add_argument("--freeze", dest="freeze_s", type=float, default=0)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--silent", action="store_true")
     parser.add_argument("--items", type=int, default=0)
-    given = parser.parse_args()
-    stub = Stub(
-        Behaviour(
-            delay_s=given.delay_ms / 1000,
-            fail_every=given.fail_every,
-            freeze_after_s=given.freeze_after,
-            freeze_s=given.freeze,
-            workers=given.workers,
-            silent=given.silent,
-            items=given.items,
-        )
-    )
+    stub = Stub(Behaviour(**vars(parser.parse_args())))
     stopped: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: stopped.append(received))

@@ -1,30 +1,31 @@
 """Scaling policies, step and target tracking: their checks, their alarms, and the capacity that they ask for.
 
-Rules: Application Auto Scaling user guide, "Step scaling policies" and "Target tracking scaling policies", how they
-work and their cooldowns; StepScalingPolicyConfiguration, StepAdjustment and PredefinedMetricSpecification of the API
-reference, and PutScalingPolicy for several policies at once. Metrics: AWS, "Amazon SageMaker AI metrics in Amazon
+The decisions are those of `cohost.endpoint.scaling_rules`. Sources of the rest: PredefinedMetricSpecification of the
+API reference, and PutScalingPolicy for several policies at once. Metrics: AWS, "Amazon SageMaker AI metrics in Amazon
 CloudWatch".
-
-An alarm above the target over 3 periods, one below nine tenths of it over 15 minutes: that is what the service makes of
-a metric with a value per minute. For metrics with a value each 10 s the windows are inferred: 3 values up, and 10
-minutes down, which agrees with the 11 minutes after which an idle copy was seen to go.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from local_aws.autoscaling.state import Cooldown
+from cohost.endpoint.scaling_rules import (
+    DEFAULT_COOLDOWN_S,
+    LOW_SHARE,
+    TRACKING_ALARMS,
+    step_bounds,
+    stepped_capacity,
+    tracked_capacity,
+)
 from local_aws.autoscaling.targets import Component, ScalableResource, Variant
 from local_aws.kit.errors import ValidationException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from local_aws.autoscaling.scaling_activities import Scaler
     from local_aws.autoscaling.state import Policy, ScalableTarget, ScalableTargets
@@ -47,7 +48,7 @@ def check_steps(configuration: Mapping[str, Any]) -> None:
         raise ValidationException("StepAdjustments and AdjustmentType must be specified for a StepScaling policy")
     if configuration.get("MinAdjustmentMagnitude") is not None and configuration["AdjustmentType"] != _PERCENT:
         raise ValidationException(f"MinAdjustmentMagnitude can only be specified with AdjustmentType {_PERCENT}")
-    bounds = sorted(_bounds(step) for step in steps)
+    bounds = sorted(step_bounds(step) for step in steps)
     for low, high in bounds:
         if low >= high:
             raise ValidationException(f"A step's lower bound {low} must be less than its upper bound {high}")
@@ -55,47 +56,6 @@ def check_steps(configuration: Mapping[str, Any]) -> None:
         if high != low:
             what = "overlap" if high > low else "have a gap"
             raise ValidationException(f"StepAdjustments {what} between {high} and {low}")
-
-
-def stepped_capacity(configuration: Mapping[str, Any], current: int, *, difference: float, above: bool) -> int | None:
-    """Return the capacity that the fitting step asks for; None where no step fits.
-
-    Args:
-        configuration: the policy's.
-        current: the capacity that is changed.
-        difference: the metric's value less the alarm's threshold.
-        above: whether the alarm watches for values above its threshold; it decides which bound belongs to a step.
-    """
-    for step in configuration["StepAdjustments"]:
-        low, high = _bounds(step)
-        if low <= difference < high if above else low < difference <= high:
-            return _adjusted(configuration, current, step["ScalingAdjustment"])
-    return None
-
-
-def _bounds(step: Mapping[str, Any]) -> tuple[float, float]:
-    low, high = step.get("MetricIntervalLowerBound"), step.get("MetricIntervalUpperBound")
-    return -math.inf if low is None else float(low), math.inf if high is None else float(high)
-
-
-def _adjusted(configuration: Mapping[str, Any], current: int, adjustment: int) -> int:
-    kind = configuration["AdjustmentType"]
-    if kind == "ExactCapacity":
-        return adjustment
-    if kind == "ChangeInCapacity":
-        return current + adjustment
-    change = current * adjustment / 100
-    # Towards zero, but a change between -1 and 1 becomes a whole one.
-    whole = math.trunc(change) or int(math.copysign(1, change)) if change else 0
-    least = configuration.get("MinAdjustmentMagnitude") or 0
-    if whole and abs(whole) < least:
-        whole = int(math.copysign(least, whole))
-    return current + whole
-
-
-_LOW_SHARE: Final = 0.9
-# Three tenths times ten is a little more than three to a computer; that must not become four.
-_NOISE: Final = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +82,6 @@ PREDEFINED: Final = {
         kind=Component, metric="ConcurrentRequestsPerCopy", statistic="Maximum", period=10
     ),
 }
-_WINDOWS: Final = {60: (3, 15), 10: (3, 60)}
 
 
 def check_tracking(resource: ScalableResource, configuration: Mapping[str, Any]) -> None:
@@ -156,17 +115,12 @@ def alarms_of(resource: ScalableResource, policy: Policy) -> tuple[dict[str, Any
     """Define the two alarms as PutMetricAlarm takes them: the one above, then the one below."""
     metric = _metric(resource, policy.configuration)
     period = metric.get("Period", 60)
-    high, low = _WINDOWS[period]
+    high, low = TRACKING_ALARMS[period]
     target = policy.configuration["TargetValue"]
     return (
         _alarm(resource, policy, metric, "AlarmHigh", "GreaterThanThreshold", high, target),
-        _alarm(resource, policy, metric, "AlarmLow", "LessThanThreshold", low, target * _LOW_SHARE),
+        _alarm(resource, policy, metric, "AlarmLow", "LessThanThreshold", low, target * LOW_SHARE),
     )
-
-
-def wanted_capacity(current: int, value: float, target: float) -> int:
-    """Return the capacity at which a metric of `value` per unit of `current` would be at its target, rounded up."""
-    return math.ceil(current * value / target - _NOISE)
 
 
 def _alarm(
@@ -212,10 +166,6 @@ def _query(query: Mapping[str, Any]) -> dict[str, Any]:
     if (stat := query.get("MetricStat")) is None:
         return dict(query)
     return {**query, "MetricStat": {**stat, "Period": 60}}
-
-
-# For SageMaker's variants and components, of either kind of policy (API reference).
-_DEFAULT_COOLDOWN_S: Final = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,8 +218,8 @@ class Policies:
 
     def _proposal(self, target: ScalableTarget, policy: Policy, trigger: AlarmTrigger, current: int) -> Proposal | None:
         wanted_from = functools.partial(self._wanted, target, policy, trigger)
-        wanted = self._after_cooldowns(target, current, wanted_from)
-        if wanted is None or wanted == current:
+        wanted = target.cooldowns.allowed(current, self._clock.now(), wanted_from)
+        if wanted is None:
             return None
         if wanted < current and not self._is_about_present(target, trigger):
             return None
@@ -279,25 +229,6 @@ class Policies:
         cause = f"monitor alarm {trigger.alarm} in state {trigger.state} triggered policy {policy.name}"
         return Proposal(wanted=wanted, policy=policy, cause=cause)
 
-    def _after_cooldowns(
-        self, target: ScalableTarget, current: int, wanted_from: Callable[[int], int | None]
-    ) -> int | None:
-        """Return the wanted capacity with regard to the cooldowns; None for no change.
-
-        While the scale-out cooldown lasts, the capacity that was added counts as part of what is wanted now; while the
-        scale-in cooldown lasts nothing shrinks, but it may grow.
-        """
-        now = self._clock.now()
-        growing = now < target.cooldown_out.until
-        wanted = wanted_from(current)
-        if wanted is not None and wanted > current and growing:
-            wanted = wanted_from(target.cooldown_out.before)
-            if wanted is None or wanted <= current:
-                return None
-        if wanted is not None and wanted < current and now < target.cooldown_in.until:
-            return None
-        return wanted
-
     def _wanted(self, target: ScalableTarget, policy: Policy, trigger: AlarmTrigger, base: int) -> int | None:
         wanted = self._tracked(target, policy, trigger, base) if policy.tracks else _stepped(policy, trigger, base)
         return None if wanted is None else target.within(wanted)
@@ -305,7 +236,7 @@ class Policies:
     def _tracked(self, target: ScalableTarget, policy: Policy, trigger: AlarmTrigger, base: int) -> int | None:
         if base == 0 or not trigger.values:
             return None
-        wanted = wanted_capacity(base, trigger.values[-1], policy.configuration["TargetValue"])
+        wanted = tracked_capacity(base * trigger.values[-1], policy.configuration["TargetValue"])
         high, low = policy.alarms
         if trigger.alarm == high:
             return max(wanted, base)
@@ -327,24 +258,20 @@ class Policies:
         return len(self._in_alarm(lows)) == len(lows)
 
     def _begin(self, target: ScalableTarget, proposal: Proposal, current: int) -> None:
-        self._scaler.begin(
-            target,
-            proposal.wanted,
-            proposal.cause,
-            done=lambda: self._begin_cooldown(target, proposal, current),
-        )
+        begin_cooldown = functools.partial(self._begin_cooldown, target, proposal, current, self._clock.now())
+        self._scaler.begin(target, proposal.wanted, proposal.cause, done=begin_cooldown)
 
-    def _begin_cooldown(self, target: ScalableTarget, proposal: Proposal, before: int) -> None:
-        """Begin the cooldown; scaling out ends the cooldown of scaling in."""
-        target.note_capacity(before, self._clock.now())
-        target.note_capacity(proposal.wanted, self._clock.now())
+    def _begin_cooldown(self, target: ScalableTarget, proposal: Proposal, before: int, decided: float) -> None:
+        now = self._clock.now()
+        target.note_capacity(before, now)
+        target.note_capacity(proposal.wanted, now)
         out, configuration = proposal.wanted > before, proposal.policy.configuration
         name = ("ScaleOutCooldown" if out else "ScaleInCooldown") if proposal.policy.tracks else "Cooldown"
-        cooldown = Cooldown(until=self._clock.now() + configuration.get(name, _DEFAULT_COOLDOWN_S), before=before)
+        until = now + configuration.get(name, DEFAULT_COOLDOWN_S)
         if out:
-            target.cooldown_out, target.cooldown_in = cooldown, Cooldown()
+            target.cooldowns.begin_out(before, decided, until)
         else:
-            target.cooldown_in = cooldown
+            target.cooldowns.in_until = until
 
 
 def _stepped(policy: Policy, trigger: AlarmTrigger, base: int) -> int | None:

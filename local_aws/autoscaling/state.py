@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from cohost.endpoint.scaling_rules import Cooldowns
 from local_aws.autoscaling.errors import ObjectNotFoundException
 
 if TYPE_CHECKING:
@@ -89,14 +90,6 @@ class Activity:
 
 
 @dataclass(kw_only=True)
-class Cooldown:
-    """A cooldown: until when, and the capacity before the change that began it."""
-
-    until: float = 0.0
-    before: int = 0
-
-
-@dataclass(kw_only=True)
 class ScalableTarget:
     """A resource that is registered to be scaled.
 
@@ -113,8 +106,7 @@ class ScalableTarget:
         activity: the change of its capacity that is under way; None without one.
         outside: whether its capacity was outside of its bounds when it was last read.
         occasion: the event that set the bounds, as the beginning of a sentence; "" for a request.
-        cooldown_out: the cooldown of the last change that added capacity.
-        cooldown_in: the cooldown of the last change that took capacity away.
+        cooldowns: the cooldowns of its last changes by policies.
         seen: the capacity that was read last.
         above_zero_since: the clock's time at which its capacity was first read above zero.
         created: the time of its registration.
@@ -132,8 +124,7 @@ class ScalableTarget:
     activity: Activity | None = None
     outside: bool = False
     occasion: str = ""
-    cooldown_out: Cooldown = field(default_factory=Cooldown)
-    cooldown_in: Cooldown = field(default_factory=Cooldown)
+    cooldowns: Cooldowns = field(default_factory=Cooldowns)
     seen: int | None = None
     above_zero_since: float = 0.0
     created: datetime = field(default_factory=_now)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
+from cohost.endpoint.scaling_rules import ALARM_REPEAT_S
 from local_aws.cloudwatch.alarms import Evaluation, parse_alarm
 from local_aws.cloudwatch.expressions import NotEmulated
 from local_aws.cloudwatch.notifications import message, reason_data, reason_of, subject
@@ -27,8 +28,6 @@ _logger = logging.getLogger(__name__)
 
 # moto's reason of an alarm that was put and not set since.
 _FRESH: Final = "Unchecked: Initial alarm creation"
-# A scaling policy is triggered again and again while the state lasts (user guide: "Alarm actions").
-_REPEAT_S: Final = 60
 _SNS, _POLICY = ":sns:", ":scalingPolicy:"
 
 
@@ -203,7 +202,7 @@ class AlarmEvaluator:
         # A state that only older data hold up triggers nothing again: on the service what the first trigger began would
         # still go on, and here a capacity that came up within seconds would be raised twice for one call.
         held_up = bool(last.values) and last.stale
-        if not first and (held_up or now < alarm.acted + _REPEAT_S):
+        if not first and (held_up or now < alarm.acted + ALARM_REPEAT_S):
             return []
         actions: Collection[str] = [action for action in alarm.actions(alarm.state) if _POLICY in action]
         if actions:

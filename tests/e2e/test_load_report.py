@@ -62,10 +62,11 @@ def check_in(browser: Browser, page: Path) -> list[dict[str, Any]]:
     plots: list[dict[str, Any]] = browser.evaluate(PLOTS)
     for plot in plots:
         assert plot["width"] > 300, plot
-        assert plot["height"] > 100, plot
+        assert plot["height"] > 70, plot
         assert plot["marks"] > 0, plot
         assert plot["unseen"] == 0, plot
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window"
+    assert browser.evaluate("[...document.querySelectorAll('.plot')].every(one => one.scrollWidth <= one.clientWidth)")
     return plots
 
 
@@ -110,6 +111,30 @@ def test_bench_reports_what_the_target_did(stub: str, tmp_path: Path, browser: B
     assert [plot["title"] for plot in check_in(browser, tmp_path / "compare" / "compare.html")] == titles
     browser.as_wide_as_a_phone()
     assert [plot["title"] for plot in check_in(browser, tmp_path / "compare" / "compare.html")] == titles
+
+
+@pytest.mark.parametrize(
+    ("command", "plots"),
+    [
+        (["plan"], ["One A10G", "Host memory"]),
+        (
+            ["simulate", "--pattern", "bursts", "--idle-minutes", "5,60", "--callers", "wait"],
+            [
+                *("Cost against service", "Traffic", "Refused and delayed calls"),
+                *("Copies, multi-model", "Copies, scale-to-zero, wait"),
+            ],
+        ),
+    ],
+)
+def test_pages_of_forecasts_are_drawn(command: list[str], plots: list[str], tmp_path: Path, browser: Browser) -> None:
+    """In the same frame as the report, at the width of a desk and of a phone."""
+    page = tmp_path / "page.html"
+    catalog = ["--catalog", "model_configs/encoders.yaml", "--html", str(page)]
+    subprocess.run([sys.executable, "-m", "cohost", *command, *catalog], check=True, cwd=ROOT, env=environment())
+
+    assert [plot["title"] for plot in check_in(browser, page)] == plots
+    browser.as_wide_as_a_phone()
+    assert [plot["title"] for plot in check_in(browser, page)] == plots
 
 
 def test_make_load_measures_the_embedded_aws(tmp_path: Path, browser: Browser) -> None:

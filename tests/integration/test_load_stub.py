@@ -414,9 +414,9 @@ def test_help_names_every_option_and_the_documents_too() -> None:
     ("arguments", "message"),
     [
         (["--sweep-batch", "1,x"], "argument --sweep-batch: 'x'; allowed: a whole number"),
-        (["--rate", "5", "--sweep-concurrency"], "error: --rate and a sweep; allowed: one of them"),
-        (["--host", "127.0.0.1:1"], "error: --host '127.0.0.1:1'; allowed: a container's URL"),
-        (["--texts", "nowhere.txt", "--host", "http://127.0.0.1:1"], "error: --texts 'nowhere.txt': cannot be read"),
+        (["--rate", "5", "--sweep-concurrency"], "error: --rate: given with a sweep; fix: "),
+        (["--host", "127.0.0.1:1"], "error: --host: got '127.0.0.1:1'; allowed: a container's URL"),
+        (["--texts", "nowhere.txt", "--host", "http://127.0.0.1:1"], "error: --texts: nowhere.txt cannot be read"),
     ],
 )
 def test_a_wrong_option_ends_with_a_clear_line(arguments: list[str], message: str) -> None:

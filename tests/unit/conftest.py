@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import urllib3.util.connection  # noqa: F401 - binds a socket as it is imported, to learn of IPv6: not by the first test
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -21,13 +21,6 @@ __all__ = ["MULTI_MODEL", "SCALE_TO_ZERO", "Metric", "Scaling", "ScheduledScalin
 
 Metric = Literal["invocations", "concurrency"]
 
-TRACKING_TAIL_MINUTES: Final[Mapping[Metric, int]] = {"invocations": 15, "concurrency": 10}
-"""Minutes below its target after which target tracking scales in.
-
-The first is documented (AWS: Target tracking scaling policies), the second inferred from the 11 minutes after which an
-idle copy was observed to be removed.
-"""
-
 _MOST: Final = 1000
 _MINIMUM: Final = "0 to 1000; from 1 with topology multi-model"
 _MAXIMUM: Final = "1 to 1000 instances or copies"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cohost.forecast.plan.memory import plan_demands
 from cohost.hardware.instances import INSTANCES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from cohost.forecast.plan.memory import MemoryPlan, ModelPlan
     from cohost.forecast.plan.workers import Demand
@@ -31,11 +31,16 @@ class Room:
 
 def room_of(plan: MemoryPlan) -> tuple[Room, ...]:
     """Return, for each model of a plan, the most workers and the largest batch that would still fit."""
+
+    def largest(model: ModelPlan, field: str, limit: int) -> int:
+        # Every number below one that fits does too.
+        return bisect_left(range(1, limit + 1), 1, key=lambda number: not _fits_with(plan, model, field, number))
+
     return tuple(
         Room(
             name=model.name,
-            workers=_largest(MOST_WORKERS, partial(_fits_with, plan, model, "workers")),
-            batch=_largest(MOST_BATCH, partial(_fits_with, plan, model, "batch")),
+            workers=largest(model, "workers", MOST_WORKERS),
+            batch=largest(model, "batch", MOST_BATCH),
         )
         for model in plan.models
     )
@@ -50,47 +55,41 @@ def first_change(plan: MemoryPlan) -> str | None:
     """
     if plan.fits:
         return None
-    for sentence, model, field, value in _single_changes(plan):
-        if _fits_with(plan, model, field, value):
-            return sentence
-    for sentence, demands in _joint_changes(plan):
-        if _plan_like(plan, demands).fits:
-            return sentence
-    larger = next(
-        (name for name in _larger_types(plan) if _plan_like(plan, _demands(plan), instance_type=name).fits), None
-    )
-    if larger is not None:
-        return f"instance_type: {larger}"
-    return "put the models on several endpoints: `cohost plan --fleet` says how many"
+    several = "put the models on several endpoints: `cohost plan --fleet` says how many"
+    return next((sentence for sentence, fits in _changes(plan) if fits), several)
 
 
-def _single_changes(plan: MemoryPlan) -> Iterator[tuple[str, ModelPlan, str, int | str]]:
-    """Yield changes of one model each, with the field of its demand and the value; the largest models first."""
-    by_size = sorted(plan.models, key=_size, reverse=True)
+def _changes(plan: MemoryPlan) -> Iterator[tuple[str, bool]]:
+    """Yield changes in the order of their cost, with True if the plan would fit; the largest models first."""
+    device = "cpu" if plan.models[0].gpu is None else "gpu"
+    by_size = sorted(plan.models, key=lambda model: model.gpu_total_mib or model.host_total_mib, reverse=True)
     for model in by_size:
         now = model.demand.workers
         for workers in range(now - 1, 0, -1):
-            yield f"models.{model.name}.{_device(model)}.maxWorkers: {workers} (now {now})", model, "workers", workers
+            sentence = f"models.{model.name}.{device}.maxWorkers: {workers} (now {now})"
+            yield sentence, _fits_with(plan, model, "workers", workers)
     for model in by_size:
         if model.demand.element_bytes > 2:  # noqa: PLR2004 - bytes of half precision
-            yield f"models.{model.name}.dtype: fp16 (now fp32)", model, "dtype", "fp16"
+            yield f"models.{model.name}.dtype: fp16 (now fp32)", _fits_with(plan, model, "dtype", "fp16")
     for model in by_size:
         batch = now = model.demand.batch
         while batch > 1:
             batch //= 2
-            yield f"models.{model.name}.batch_size: {batch} (now {now})", model, "batch", batch
+            yield f"models.{model.name}.batch_size: {batch} (now {now})", _fits_with(plan, model, "batch", batch)
+    yield from _joint_changes(plan, f"{device}.maxWorkers: 1", "dtype: fp16")
 
 
-def _joint_changes(plan: MemoryPlan) -> Iterator[tuple[str, list[Demand]]]:
-    """Yield changes of all models at once."""
-    demands = _demands(plan)
-    device = _device(plan.models[0])
-    yield f"{device}.maxWorkers: 1 for every model", [replace(demand, workers=1) for demand in demands]
-    yield "dtype: fp16 for every model", [replace(demand, dtype="fp16") for demand in demands]
-    yield (
-        f"{device}.maxWorkers: 1 and dtype: fp16 for every model",
-        [replace(demand, workers=1, dtype="fp16") for demand in demands],
-    )
+def _joint_changes(plan: MemoryPlan, workers: str, dtype: str) -> Iterator[tuple[str, bool]]:
+    demands = [model.demand for model in plan.models]
+    halved = [replace(demand, dtype="fp16") for demand in demands]
+    for words, changed in (
+        (workers, [replace(demand, workers=1) for demand in demands]),
+        (dtype, halved),
+        (f"{workers} and {dtype}", [replace(demand, workers=1) for demand in halved]),
+    ):
+        yield f"{words} for every model", _plan_like(plan, changed, plan.instance_type).fits
+    for name in _larger_types(plan):
+        yield f"instance_type: {name}", _plan_like(plan, demands, name).fits
 
 
 def _larger_types(plan: MemoryPlan) -> list[str]:
@@ -116,13 +115,9 @@ def _larger_types(plan: MemoryPlan) -> list[str]:
     return [name for name, _ in types]
 
 
-def _plan_like(plan: MemoryPlan, demands: list[Demand], *, instance_type: str | None = None) -> MemoryPlan:
-    return plan_demands(
-        demands,
-        instance_type=instance_type or plan.instance_type,
-        on_gpu=any(model.gpu is not None for model in plan.models),
-        figures=plan.figures,
-    )
+def _plan_like(plan: MemoryPlan, demands: list[Demand], instance_type: str) -> MemoryPlan:
+    on_gpu = any(model.gpu is not None for model in plan.models)
+    return plan_demands(demands, instance_type=instance_type, on_gpu=on_gpu, figures=plan.figures)
 
 
 def _fits_with(plan: MemoryPlan, model: ModelPlan, field: str, value: int | str) -> bool:
@@ -131,28 +126,7 @@ def _fits_with(plan: MemoryPlan, model: ModelPlan, field: str, value: int | str)
     Only that model is recalculated, so that the check stays fast for each model of a catalog of thousands.
     """
     changed = replace(model.demand, **{field: value})  # type: ignore[arg-type]
-    alone = _plan_like(plan, [changed]).models[0]
+    alone = _plan_like(plan, [changed], plan.instance_type).models[0]
     gpu = plan.gpu_used_mib - model.gpu_total_mib + alone.gpu_total_mib
     host = plan.host_used_mib + (alone.host_total_mib - model.host_total_mib) * max(plan.instance.gpus, 1)
     return (gpu <= plan.gpu_usable_mib or not plan.instance.gpus) and host <= plan.instance.memory_mib
-
-
-def _demands(plan: MemoryPlan) -> list[Demand]:
-    return [model.demand for model in plan.models]
-
-
-def _size(model: ModelPlan) -> float:
-    return model.gpu_total_mib or model.host_total_mib
-
-
-def _device(model: ModelPlan) -> str:
-    return "gpu" if model.gpu is not None else "cpu"
-
-
-def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number up to `limit` that fits, if every number below a fitting one fits too."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low

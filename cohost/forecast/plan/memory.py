@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from cohost.archives.handlers import BATCHED
 from cohost.errors import CohostError, PlanError
 from cohost.forecast.plan.workers import (
     MIB,
@@ -21,7 +22,6 @@ from cohost.forecast.plan.workers import (
     cpu_worker_mib,
     gpu_worker,
     largest_pass,
-    loading_dtype,
     served_dtype,
 )
 from cohost.hardware.images import parse_image
@@ -51,8 +51,6 @@ class ModelPlan:
     demand: Demand
     gpu: WorkerMemory | None
     host_mib: float
-    stated_required_mb: int | None
-    stated_gpu_required_mb: int | None
 
     @property
     def name(self) -> str:
@@ -145,14 +143,16 @@ def demand_of(
     """
     device = entry.gpu if on_gpu else entry.cpu
     texts, length = largest_pass(entry, profile.shape, on_gpu=on_gpu, tokens=tokens)
+    dtype = served_dtype(entry)
     return Demand(
         name=name,
         profile=profile,
         workers=1 if device is None else device.max_workers,
         batch=batch or texts,
         tokens=length,
-        dtype=served_dtype(entry),
-        loading_dtype=loading_dtype(entry),
+        dtype=dtype,
+        # The batching handler first computes answers in fp32.
+        loading_dtype="fp32" if entry.handler == BATCHED else dtype,
     )
 
 
@@ -161,7 +161,6 @@ def plan_demands(
     *,
     instance_type: str,
     on_gpu: bool = True,
-    entries: Mapping[str, ModelEntry] | None = None,
     unknown: Sequence[str] = (),
     figures: HostFigures = SERVER,
 ) -> MemoryPlan:
@@ -172,15 +171,24 @@ def plan_demands(
     """
     if (instance := INSTANCES.get(instance_type)) is None:
         raise PlanError(
-            f"endpoint.instance_type: {instance_type!r} is in no table of this version, so its memory is unknown; "
-            "allowed: ml.g4dn, ml.g5, ml.g6, ml.g6e, ml.p2, ml.p3 and the x86 types of ml.c, ml.m and ml.r; "
-            "fix: plan with one of them: --instance-type ml.g5.xlarge"
+            "instance-unknown",
+            "endpoint.instance_type",
+            f"{instance_type!r} is not a type whose memory is known",
+            allowed="ml.g4dn, ml.g5, ml.g6, ml.g6e, ml.p2, ml.p3 and the x86 types of ml.c, ml.m and ml.r",
+            fix="plan with one of them: --instance-type ml.g5.xlarge",
         )
     gpu = on_gpu and instance.gpus > 0
     return MemoryPlan(
         instance_type=instance_type,
         instance=instance,
-        models=tuple(_plan_model(demand, gpu, figures, (entries or {}).get(demand.name)) for demand in demands),
+        models=tuple(
+            ModelPlan(
+                demand=demand,
+                gpu=gpu_worker(demand) if gpu else None,
+                host_mib=figures.gpu_worker_mib if gpu else cpu_worker_mib(demand, figures),
+            )
+            for demand in demands
+        ),
         unknown=tuple(unknown),
         figures=figures,
     )
@@ -200,34 +208,18 @@ def plan_catalog(
         PlanError: the instance type is not known.
     """
     chosen = instance_type or catalog.endpoint.instance_type
-    on_gpu = _uses_gpu(catalog, chosen)
-    known = {name: entry for name, entry in catalog.models.items() if entry.model_id in profiles}
+    instance = INSTANCES.get(chosen)
+    try:
+        on_gpu = instance is not None and instance.gpus > 0 and parse_image(catalog.endpoint.image).accelerator == "gpu"
+    except CohostError:  # the image is judged elsewhere
+        on_gpu = True
     demands = [
         demand_of(name, entry, profiles[entry.model_id], on_gpu=on_gpu, batch=batch, tokens=tokens)
-        for name, entry in known.items()
+        for name, entry in catalog.models.items()
+        if entry.model_id in profiles
     ]
-    unknown = [name for name in catalog.models if name not in known]
-    return plan_demands(demands, instance_type=chosen, on_gpu=on_gpu, entries=known, unknown=unknown)
-
-
-def _uses_gpu(catalog: Catalog, instance_type: str) -> bool:
-    instance = INSTANCES.get(instance_type)
-    if instance is None or not instance.gpus:
-        return False
-    try:
-        return parse_image(catalog.endpoint.image).accelerator == "gpu"
-    except CohostError:  # the image is judged elsewhere
-        return True
-
-
-def _plan_model(demand: Demand, gpu: bool, figures: HostFigures, entry: ModelEntry | None) -> ModelPlan:  # noqa: FBT001
-    return ModelPlan(
-        demand=demand,
-        gpu=gpu_worker(demand) if gpu else None,
-        host_mib=figures.gpu_worker_mib if gpu else cpu_worker_mib(demand, figures),
-        stated_required_mb=entry.required_memory_mb if entry else None,
-        stated_gpu_required_mb=entry.gpu.required_memory_mb if entry else None,
-    )
+    unknown = [name for name, entry in catalog.models.items() if entry.model_id not in profiles]
+    return plan_demands(demands, instance_type=chosen, on_gpu=on_gpu, unknown=unknown)
 
 
 STEP_MIB: Final = 128
@@ -258,32 +250,18 @@ def derive(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
     )
 
 
-def states_memory(entry: ModelEntry) -> bool:
-    """Return True if the catalog itself states memory keys for an entry; then none are derived."""
-    stated = (entry.required_memory_mb, entry.gpu.required_memory_mb, entry.reserved_memory_mb)
-    return any(value is not None for value in stated)
-
-
 def with_derived_memory(catalog: Catalog, profiles: Mapping[str, Profile]) -> Catalog:
-    """Return the catalog with the memory keys filled in for the models that state none and have a profile."""
-    derived = {
-        name: _filled(name, entry, profiles[entry.model_id])
-        for name, entry in catalog.models.items()
-        if entry.model_id in profiles and not states_memory(entry)
-    }
+    """Return the catalog with the memory keys filled in for the models that state none of them and have a profile."""
+    derived = {}
+    for name, entry in catalog.models.items():
+        stated = (entry.required_memory_mb, entry.gpu.required_memory_mb, entry.reserved_memory_mb)
+        if entry.model_id not in profiles or any(value is not None for value in stated):
+            continue
+        memory = derive(name, entry, profiles[entry.model_id])
+        keys = {"required_memory_mb": memory.required_memory_mb, "reserved_memory_mb": memory.reserved_memory_mb}
+        gpu = entry.gpu.model_copy(update={"required_memory_mb": memory.gpu_required_memory_mb})
+        derived[name] = entry.model_copy(update={**keys, "gpu": gpu})
     return catalog.model_copy(update={"models": {**catalog.models, **derived}}) if derived else catalog
-
-
-def _filled(name: str, entry: ModelEntry, profile: Profile) -> ModelEntry:
-    memory = derive(name, entry, profile)
-    gpu = entry.gpu.model_copy(update={"required_memory_mb": memory.gpu_required_memory_mb})
-    return entry.model_copy(
-        update={
-            "required_memory_mb": memory.required_memory_mb,
-            "reserved_memory_mb": memory.reserved_memory_mb,
-            "gpu": gpu,
-        }
-    )
 
 
 def _rounded_up(mib: float) -> int:

@@ -12,8 +12,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cohost.errors import PlanError
-from cohost.forecast.plan.model_files import FLOAT_DTYPES, count_elements, read_config
-from cohost.forecast.plan.shapes import ModelShape, parameter_count
+from cohost.forecast.plan.model_files import count_elements, read_config
+from cohost.forecast.plan.shapes import ModelShape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,8 +94,11 @@ def inspect(files: ModelFiles, *, source: str, revision: str | None = None) -> P
     counts = count_elements(files)
     if unknown := set(counts) - set(_SAFETENSORS_NAMES):
         raise PlanError(
-            f"{files.where}: weights in {', '.join(sorted(unknown))}; allowed: {', '.join(FLOAT_DTYPES)}; "
-            "fix: convert the model to F32, F16 or BF16"
+            "dtype-unknown",
+            files.where,
+            f"has weights in {', '.join(sorted(unknown))}",
+            allowed=", ".join(_SAFETENSORS_NAMES),
+            fix="convert the model",
         )
     return Profile(
         revision=revision,
@@ -109,16 +112,6 @@ def _with_label_count(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config with the number of its labels in place of their names, which take no memory worth counting."""
     labels = config.get("id2label")
     return {**config, "num_labels": len(labels)} if labels else dict(config)
-
-
-def profile_from_shape(config: Mapping[str, Any], *, dtype: Dtype, source: str, revision: str | None = None) -> Profile:
-    """Return the profile of a model from its config.json and dtype alone: its size follows from its architecture.
-
-    Raises:
-        PlanError: the number of parameters of the architecture is not known.
-    """
-    elements = {dtype: parameter_count(ModelShape.from_config(config))}
-    return Profile(revision=revision, source=source, elements=elements, config=dict(config))
 
 
 def profiles_path(catalog: Path) -> Path:
@@ -139,11 +132,19 @@ def load_profiles(path: Path) -> dict[str, Profile]:
         return {str(model_id): Profile.model_validate(entry) for model_id, entry in data.items()}
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise PlanError(f"{path}: {field}: {first['msg']}; fix: run `cohost models inspect NAME --write`") from error
+        raise PlanError(
+            "profiles-invalid",
+            str(path),
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
+            fix="run `cohost models inspect NAME --write`",
+        ) from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError) as error:
-        line = str(error).splitlines()[0]
-        raise PlanError(f"{path}: cannot be read ({line}); fix: restore it, or delete it and inspect again") from error
+        raise PlanError(
+            "profiles-unreadable",
+            str(path),
+            f"cannot be read ({str(error).splitlines()[0]})",
+            fix="restore it, or delete it and inspect the models again",
+        ) from error
 
 
 def write_profiles(path: Path, profiles: Mapping[str, Profile]) -> None:

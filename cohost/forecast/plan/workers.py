@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cohost.archives.handlers import BATCHED
 from cohost.forecast.plan.profiles import ELEMENT_BYTES
 from cohost.forecast.plan.shapes import peak_activation_bytes
+from cohost.handler.cohost_options import AUTO_BATCH_TOKENS, LIMITS
 
 if TYPE_CHECKING:
     from cohost.catalog.models import ModelEntry
@@ -139,12 +140,6 @@ def cpu_worker_mib(demand: Demand, figures: HostFigures = SERVER) -> float:
     return figures.cpu_worker_mib + demand.weight_mib + demand.working_mib
 
 
-BATCH_TOKENS_ON_GPU: Final = 16_384
-BATCH_TOKENS_ON_CPU: Final = 5120
-BATCH_SEQUENCES: Final = 64
-"""The batching handler's limit if the catalog states none or "auto" (`docs/handlers.md`)."""
-
-
 def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: int | None = None) -> tuple[int, int]:
     """Return the largest pass as (texts, tokens per text), with texts of full length or of `tokens`.
 
@@ -160,10 +155,10 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
     length = min(tokens or shape.longest_input, limit if isinstance(limit, int) else shape.longest_input)
     budget = settings.max_batch_tokens if settings is not None else None
     if not isinstance(budget, int):
-        budget = BATCH_TOKENS_ON_GPU if on_gpu else BATCH_TOKENS_ON_CPU
+        budget = AUTO_BATCH_TOKENS["cuda" if on_gpu else "cpu"]
     most = settings.max_batch_sequences if settings is not None else None
     # A sequence cannot be split, so one of full length runs even if it exceeds the budget.
-    return max(1, min(budget // length, most or BATCH_SEQUENCES)), length
+    return max(1, min(budget // length, most or LIMITS["max_batch_sequences"][2])), length
 
 
 def served_dtype(entry: ModelEntry) -> str | None:
@@ -175,8 +170,3 @@ def served_dtype(entry: ModelEntry) -> str | None:
         return entry.dtype
     falls_back = entry.batched is not None and bool(entry.batched.dtype_fallback)
     return "fp32" if falls_back or entry.dtype in {None, "auto"} else entry.dtype
-
-
-def loading_dtype(entry: ModelEntry) -> str | None:
-    """Return the dtype in which the weights reach the device: the batching handler first computes answers in fp32."""
-    return "fp32" if entry.handler == BATCHED else served_dtype(entry)

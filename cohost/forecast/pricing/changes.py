@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Final
 from cohost.catalog.serving import instance_bounds, instances_for
 from cohost.endpoint.stack_outputs import describe_stack, outputs_of
 from cohost.errors import MissingStackError
-from cohost.forecast.pricing.designs import cost_of, design_of, idle_tail_hours
-from cohost.forecast.pricing.price_list import UNKNOWN, bill_for, money
+from cohost.forecast.pricing.designs import design_of
+from cohost.forecast.pricing.price_list import HOURS_PER_MONTH, money
 from cohost.forecast.pricing.running_hours import Service
+from cohost.report.formats import UNKNOWN, usd_per_million
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from mypy_boto3_cloudformation import CloudFormationClient
 
     from cohost.catalog.models import Catalog
-    from cohost.forecast.pricing.price_list import Price, PriceList
+    from cohost.forecast.pricing.price_list import PriceList
 
 
 PER_HOUR: Final = "CostPerHourUsd"
@@ -44,34 +45,34 @@ def planned_costs(catalog: Catalog, prices: PriceList, region: str) -> dict[str,
 
     An endpoint that scales to zero has one more: the cost of creating it, since that always starts a copy.
     """
-    endpoint = catalog.endpoint
+    endpoint, design = catalog.endpoint, design_of(catalog)
+    price = prices.find(region, endpoint.instance_type)
+    usd = None if price is None else price.usd_per_hour
     least, most = instance_bounds(catalog)
-    bill = bill_for(prices, region, endpoint.instance_type, least=least, most=most)
-    design = design_of(catalog)
-    cost = cost_of(design, prices, region)
-    origin = f"{endpoint.instance_type} in {region}: {bill.price or 'no price known'}"
-    count = f"{bill.least}" if bill.least == bill.most else f"{bill.least} to {bill.most}"
-    per_second = "" if design.items_per_second is None else f"{design.items_per_second:g} items/s, "
+    origin = f"{endpoint.instance_type} in {region}: {price or 'no price known'}"
+    bounds = f"{least} x {origin}" if least == most else f"{least} to {most} x {origin}"
     used = "730 hours, called or not" if least else "730 hours, from never called to all the time"
+    per_second = "" if design.items_per_second is None else f"{design.items_per_second:g} items/s, "
+    started = instances_for(endpoint.copy_count, endpoint.instance_type)
+    hours = START_HOURS + design.idle_tail_hours
     lines = {
-        PER_HOUR: CostLine(value=money(bill.per_hour, 3), description=f"{count} x {origin}"),
-        PER_MONTH: CostLine(value=money(bill.per_month), description=f"{used}; {count} x {origin}"),
+        PER_HOUR: _line(usd, (least, most), bounds, digits=3),
+        PER_MONTH: _line(usd, (least * HOURS_PER_MONTH, most * HOURS_PER_MONTH), f"{used}; {bounds}"),
         PER_MILLION: CostLine(
-            value=money(cost.per_million), description=f"at full load, {per_second}{design.source}; {origin}"
+            value=money(usd_per_million(usd, design.items_per_second)),
+            description=f"at full load, {per_second}{design.source}; {origin}",
         ),
     }
-    return lines if least else {**lines, FIRST_DEPLOY: _first_deploy(catalog, bill.price, origin)}
+    if not least:
+        # The first copies start and, if no call comes, idle until they are removed.
+        what = f"new or changed models run {started} for {hours * 60:.0f} minutes, uncalled; {origin}"
+        lines[FIRST_DEPLOY] = _line(usd, (started * hours, started * hours), what)
+    return lines
 
 
-def _first_deploy(catalog: Catalog, price: Price | None, origin: str) -> CostLine:
-    """Return the cost of starting the first copies and of their idle time, if no call comes, until they are removed."""
-    endpoint = catalog.endpoint
-    instances = instances_for(endpoint.copy_count, endpoint.instance_type)
-    hours = START_HOURS + idle_tail_hours(catalog.scaling)
-    return CostLine(
-        value=money(None if price is None else instances * price.usd_per_hour * hours),
-        description=f"new or changed models run {instances} for {hours * 60:.0f} minutes, uncalled; {origin}",
-    )
+def _line(usd: float | None, times: tuple[float, float], description: str, *, digits: int = 2) -> CostLine:
+    amounts = None if usd is None else (usd * times[0], usd * times[1])
+    return CostLine(value=money(amounts, digits), description=description)
 
 
 def deployed_costs(cloudformation: CloudFormationClient, stack_name: str) -> dict[str, str]:
@@ -94,13 +95,6 @@ def cost_changes(before: Mapping[str, str], after: Mapping[str, CostLine]) -> li
         now = before.get(name, "not deployed")
         rows.append((name, now, line.value, _difference(now, line.value)))
     return rows
-
-
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table in GitHub's Markdown; a bar within a value is escaped."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    cells = [["-" if value is None else str(value).replace("|", "\\|") for value in line] for line in lines]
-    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def _difference(before: str, after: str) -> str:

@@ -14,8 +14,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from cohost.catalog.serving import instance_bounds
-from cohost.forecast.pricing.price_list import DAYS_PER_MONTH, HOURS_PER_MONTH, Price, PriceError, usd_per_million
+from cohost.errors import PriceError
+from cohost.forecast.pricing.price_list import DAYS_PER_MONTH, HOURS_PER_MONTH, Price
 from cohost.forecast.pricing.running_hours import MEASURED_IDLE_TAIL_S, MEASURED_INSTANCE_TAIL_S, Service
+from cohost.report.formats import usd_per_million
 from cohost.routing import MULTI_MODEL
 
 if TYPE_CHECKING:
@@ -155,17 +157,25 @@ def read_reports(path: Path) -> list[Design]:
         report: dict[str, Any] = json.loads(path.read_bytes())
         return [_of_run(run, path) for run in report["runs"]] if "runs" in report else [_of_rate(report, path)]
     except OSError as error:
-        raise PriceError(f"{path}: cannot be read ({error.strerror}); fix: name a report that exists") from error
+        raise PriceError(
+            "report-unreadable", str(path), f"cannot be read ({error.strerror})", fix="name a report that exists"
+        ) from error
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise PriceError(
-            f"{path}: no report ({type(error).__name__}: {error}); allowed: the load test's report.json, or a JSON "
-            "object with items_per_second (above 0), instance_type and measured; fix: name such a file"
+            "report-invalid",
+            str(path),
+            f"is not a report ({type(error).__name__}: {error})",
+            allowed="the load test's report.json, or a JSON object with items_per_second, instance_type and measured",
+            fix="name such a file",
         ) from error
 
 
 def _of_rate(report: Mapping[str, Any], path: Path) -> Design:
     rate, instance_type, measured = (report[key] for key in ("items_per_second", "instance_type", "measured"))
-    usd_per_million(1.0, float(rate))
+    if not float(rate) > 0:
+        raise PriceError(
+            "rate-range", str(path), f"items_per_second is {rate}", allowed="above 0", fix="write the measured rate"
+        )
     return Design(
         name=path.stem,
         instance_type=str(instance_type),
@@ -176,31 +186,28 @@ def _of_rate(report: Mapping[str, Any], path: Path) -> Design:
 
 def _of_run(run: Mapping[str, Any], path: Path) -> Design:
     """Return the design of a load test run; its first headline covers all models, its rate all instances."""
-    record = run["record"]
-    target = record["target"]
+    record, target = run["record"], run["record"]["target"]
     if marks := [mark["message"] for mark in record["marks"] if mark["invalid"]]:
-        raise PriceError(f"{path}: the run {record['label']!r} is invalid: {marks[0]}; fix: measure again")
+        raise PriceError(
+            "run-invalid",
+            str(path),
+            f"the run {record['label']!r} is invalid: {marks[0]}",
+            fix="measure again, or leave the report out",
+        )
     instances = int(target["instance_count"] or 1)
-    rate, source = _rate_of_run(run, path)
+    rate = run["headlines"][0]["items_per_s_at_8"] if run["headlines"] else None
+    source = f"{path.name}, {dt.datetime.fromtimestamp(record['started'], dt.UTC).date()}, batch 8"
+    if target["emulated"]:
+        rate, source = None, "measured on an emulation, whose rate no instance type has"
+    elif rate is None:
+        source = "no step at batch 8"
     return Design(
         name=str(record["label"]),
         instance_type=target["instance_type"],
         instances=instances,
-        items_per_second=None if rate is None else rate / instances,
+        items_per_second=None if rate is None else float(rate) / instances,
         source=source,
     )
-
-
-def _rate_of_run(run: Mapping[str, Any], path: Path) -> tuple[float | None, str]:
-    """Return the items per second of all instances, with its source; None if a price would be meaningless."""
-    record = run["record"]
-    if record["target"]["emulated"]:
-        return None, "measured on an emulation, whose rate no instance type has"
-    rate = run["headlines"][0]["items_per_s_at_8"] if run["headlines"] else None
-    if rate is None:
-        return None, "no step at batch 8"
-    day = dt.datetime.fromtimestamp(record["started"], dt.UTC).date()
-    return float(rate), f"{path.name}, {day}, batch 8"
 
 
 def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float = HOURS_PER_DAY) -> DesignCost:
@@ -210,22 +217,21 @@ def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float
         PriceError: `busy_hours` is not above 0 and up to 24.
     """
     if not 0 < busy_hours <= HOURS_PER_DAY:
-        raise PriceError(f"--busy-hours: {busy_hours:g} is not allowed; allowed: above 0 and up to 24; fix: e.g. 8")
-    price = design.price or (prices.find(region, design.instance_type) if design.instance_type else None)
-    if price is None:
-        return DesignCost(
-            design=design, price=None, per_hour=None, per_month=None, per_million=None, per_million_busy=None
+        raise PriceError(
+            "hours-range", "--busy-hours", f"got {busy_hours:g}", allowed="above 0 and up to 24", fix="write 8, say"
         )
-    hour = design.instances * price.usd_per_hour
-    month = hour * _billed_hours(design, busy_hours)
+    price = design.price or (prices.find(region, design.instance_type) if design.instance_type else None)
+    hour = None if price is None else design.instances * price.usd_per_hour
+    month = None if hour is None else hour * _billed_hours(design, busy_hours)
+    busy_hour = None if month is None else month / (busy_hours * DAYS_PER_MONTH)
     rate = None if design.items_per_second is None else design.instances * design.items_per_second
     return DesignCost(
         design=design,
         price=price,
         per_hour=hour,
         per_month=month,
-        per_million=_per_million(hour, rate),
-        per_million_busy=_per_million(month / (busy_hours * DAYS_PER_MONTH), rate),
+        per_million=usd_per_million(hour, rate),
+        per_million_busy=usd_per_million(busy_hour, rate),
     )
 
 
@@ -246,9 +252,3 @@ def _billed_hours(design: Design, busy_hours: float) -> float:
     if not design.scales_to_zero:
         return HOURS_PER_MONTH
     return min(busy_hours + design.idle_tail_hours, HOURS_PER_DAY) * DAYS_PER_MONTH
-
-
-def _per_million(usd_per_hour: float, items_per_second: float | None) -> float | None:
-    if items_per_second is None or items_per_second <= 0:
-        return None
-    return usd_per_million(usd_per_hour, items_per_second)

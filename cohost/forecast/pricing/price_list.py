@@ -13,11 +13,12 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cohost.errors import CohostError
+from cohost.errors import PriceError
+from cohost.report.formats import UNKNOWN
 from cohost.waiting import now
 
 if TYPE_CHECKING:
@@ -30,14 +31,7 @@ HOURS_PER_MONTH: Final = 730.0
 
 DAYS_PER_MONTH: Final = HOURS_PER_MONTH / 24
 STALE_AFTER: Final = dt.timedelta(days=180)
-UNKNOWN: Final = "unknown"
-_SECONDS_PER_HOUR: Final = 3600
-_MILLION: Final = 1_000_000
 _SNAPSHOT: Final = Path(__file__).with_name("sagemaker_hosting.json")
-
-
-class PriceError(CohostError):
-    """A price list cannot be read, fetched or written."""
 
 
 class Price(BaseModel):
@@ -87,11 +81,13 @@ def load_prices(path: Path | None = None) -> PriceList:
     try:
         return PriceList.model_validate_json(file.read_bytes())
     except OSError as error:
-        raise PriceError(f"{file}: cannot be read ({error.strerror}); fix: cohost prices refresh") from error
+        raise PriceError(
+            "price-list-unreadable", str(file), f"cannot be read ({error.strerror})", fix="cohost prices refresh"
+        ) from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise PriceError(f"{file}: {where}: {first['msg']}; fix: cohost prices refresh") from error
+        problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise PriceError("price-list-invalid", str(file), problem, fix="cohost prices refresh") from error
 
 
 def write_prices(path: Path, prices: PriceList) -> None:
@@ -102,18 +98,17 @@ def write_prices(path: Path, prices: PriceList) -> None:
     """
     regions = ",\n".join(
         f"    {json.dumps(region)}: {{\n"
-        + ",\n".join(
-            f"      {json.dumps(name)}: {json.dumps(price.model_dump(mode='json'))}"
-            for name, price in sorted(found.items())
-        )
+        + ",\n".join(f"      {json.dumps(name)}: {json.dumps(price)}" for name, price in sorted(found.items()))
         + "\n    }"
-        for region, found in sorted(prices.regions.items())
+        for region, found in sorted(prices.model_dump(mode="json")["regions"].items())
     )
     head = f'  "service": {json.dumps(prices.service)},\n  "unit": {json.dumps(prices.unit)},\n'
     try:
         path.write_text(f'{{\n{head}  "regions": {{\n{regions}\n  }}\n}}\n', encoding="utf-8")
     except OSError as error:
-        raise PriceError(f"{path}: cannot be written ({error.strerror}); fix: name another file with --out") from error
+        raise PriceError(
+            "price-list-unwritable", str(path), f"cannot be written ({error.strerror})", fix="name another file: --out"
+        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,17 +146,6 @@ def bill_for(prices: PriceList, region: str, instance_type: str, *, least: int, 
     )
 
 
-def usd_per_million(usd_per_hour: float, items_per_second: float) -> float:
-    """Return USD per million items at a steady rate: the price of an hour over the items of an hour.
-
-    Raises:
-        PriceError: the rate is not above 0.
-    """
-    if not items_per_second > 0:
-        raise PriceError(f"items per second: {items_per_second} cannot be paid for; allowed: above 0; fix: measure it")
-    return usd_per_hour / (items_per_second * _SECONDS_PER_HOUR) * _MILLION
-
-
 def money(amounts: tuple[float, float] | float | None, digits: int = 2) -> str:
     """Return an amount, a range from least to most, or "unknown" as text."""
     if amounts is None:
@@ -186,11 +170,6 @@ def price_note(price: Price | None, region: str, instance_type: str, day: dt.dat
     return None
 
 
-def known_types(prices: PriceList, region: str) -> Mapping[str, Price]:
-    """Return the types with a known price in a region."""
-    return prices.regions.get(region, {})
-
-
 API_REGION: Final = "us-east-1"
 SOURCE: Final = "AWS Pricing API"
 _SERVICE: Final = "AmazonSageMaker"
@@ -198,15 +177,10 @@ _PAGE: Final = 100
 _UNITS: Final = frozenset({"Hrs", "hours", "Hours"})
 
 
-class PricingClient(Protocol):
-    """The part of boto3's `pricing` client that is used."""
-
-    def get_products(self, **parameters: Any) -> Mapping[str, Any]:  # boto3's own
-        """Return one page of products."""
-
-
-def fetch_prices(client: PricingClient, region: str, *, day: date, instance_types: Iterable[str]) -> dict[str, Price]:
+def fetch_prices(client: Any, region: str, *, day: date, instance_types: Iterable[str]) -> dict[str, Price]:
     """Return a region's hosting prices for those of the given instance types that it offers.
+
+    `client` is boto3's for "pricing".
 
     Raises:
         PriceError: the API answers in an unknown form, or twice with different prices.
@@ -219,7 +193,12 @@ def fetch_prices(client: PricingClient, region: str, *, day: date, instance_type
         if name not in wanted or amount is None:
             continue
         if found.setdefault(name, amount) != amount:
-            raise PriceError(f"{region}: the Pricing API names two prices of {name}, {found[name]} and {amount}")
+            raise PriceError(
+                "price-ambiguous",
+                f"{name} in {region}",
+                f"has two prices in the Pricing API, {found[name]:g} and {amount:g}",
+                fix="write the one that you pay into the price list",
+            )
     return {name: Price(usd_per_hour=amount, date=day, source=SOURCE) for name, amount in sorted(found.items())}
 
 
@@ -230,26 +209,22 @@ def with_region(prices: PriceList, region: str, fetched: Mapping[str, Price]) ->
         PriceError: nothing was fetched, so the list stays as it is.
     """
     if not fetched:
-        raise PriceError(f"region: the Pricing API has no hosting prices for {region!r}; fix: check the region's name")
+        raise PriceError(
+            "region-unpriced", "--region", f"the Pricing API has no hosting prices of {region!r}", fix="check its name"
+        )
     merged = {**prices.regions.get(region, {}), **fetched}
     return prices.model_copy(update={"regions": {**prices.regions, region: merged}})
 
 
-def _products(client: PricingClient, region: str) -> Iterator[Mapping[str, Any]]:
+def _products(client: Any, region: str) -> Iterator[Mapping[str, Any]]:
     filters = {"productFamily": "ML Instance", "regionCode": region, "platoinstancetype": "Hosting"}
-    parameters: dict[str, Any] = {
-        "ServiceCode": _SERVICE,
-        "Filters": [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()],
-        "MaxResults": _PAGE,
-    }
-    while True:
-        page = client.get_products(**parameters)
-        for text in page.get("PriceList", ()):
-            yield _product(text)
-        token = page.get("NextToken")
-        if not token:
-            return
-        parameters["NextToken"] = token
+    pages = client.get_paginator("get_products").paginate(
+        ServiceCode=_SERVICE,
+        Filters=[{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in filters.items()],
+        PaginationConfig={"PageSize": _PAGE},
+    )
+    for page in pages:
+        yield from map(_product, page.get("PriceList", ()))
 
 
 def _product(text: str) -> Mapping[str, Any]:
@@ -258,7 +233,7 @@ def _product(text: str) -> Mapping[str, Any]:
         _ = product["product"]["attributes"]
     except (ValueError, KeyError, TypeError) as error:
         raise PriceError(
-            "the Pricing API answered with a product of an unknown form; fix: edit the prices file by hand"
+            "product-unknown", "Pricing API", "answered with a product of unknown form", fix="edit the price list"
         ) from error
     return product
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
+from cohost.endpoint.scaling_rules import TAIL_MINUTES
 from cohost.errors import SimulationError
 
 if TYPE_CHECKING:
@@ -59,19 +59,16 @@ class Service:
         """Reject impossible figures.
 
         Raises:
-            SimulationError: a figure is not above 0 (some may be 0), or `wake_s` is shorter than the alarm.
+            SimulationError: a figure is not above 0 (some may be 0), or `wake_s` is shorter than the alarm's period.
         """
-        may_be_zero = {"start_s", "instance_tail_s", "wake_timeout_s"}
-        for name in (one.name for one in fields(self)):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 or (value == 0 and name in may_be_zero)):
-                allowed = "0 or more" if name in may_be_zero else "above 0"
-                raise SimulationError(f"{name}: {value:g} is not allowed; allowed: {allowed}; fix: give a measured one")
-        if self.wake_s < ALARM_PERIOD_S:
-            raise SimulationError(
-                f"wake_s: {self.wake_s:g} is not allowed; allowed: {ALARM_PERIOD_S:g} or more, for the alarm alone "
-                "looks at a whole minute; fix: give the time from the first refused call to the first answer"
-            )
+        least = {"start_s": 0, "instance_tail_s": 0, "wake_timeout_s": 0, "wake_s": ALARM_PERIOD_S}
+        for name, value in vars(self).items():
+            fits = value is None or (value >= least[name] if name in least else value > 0)
+            if not fits:
+                allowed = f"{least[name]:g} or more" if name in least else "above 0"
+                raise SimulationError(
+                    "figure-range", name, f"got {value:g}", allowed=allowed, fix="give a measured one"
+                )
 
     @property
     def growth_s(self) -> float:
@@ -82,9 +79,4 @@ class Service:
         """Return the seconds without a call until target tracking removes the last copy."""
         if self.idle_tail_s is not None:
             return self.idle_tail_s
-        return MEASURED_IDLE_TAIL_S if metric == "concurrency" else TRACKING_TAIL_MINUTES[metric] * 60.0
-
-    @property
-    def calls_per_minute(self) -> float:
-        """Return the highest number of calls that one copy or instance answers per minute."""
-        return self.requests_per_second * 60
+        return MEASURED_IDLE_TAIL_S if metric == "concurrency" else TAIL_MINUTES[metric] * 60.0

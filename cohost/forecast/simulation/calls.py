@@ -117,27 +117,25 @@ class CallQueue:
             return arriving
         waking = bool(self._cohorts) and self._cohorts[0].waking
         self._give_up(start)
-        if arriving:
-            self._join(arriving, start, end, waking=bool(self._cohorts) and self._cohorts[-1].waking)
+        self._join(arriving, start, end, waking=bool(self._cohorts) and self._cohorts[-1].waking)
         served = self._serve(start, end, room)
         self._time_out(copies, end)
         return served if waking else arriving
 
     def _meet_nobody(self, start: float, end: float, arriving: int) -> None:
+        self._join(arriving, start, end, waking=True)
         if self._patient:
-            if arriving:
-                self._join(arriving, start, end, waking=True)
             self._give_up(end)
-        else:
+        elif self.backlog:
             # Calls left by the last copy have no copy to wait for either.
-            left, self.backlog = self.backlog, 0
+            self._tally.refuse(self.backlog, end)
+            self.backlog = 0
             self._cohorts.clear()
-            if arriving + left:
-                self._tally.refuse(arriving + left, end)
 
     def _join(self, calls: int, start: float, end: float, *, waking: bool) -> None:
-        self._cohorts.append(Cohort(calls, start, end, waking))
-        self.backlog += calls
+        if calls:
+            self._cohorts.append(Cohort(calls, start, end, waking))
+            self.backlog += calls
 
     def _serve(self, start: float, end: float, room: float) -> int:
         """Serve the oldest calls, evenly over the time."""

@@ -11,9 +11,8 @@ from cohost.forecast.simulation.rules import bound_changes
 from cohost.routing import MULTI_MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from cohost.catalog.sections.scaling import ScheduledScaling
     from cohost.forecast.pricing.price_list import Price
     from cohost.forecast.pricing.running_hours import Service
     from cohost.forecast.simulation.outcome import Outcome
@@ -80,19 +79,11 @@ def replay_all(
     service: Service,
     *,
     callers: Callers,
-    due: Callable[[ScheduledScaling], Iterator[float]],
 ) -> Iterator[tuple[Mapping[str, Any], Outcome]]:
     """Yield the outcome of each combination of settings, one topology and kind of caller after another.
 
     Combinations that differ only in settings that a topology does not read are equal for it; they are yielded once,
-    without those settings.
-
-    Args:
-        trace: the calls.
-        combinations: settings that a sweep varies, with the rules of each topology.
-        service: the timing of a copy.
-        callers: the callers' behaviour at zero copies; it makes no difference to a multi-model endpoint.
-        due: returns the seconds of the trace at which an entry of a schedule fires, in order.
+    without those settings. The callers' behaviour at zero copies makes no difference to a multi-model endpoint.
     """
     seen: set[Rules] = set()
     for settings, both in combinations:
@@ -100,14 +91,11 @@ def replay_all(
             if rules in seen:
                 continue
             seen.add(rules)
-            read = {name: value for name, value in settings.items() if name not in _unread(rules)}
-            bounds = list(bound_changes(rules, _by_time(rules.schedule, due)))
+            unread = "idle_minutes" if rules.topology == MULTI_MODEL else None
+            read = {name: value for name, value in settings.items() if name != unread}
+            bounds = list(bound_changes(rules, trace))
             for patient in _patience(rules, callers):
                 yield read, replay(trace, rules, service, patient=patient, bounds=bounds)
-
-
-def _unread(rules: Rules) -> Sequence[str]:
-    return ("idle_minutes",) if rules.topology == MULTI_MODEL else ()
 
 
 def marked(outcomes: Sequence[tuple[Mapping[str, Any], Outcome]]) -> list[Result]:
@@ -130,11 +118,3 @@ def _patience(rules: Rules, callers: Callers) -> Sequence[bool]:
     if rules.topology == MULTI_MODEL or callers is Callers.FAIL:
         return (False,)
     return (True,) if callers is Callers.WAIT else (False, True)
-
-
-def _by_time(
-    schedule: Sequence[ScheduledScaling], due: Callable[[ScheduledScaling], Iterator[float]]
-) -> Iterator[tuple[float, ScheduledScaling]]:
-    """Return the entries of a schedule at each time that they fire, in order of time."""
-    times = [(at, index) for index, entry in enumerate(schedule) for at in due(entry)]
-    return ((at, schedule[index]) for at, index in sorted(times))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -50,17 +50,14 @@ class Fleet:
 
     def grow(self, count: int, now: float, ready: float) -> None:
         """Start more copies, which serve from `ready` on."""
-        for _ in range(count):
-            insort(self.starting, ready)
+        self.starting = sorted([*self.starting, *[ready] * count])
         self._note(now)
 
     def settle(self, now: float) -> int:
         """Let the copies that are ready by now serve, and return their number."""
-        ready = 0
-        while self.starting and self.starting[0] <= now:
-            self.starting.pop(0)
-            ready += 1
+        ready = bisect_right(self.starting, now)
         if ready:
+            del self.starting[:ready]
             self.serving += ready
             self._note(now)
         return ready

@@ -11,10 +11,12 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from cohost.errors import SimulationError
-from cohost.forecast.pricing.price_list import UNKNOWN, money
+from cohost.forecast.pricing.price_list import money
 from cohost.forecast.simulation.outcome import QUANTILES
-from cohost.report.charts import Axis, Chart
+from cohost.report import frame
+from cohost.report.charts import GREY, Axis, Chart
+from cohost.report.formats import UNKNOWN, Table
+from cohost.report.frame import Plot
 from cohost.routing import MULTI_MODEL
 from cohost.waiting import minutes_and_seconds
 
@@ -98,12 +100,7 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
     """Return the whole comparison as JSON data: times in seconds, money in USD, None for unknown values."""
     trace, price = comparison.trace, comparison.price
     return {
-        "trace": {
-            "name": trace.name,
-            "start": trace.start.isoformat(),
-            "days": trace.days,
-            "calls": trace.calls,
-        },
+        "trace": {"name": trace.name, "start": trace.start.isoformat(), "days": trace.days, "calls": trace.calls},
         "instance_type": comparison.instance_type,
         "region": comparison.region,
         "price": None if price is None else price.model_dump(mode="json"),
@@ -165,13 +162,9 @@ def notes(comparison: Comparison) -> Sequence[str]:
 
 MOST_BINS: Final = 480
 _MOST_NAMES: Final = 8
-_TRAFFIC_COLOUR: Final = 7
 _NICE_HOURS: Final = (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 31 * 24, 61 * 24, 92 * 24, 366 * 24)
 _DAY: Final = 24 * 60
 _NICE_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, _DAY, 2 * _DAY, 7 * _DAY)
-
-Plot = tuple[str, str, str]
-"""Title, a one-sentence description, and the SVG."""
 
 
 def plots_of(comparison: Comparison) -> list[Plot]:
@@ -193,9 +186,10 @@ class _Bins:
         self.count = -(-len(trace.counts) // self.minutes)
         self.middles = [(index + 0.5) * self.minutes for index in range(self.count)]
 
-    def axis(self) -> Axis:
-        """Return the time axis, in minutes from the start."""
-        return Axis(0, max(1, len(self._trace.counts)), f"time, UTC, from {self._trace.start:%Y-%m-%d %H:%M}")
+    def chart(self, values: Sequence[float], title: str, label: str) -> Chart:
+        """Return a chart over time, in minutes from the start, whose y axis holds the values."""
+        time = Axis(0, max(1, len(self._trace.counts)), f"time, UTC, from {self._trace.start:%Y-%m-%d %H:%M}")
+        return Chart(time, Axis.over(values, title), label, self.names())
 
     def names(self) -> list[tuple[float, str]]:
         """Return labels of days or hours along the axis, as many as fit."""
@@ -223,44 +217,35 @@ class _Bins:
 
     def means(self, steps: Steps) -> list[float]:
         """Return the mean of a number over time in each stretch."""
-        width = self.minutes * 60.0
-        sums = _running(steps, width, self.count)
-        return [(after - before) / width for before, after in pairwise(sums)]
-
-
-def _running(steps: Steps, width: float, count: int) -> list[float]:
-    """Return the integral of a number over time up to the end of each stretch, in one pass."""
-    sums, total, index = [0.0], 0.0, 0
-    for stretch in range(count):
-        at, end = stretch * width, (stretch + 1) * width
-        while at < end:
-            while index + 1 < len(steps) and steps[index + 1][0] <= at:
-                index += 1
-            until = min(end, steps[index + 1][0]) if index + 1 < len(steps) else end
-            total += steps[index][1] * (until - at)
-            at = until
-        sums.append(total)
-    return sums
+        width, sums = self.minutes * 60.0, [0.0] * self.count
+        end = width * self.count
+        for (at, number), (until, _) in pairwise([*steps, (end, 0)]):
+            while at < min(until, end):
+                index = int(at // width)
+                stop = min(until, (index + 1) * width)
+                sums[index] += number * (stop - at) / width
+                at = stop  # noqa: PLW2901 - goes through the stretches of one step
+        return sums
 
 
 def _traffic(trace: Trace, bins: _Bins) -> Plot:
     low, mean, high = bins.extremes()
-    chart = Chart(bins.axis(), Axis.over([1.0, *high], "calls a minute"), "Calls a minute over time")
-    chart.area(bins.middles, low, high, _TRAFFIC_COLOUR)
-    chart.line(bins.middles, mean, _TRAFFIC_COLOUR, "mean")
+    chart = bins.chart([1.0, *high], "calls a minute", "Calls a minute over time")
+    chart.area(bins.middles, low, high, GREY)
+    chart.line(bins.middles, mean, GREY, "mean")
     what = f"{trace.calls:,} calls; the band: quietest to busiest minute within {_length(bins.minutes)}."
-    return "Traffic", what, chart.svg(bins.names())
+    return Plot("Traffic", what, chart)
 
 
 def _copies(result: Result, colour: int, bins: _Bins) -> Plot:
     outcome = result.outcome
     bills = bins.means(outcome.instances)
-    chart = Chart(bins.axis(), Axis.over([1.0, *bills], "copies, instances"), f"Copies over time, {result.design}")
+    chart = bins.chart([1.0, *bills], "copies, instances", f"Copies over time, {result.design}")
     chart.area(bins.middles, [0.0] * bins.count, bills, colour)
-    chart.line(bins.middles, bills, _TRAFFIC_COLOUR, "instances that bill", dashed=True)
+    chart.line(bins.middles, bills, GREY, "instances that bill", dashed=True)
     chart.line(bins.middles, bins.means(outcome.serving), colour, "copies that answer")
     what = f"{outcome.hours_per_day:.2f} instance hours a day. Means over {_length(bins.minutes)}."
-    return f"Copies, {result.design}", what, chart.svg(bins.names())
+    return Plot(f"Copies, {result.design}", what, chart)
 
 
 def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
@@ -271,14 +256,14 @@ def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
         found.append((f"{result.design}: refused or timed out", colour, bins.sums(tally.lost), False))
         found.append((f"{result.design}: answered late", colour, bins.sums(tally.late), True))
     most = [value for _, _, values, _ in found for value in values]
-    chart = Chart(bins.axis(), Axis.over([1.0, *most], "calls a minute"), "Refused and delayed calls over time")
+    chart = bins.chart([1.0, *most], "calls a minute", "Refused and delayed calls over time")
     for name, colour, values, dashed in found:
         if any(values):
             chart.line(bins.middles, values, colour, name, dashed=dashed)
     what = "Refused: met no copy, gave up, or timed out. Answered late: waited for waking."
     if not any(most):
         what = "None: every call was answered at once."
-    return "Refused and delayed calls", what, chart.svg(bins.names())
+    return Plot("Refused and delayed calls", what, chart)
 
 
 def _trade(comparison: Comparison) -> Plot:
@@ -286,19 +271,16 @@ def _trade(comparison: Comparison) -> Plot:
     price = comparison.usd_per_hour
     unit, factor = ("instance hours a day", 1.0) if price is None else ("USD a day", price)
     points = [(100 * r.outcome.unserved_share, r.outcome.hours_per_day * factor, r) for r in comparison.results]
-    chart = Chart(
-        Axis.over([1.0, *(x for x, _, _ in points)], "calls refused or delayed, %"),
-        Axis.over([y for _, y, _ in points], unit),
-        "Cost against calls that were not served at once",
-    )
+    x = Axis.over([1.0, *(x for x, _, _ in points)], "calls refused or delayed, %")
+    chart = Chart(x, Axis.over([y for _, y, _ in points], unit), "Cost against calls that were not served at once")
     best = sorted({(x, y) for x, y, result in points if result.efficient})
-    chart.line([x for x, _ in best], [y for _, y in best], _TRAFFIC_COLOUR, "what nothing beats", dashed=True)
+    chart.line([x for x, _ in best], [y for _, y in best], GREY, "what nothing beats", dashed=True)
     for colour, design in enumerate(dict.fromkeys(result.design for _, _, result in points)):
         own = [point for point in points if point[2].design == design]
         tips = [f"{design}, {_settings(r, comparison.swept)}: {y:.2f} {unit}, {x:.2f} %" for x, y, r in own]
-        chart.points([x for x, _, _ in own], [y for _, y, _ in own], colour, tips, size=4.5)
+        chart.points([x for x, _, _ in own], [y for _, y, _ in own], colour, tips, size=3)
         chart.legend(design, colour)
-    return "Cost against service", "Left and low is better; under the pointer: the settings.", chart.svg()
+    return Plot("Cost against service", "Left and low is better; under the pointer: the settings.", chart)
 
 
 def _settings(result: Result, swept: Iterable[str]) -> str:
@@ -314,26 +296,9 @@ def _length(minutes: int) -> str:
 
 
 def page(comparison: Comparison) -> str:
-    """Return the whole page, in the style of the report.
-
-    Raises:
-        SimulationError: jinja2 is not installed.
-    """
-    try:
-        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # group `load`
-        from markupsafe import Markup
-    except ImportError as error:
-        raise SimulationError(
-            "--html: needs jinja2; allowed: an environment with the group `load`; fix: run `make setup`, or `uv sync "
-            "--group load`"
-        ) from error
-    loader = ChoiceLoader([PackageLoader("cohost.forecast.simulation"), PackageLoader("cohost.report")])
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.get_template("simulation.html.j2").render(
-        title="Scaling simulation",
-        when=comparison.trace.name,
-        notes=notes(comparison),
-        starred=bool(comparison.swept),
-        plots=[(title, text, Markup(svg)) for title, text, svg in plots_of(comparison)],  # noqa: S704 - our own SVG
-        tables=tables(comparison),
-    )
+    """Return the whole page, in the style of the report."""
+    star = "A star marks what no other line beats: none costs less, or as little, and serves more calls at once."
+    told = frame.paragraphs(*notes(comparison), star if comparison.swept else "")
+    grids = (frame.table(Table(*table)) for table in tables(comparison))
+    plots = frame.plots(plots_of(comparison))
+    return frame.page("Scaling simulation", comparison.trace.name, frame.card(told), plots, *grids)

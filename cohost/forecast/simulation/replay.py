@@ -7,11 +7,13 @@ concurrency is tracked. Minutes without changes and without waiting calls are pr
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from cohost.endpoint.scaling_rules import PERIOD_S
 from cohost.forecast.simulation.calls import CallQueue, Tally
 from cohost.forecast.simulation.outcome import Fleet, Outcome
-from cohost.forecast.simulation.tracking import PERIODS, Scaler
+from cohost.forecast.simulation.tracking import Scaler
 from cohost.routing import SCALE_TO_ZERO
 
 if TYPE_CHECKING:
@@ -34,26 +36,27 @@ Bounds = tuple[float, int, int]
 def replay(
     trace: Trace, rules: Rules, service: Service, *, patient: bool = False, bounds: Iterable[Bounds] = ()
 ) -> Outcome:
-    """Return the outcome of a trace's calls, and the fleet that served them.
+    """Return the outcome of a trace's calls after a deploy, and the fleet that served them.
 
-    Args:
-        trace: the calls, after a deploy.
-        rules: topology and scaling.
-        service: speed of a copy, times to start and to stop.
-        patient: true if callers that find no copy wait for one; otherwise their calls are refused.
-        bounds: bounds by time, in order, as set by a schedule.
+    `patient`: true if callers that find no copy wait for one; otherwise their calls are refused. `bounds`: those that a
+    schedule sets, in order of time.
     """
     return _Replay(trace, rules, service, patient=patient, bounds=bounds).run()
 
 
 class _Replay:
     def __init__(
-        self, trace: Trace, rules: Rules, service: Service, *, patient: bool, bounds: Iterable[Bounds]
+        self,
+        trace: Trace,
+        rules: Rules,
+        service: Service,
+        *,
+        patient: bool,
+        bounds: Iterable[Bounds],
     ) -> None:
         self._trace, self._rules, self._service, self._patient = trace, rules, service, patient
-        self._bounds = iter(bounds)
-        self._next_bounds = next(self._bounds, None)
-        self._period = PERIODS[rules.metric]
+        self._bounds = deque(bounds)
+        self._period = PERIOD_S[rules.metric]
         self._fleet = Fleet(rules.start)
         self._tally = Tally()
         self._queue = CallQueue(service, self._tally, patient=patient)
@@ -62,21 +65,16 @@ class _Replay:
 
     def run(self) -> Outcome:
         """Replay the whole trace."""
-        counts = self._trace.counts
-        minute, end = 0, len(counts)
         fleet, queue = self._fleet, self._queue
-        while minute < end:
-            calls = counts[minute]
-            if self._next_bounds is not None:
-                self._take_bounds(minute * 60.0)
+        for minute, calls in enumerate(self._trace.counts):
+            while self._bounds and self._bounds[0][0] <= minute * 60.0:
+                _, least, most = self._bounds.popleft()
+                self._scaler.bound(least, most, minute * 60.0)
             if not calls and not fleet.wanted and not queue.backlog:
-                # Scaled to zero, and no calls.
-                minute += 1
-                continue
+                continue  # scaled to zero, and no calls
             if not self._take_whole(minute, calls):
                 self._take_by_periods(minute, calls)
             self._end_minute(calls, (minute + 1) * 60.0)
-            minute += 1
         return Outcome(
             trace=self._trace,
             rules=self._rules,
@@ -91,18 +89,12 @@ class _Replay:
             wanted=self._fleet.wanted_steps,
         )
 
-    def _take_bounds(self, now: float) -> None:
-        while self._next_bounds is not None and self._next_bounds[0] <= now:
-            _, least, most = self._next_bounds
-            self._scaler.bound(least, most, now)
-            self._next_bounds = next(self._bounds, None)
-
     def _take_whole(self, minute: int, calls: int) -> bool:
         """Serve a minute without changes and without waiting calls; return False if the minute is not like that."""
         fleet = self._fleet
         if fleet.starting or not fleet.serving or self._queue.backlog:
             return False
-        utilisation = calls / (fleet.serving * self._service.calls_per_minute)
+        utilisation = calls / (fleet.serving * self._service.requests_per_second * _MINUTE)
         if utilisation > _HIGHEST_STEADY:
             return False
         total = float(calls)
@@ -124,12 +116,9 @@ class _Replay:
     def _take_by_periods(self, minute: int, calls: int) -> None:
         # Periods shorter than a minute matter only if an alarm above the target could act within it.
         length = self._period if self._scaler.can_grow and self._fleet.serving else _MINUTE
-        arrived = 0
         for second in range(0, _MINUTE, length):
             start = minute * 60.0 + second
-            upto = _arrived(calls, second + length)
-            self._take_period(start, start + length, upto - arrived)
-            arrived = upto
+            self._take_period(start, start + length, _arrived(calls, second + length) - _arrived(calls, second))
 
     def _take_period(self, start: float, end: float, calls: int) -> None:
         """Serve one period of the metric, split at the times when copies become ready."""
@@ -139,8 +128,8 @@ class _Replay:
         while at < end:
             until = min(end, fleet.starting[0]) if fleet.starting else end
             upto = calls if until == end else math.floor(calls * (until - start) / (end - start) + 0.5)
-            if not fleet.serving:
-                self._note_refused(at, until, upto - arrived)
+            if not fleet.serving and self._first_refused is None and upto > arrived:
+                self._first_refused = at + (until - at) / (2 * (upto - arrived))
             given += queue.pass_time(at, until, upto - arrived, fleet.serving)
             arrived, at = upto, until
             if fleet.settle(until):
@@ -157,11 +146,6 @@ class _Replay:
             total = self._concurrent(min(given, room) / seconds, 0.0 if backlog else given / room) + backlog
         if self._scaler.value(total, serving, seconds):
             self._scaler.track(total, now)
-
-    def _note_refused(self, start: float, end: float, calls: int) -> None:
-        """Record the time of the first call in a minute that found no copy."""
-        if self._first_refused is None and calls:
-            self._first_refused = start + (end - start) / (2 * calls)
 
     def _end_minute(self, calls: int, now: float) -> None:
         """Make the decisions of each minute's end: cold start, and scale-in after idle time."""

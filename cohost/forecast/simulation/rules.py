@@ -15,14 +15,15 @@ from cohost.catalog.sections.scaling import Scaling
 from cohost.catalog.serving import copies_per_instance
 from cohost.catalog.yaml_source import YamlSource
 from cohost.endpoint.schedules import next_time
-from cohost.errors import SimulationError
+from cohost.errors import SimulationError, SimulationFaultsError
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cohost.catalog.models import Catalog
     from cohost.catalog.sections.scaling import Metric, ScheduledScaling
+    from cohost.catalog.yaml_source import Location
     from cohost.forecast.simulation.traces import Trace
 
 
@@ -55,13 +56,9 @@ class Rules:
 def rules_of(catalog: Catalog, overrides: Mapping[str, Sequence[Any]]) -> list[tuple[Mapping[str, Any], list[Rules]]]:
     """Return each combination of the overriding values, with the rules of both topologies.
 
-    All other values are the catalog's. A catalog without scaling keeps its number of instances. The minimum of a
-    multi-model endpoint is 1 or more; that of scale-to-zero is 0 if the catalog's minimum belongs to the other
-    topology.
-
-    Args:
-        catalog: the deployed catalog.
-        overrides: values by the name of a scaling key; several values are a sweep.
+    `overrides` holds values by the name of a scaling key; several values are a sweep. All other values are the
+    catalog's. A catalog without scaling keeps its number of instances. The minimum of a multi-model endpoint is 1 or
+    more; that of scale-to-zero is 0 if the catalog's minimum belongs to the other topology.
 
     Raises:
         SimulationError: a value is not allowed, or contradicts another; or there are over 500 combinations.
@@ -69,7 +66,11 @@ def rules_of(catalog: Catalog, overrides: Mapping[str, Sequence[Any]]) -> list[t
     combinations = [dict(zip(overrides, values, strict=True)) for values in product(*overrides.values())]
     if len(combinations) > MOST_SETTINGS:
         raise SimulationError(
-            f"{len(combinations)} combinations of settings; allowed: {MOST_SETTINGS}; fix: fewer values for an option"
+            "sweep-large",
+            "settings",
+            f"are {len(combinations)} combinations",
+            allowed=f"{MOST_SETTINGS}",
+            fix="give fewer values to an option",
         )
     return [(chosen, [_rules(catalog, topology, chosen) for topology in TOPOLOGIES]) for chosen in combinations]
 
@@ -78,15 +79,7 @@ def _rules(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Rules:
     scaling = _scaling(catalog, topology, chosen)
     return Rules(
         topology=topology,
-        min=scaling.min,
-        max=scaling.max,
-        metric=scaling.metric,
-        target=scaling.target,
-        scale_in_cooldown=scaling.scale_in_cooldown,
-        scale_out_cooldown=scaling.scale_out_cooldown,
-        idle_minutes=scaling.idle_minutes,
-        schedule=scaling.schedule,
-        tracking_scales_in=scaling.tracking_scales_in,
+        **{name: getattr(scaling, name) for name in (*Scaling.model_fields, "tracking_scales_in")},
         start=_checked_start(catalog, topology, scaling),
         per_instance=copies_per_instance(catalog.endpoint.instance_type) if topology == SCALE_TO_ZERO else 1,
     )
@@ -97,8 +90,10 @@ def _scaling(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Scal
     stated = _catalog_settings(catalog)
     if "metric" in chosen and "target" not in chosen and chosen["metric"] != stated["metric"]:
         raise SimulationError(
-            f"--metric: {chosen['metric']!r} without a target; allowed: both; fix: add --target, calls a minute for "
-            "invocations, calls at a time for concurrency"
+            "target-missing",
+            "--metric",
+            f"{chosen['metric']!r} is given without a target",
+            fix="add --target: calls per minute for invocations, calls at a time for concurrency",
         )
     settings = {**stated, **chosen}
     settings["max"] = max(settings["max"], settings["min"], 1) if "max" not in chosen else settings["max"]
@@ -112,9 +107,7 @@ def _scaling(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Scal
         return Scaling.model_validate(settings)
     except ValidationError as error:
         faults = faults_of(error, Scaling, YamlSource(lines={(key,): 1 for key in settings}))
-        raise SimulationError(
-            "\n".join(f"scaling.{'.'.join(map(str, f.location))}: {f.text}" for f in faults)
-        ) from error
+        raise _refusal((("scaling", *fault.location), fault.text) for fault in faults) from error
 
 
 def _catalog_settings(catalog: Catalog) -> dict[str, Any]:
@@ -131,42 +124,34 @@ def _checked_start(catalog: Catalog, topology: str, scaling: Scaling) -> int:
     asked = given.initial_instance_count if given.topology == MULTI_MODEL else given.copy_count
     start = min(max(asked, scaling.min, 1), max(scaling.max, 1))
     key = "initial_instance_count" if topology == MULTI_MODEL else "copy_count"
-    endpoint = Endpoint.model_validate(
-        {
-            "name": "simulated",
-            "instance_type": given.instance_type,
-            "image": given.image,
-            "topology": topology,
-            key: start,
-        }
-    )
-    faults = list(scaling_faults(catalog.model_copy(update={"endpoint": endpoint, "scaling": scaling})))
-    if faults:
-        raise SimulationError("\n".join(f"{'.'.join(map(str, place))}: {text}" for place, text in faults))
+    kept = given.model_dump(include={"instance_type", "image"})
+    endpoint = Endpoint.model_validate({"name": "simulated", "topology": topology, key: start, **kept})
+    if faults := list(scaling_faults(catalog.model_copy(update={"endpoint": endpoint, "scaling": scaling}))):
+        raise _refusal(faults)
     return start
 
 
-def bound_changes(rules: Rules, due: Iterator[tuple[float, ScheduledScaling]]) -> Iterator[tuple[float, int, int]]:
-    """Yield the bounds set by a schedule's entries, by second; a bound that an entry leaves out stays as it was."""
+def _refusal(faults: Iterable[tuple[Location, str]]) -> SimulationError:
+    return SimulationFaultsError(
+        [SimulationError("scaling-invalid", ".".join(map(str, place)), text) for place, text in faults]
+    )
+
+
+def bound_changes(rules: Rules, trace: Trace) -> Iterator[tuple[float, int, int]]:
+    """Yield the bounds that a schedule sets in a trace, by second; a bound that an entry leaves out stays as it was."""
     least, most = rules.min, rules.max
-    for at, entry in due:
+    times = [(at, index) for index, entry in enumerate(rules.schedule) for at in due(entry, trace)]
+    for at, index in sorted(times):
+        entry = rules.schedule[index]
         least = least if entry.min is None else entry.min
         most = most if entry.max is None else entry.max
         yield at, least, max(most, least)
 
 
-def due_in(trace: Trace) -> Callable[[ScheduledScaling], Iterator[float]]:
-    """Return a function that yields the seconds of a trace at which an entry fires, in order.
-
-    A rate counts from the trace's start, as from a deploy.
-    """
+def due(entry: ScheduledScaling, trace: Trace) -> Iterator[float]:
+    """Yield the seconds of a trace at which an entry fires; a rate counts from the trace's start, as from a deploy."""
     start = trace.start.timestamp()
-    end = start + trace.seconds
-
-    def due(entry: ScheduledScaling) -> Iterator[float]:
-        at = next_time(entry.cron, entry.timezone, start - 1, start=start)
-        while at is not None and at < end:
-            yield at - start
-            at = next_time(entry.cron, entry.timezone, at, start=start)
-
-    return due
+    at = next_time(entry.cron, entry.timezone, start - 1, start=start)
+    while at is not None and at < start + trace.seconds:
+        yield at - start
+        at = next_time(entry.cron, entry.timezone, at, start=start)

@@ -11,12 +11,12 @@ import datetime as dt
 import json
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from cohost.errors import SimulationError
+from cohost.errors import SimulationError, SimulationFaultsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,13 +62,19 @@ def trace_of_bins(name: str, bins: Iterable[tuple[float, int]], width_s: float) 
     """
     ordered = sorted(bins)
     if not ordered:
-        raise SimulationError(f"{name}: holds no requests; allowed: one line or more; fix: name a file with requests")
+        raise SimulationError(
+            "trace-empty", name, "holds no requests", allowed="one line or more", fix="name a file with requests"
+        )
     first = math.floor(ordered[0][0] / MINUTE)
     minutes = math.ceil((ordered[-1][0] + width_s) / MINUTE) - first
     if minutes > MOST_MINUTES:
         start, end = (dt.datetime.fromtimestamp(at, dt.UTC).date() for at in (ordered[0][0], ordered[-1][0]))
         raise SimulationError(
-            f"{name}: reaches from {start} to {end}; allowed: five years at most; fix: mend the times that are wrong"
+            "trace-long",
+            name,
+            f"reaches from {start} to {end}",
+            allowed="five years at most",
+            fix="correct the times that are wrong",
         )
     counts = [0] * minutes
     for at, calls in ordered:
@@ -94,14 +100,49 @@ _ALLOWED_LINE: Final = "time,requests with one line a bin, or time alone with on
 _EARLIEST, _LATEST = 0.0, 4102444800.0  # 2100-01-01
 
 
-@dataclass
 class _Found:
-    """The content of the lines: times with a count, or without if each line is one request."""
+    """The content of the lines: times with a count (and its line), or without if each line is one request."""
 
-    bins: list[tuple[float, int]] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    singles: list[float] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bins: list[tuple[float, int, int]] = []
+        self.singles: list[float] = []
+        self.faults: list[SimulationError] = []
+
+    def at(self, line: int) -> str:
+        return f"{self.path}:{line}"
+
+    def refuse(self, fault: SimulationError) -> None:
+        self.faults.append(fault)
+        if len(self.faults) >= MOST_FAULTS:
+            raise SimulationFaultsError(self.faults)
+
+    def take(self, line: int, row: Sequence[Any]) -> None:
+        seconds = _time(row[0])
+        if math.isnan(seconds):
+            self.refuse(
+                SimulationError(
+                    "trace-time",
+                    self.at(line),
+                    f"time {row[0]!r} is not a time",
+                    allowed=_ALLOWED_TIME,
+                    fix="write it in this form",
+                )
+            )
+        elif len(row) == 1:
+            self.singles.append(seconds)
+        elif not _is_count(row[1]):
+            self.refuse(
+                SimulationError(
+                    "trace-count",
+                    self.at(line),
+                    f"requests {row[1]!r} is not a count",
+                    allowed="whole numbers from 0",
+                    fix="write the requests of that time",
+                )
+            )
+        else:
+            self.bins.append((seconds, int(row[1]), line))
 
 
 def read_trace(path: Path) -> Trace:
@@ -116,111 +157,105 @@ def read_trace(path: Path) -> Trace:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise SimulationError(f"{path}: cannot be read ({error.strerror}); fix: name a trace that exists") from error
-    except UnicodeDecodeError as error:
-        raise SimulationError(f"{path}: byte {error.start} is not UTF-8; fix: save the file as UTF-8") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"byte {error.start} is not UTF-8"
+        raise SimulationError(
+            "trace-unreadable", str(path), f"cannot be read ({reason})", fix="name a trace that exists, in UTF-8"
+        ) from error
+    found = _Found(path)
     rows = _json_rows if path.suffix.lower() in {".jsonl", ".ndjson"} else _csv_rows
-    found = _Found()
-    for line, fault, row in rows(text.splitlines()):
-        _take(found, line, fault or _row_fault(row), row)
-        if len(found.faults) >= MOST_FAULTS:
-            break
+    for line, row in rows(text.splitlines(), found):
+        found.take(line, row)
     if found.bins and found.singles:
-        found.faults.append("1: some lines have a count and some have none; fix: give every line `requests`, or none")
+        found.refuse(
+            SimulationError(
+                "trace-mixed",
+                str(path),
+                "some lines have a count and some have none",
+                fix="give every line `requests`, or none",
+            )
+        )
     width = _width(found)
     if found.faults:
-        raise SimulationError("\n".join(f"{path}:{fault}" for fault in found.faults))
+        raise SimulationFaultsError(found.faults)
     if found.singles:
         return trace_of_bins(path.name, ((math.floor(at / MINUTE) * MINUTE, 1) for at in found.singles), MINUTE)
-    return trace_of_bins(path.name, found.bins, width)
-
-
-def _take(found: _Found, line: int, fault: str | None, row: Sequence[Any]) -> None:
-    if fault is not None:
-        found.faults.append(f"{line}: {fault}")
-    elif len(row) == 1:
-        found.singles.append(_time(row[0]))
-    else:
-        found.bins.append((_time(row[0]), int(row[1])))
-        found.lines.append(line)
+    return trace_of_bins(path.name, ((at, calls) for at, calls, _ in found.bins), width)
 
 
 def _width(found: _Found) -> float:
     """Return the seconds of a bin; a repeated time is a fault."""
-    order = sorted(range(len(found.bins)), key=lambda index: found.bins[index][0])
     gaps = []
-    for before, after in pairwise(order):
-        gap = found.bins[after][0] - found.bins[before][0]
-        if gap == 0 and len(found.faults) < MOST_FAULTS:
-            first, second = sorted((found.lines[before], found.lines[after]))
-            found.faults.append(f"{second}: time: the same as on line {first}; fix: add the two counts up in one line")
-        gaps.append(gap)
+    for (before, _, first), (after, _, second) in pairwise(sorted(found.bins, key=lambda one: one[0])):
+        if before == after:
+            found.refuse(
+                SimulationError(
+                    "trace-repeated",
+                    found.at(max(first, second)),
+                    f"has the time of line {min(first, second)}",
+                    fix="add the two counts up in one line",
+                )
+            )
+        gaps.append(after - before)
     return min(gaps, default=float(MINUTE))
 
 
-Row = tuple[int, str | None, "Sequence[Any]"]
-"""The line's number, the fault in it, and time with or without a count."""
-
-
-def _csv_rows(lines: Iterable[str]) -> Iterator[Row]:
+def _csv_rows(lines: Iterable[str], found: _Found) -> Iterator[tuple[int, Sequence[Any]]]:
     reader = csv.reader(lines)
-    columns: tuple[int, int | None] | None = None
+    columns: list[int] = []
     for row in reader:
         cells = [cell.strip() for cell in row]
         if not any(cells):
             continue
-        if columns is None:
-            columns = _columns([cell.lower() for cell in cells])
-            if columns is not None:
+        if not columns:
+            names = [cell.lower() for cell in cells]
+            columns = [names.index(name) for known in (TIME_NAMES, COUNT_NAMES) for name in _first(names, known)]
+            if set(TIME_NAMES) & set(names):
                 continue
-            columns = (0, 1 if len(cells) > 1 else None)
-        at, count = columns
-        if max(at, count or 0) >= len(cells):
-            yield reader.line_num, f"has {len(cells)} columns; allowed: {_ALLOWED_LINE}; fix: add what is missing", ()
+            columns = list(range(min(len(cells), 2)))
+        if max(columns) < len(cells):
+            yield reader.line_num, [cells[column] for column in columns]
         else:
-            yield reader.line_num, None, (cells[at],) if count is None else (cells[at], cells[count])
+            at = found.at(reader.line_num)
+            found.refuse(
+                SimulationError(
+                    "trace-columns", at, f"has {len(cells)} columns", allowed=_ALLOWED_LINE, fix="add what is missing"
+                )
+            )
 
 
-def _columns(names: Sequence[str]) -> tuple[int, int | None] | None:
-    """Return the columns of time and count by a header line; None if the line is not a header."""
-    at = next((names.index(name) for name in TIME_NAMES if name in names), None)
-    if at is None:
-        return None
-    return at, next((names.index(name) for name in COUNT_NAMES if name in names), None)
-
-
-def _json_rows(lines: Iterable[str]) -> Iterator[Row]:
+def _json_rows(lines: Iterable[str], found: _Found) -> Iterator[tuple[int, Sequence[Any]]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             value = json.loads(line)
         except ValueError as error:
-            yield number, f"is no JSON ({error}); allowed: one JSON object a line; fix: mend the line", ()
+            found.refuse(
+                SimulationError(
+                    "trace-json", found.at(number), f"is not JSON ({error})", fix="write one JSON object per line"
+                )
+            )
             continue
-        if isinstance(value, dict):
-            yield _json_object(number, value)
+        if not isinstance(value, dict):
+            yield number, [value]
+        elif times := _first(value, TIME_NAMES):
+            yield number, [value[name] for name in (*times, *_first(value, COUNT_NAMES))]
         else:
-            yield number, None, (value,)
+            found.refuse(
+                SimulationError(
+                    "trace-columns",
+                    found.at(number),
+                    f"has no time, only the keys {', '.join(value) or 'of an empty object'}",
+                    allowed=_ALLOWED_LINE,
+                    fix="add the key `time`",
+                )
+            )
 
 
-def _json_object(number: int, value: dict[str, Any]) -> Row:
-    times = [value[name] for name in TIME_NAMES if name in value]
-    counts = [value[name] for name in COUNT_NAMES if name in value]
-    if not times:
-        keys = ", ".join(value) or "none"
-        return number, f"has no time; keys: {keys}; allowed: {_ALLOWED_LINE}; fix: add the key `time`", ()
-    return number, None, (times[0], *counts[:1])
-
-
-def _row_fault(row: Sequence[Any]) -> str | None:
-    """Return the fault in a line's values, if any."""
-    if math.isnan(_time(row[0])):
-        return f"time: {row[0]!r} is no time; allowed: {_ALLOWED_TIME}; fix: write it so"
-    if len(row) > 1 and not _is_count(row[1]):
-        return f"requests: {row[1]!r} is no count; allowed: whole numbers from 0; fix: write the requests of that time"
-    return None
+def _first(names: Iterable[str], known: Sequence[str]) -> list[str]:
+    """Return the first of the known names that is there, in a list of its own; an empty list if there is none."""
+    return [name for name in known if name in names][:1]
 
 
 def _is_count(value: object) -> bool:
@@ -285,7 +320,9 @@ def make_trace(
         SimulationError: the rate is not above 0.
     """
     if not 0 < rate < math.inf:
-        raise SimulationError(f"--rate: {rate:g} is not allowed; allowed: above 0; fix: give calls a second, such as 5")
+        raise SimulationError(
+            "rate-invalid", "--rate", f"got {rate:g}", allowed="above 0", fix="give calls per second, such as 5"
+        )
     chance = random.Random(seed)  # noqa: S311 - traffic, no secret
     mean = rate * MINUTE
     counts = [_poisson(chance, mean) if busy else 0 for busy in _busy(pattern, days, chance)]

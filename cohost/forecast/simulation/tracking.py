@@ -1,35 +1,25 @@
-"""Target tracking as in Application Auto Scaling, and the idle time after which the fleet scales in to its minimum.
-
-The alarm above the target needs three values of the metric, one per minute for `invocations` and one per ten seconds
-for `concurrency`; the alarm below nine tenths of it needs 15 or 10 minutes. While an alarm is active, each value
-triggers the policy again.
-"""
+"""Scaling by `cohost.endpoint.scaling_rules`, and the idle time after which the fleet scales in to its minimum."""
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
+from cohost.endpoint.scaling_rules import (
+    ALARM_REPEAT_S,
+    LOW_SHARE,
+    PERIOD_S,
+    TAIL_MINUTES,
+    TRACKING_ALARMS,
+    Cooldowns,
+    tracked_capacity,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cohost.catalog.sections.scaling import Metric
     from cohost.forecast.pricing.running_hours import Service
     from cohost.forecast.simulation.outcome import Fleet
     from cohost.forecast.simulation.rules import Rules
-
-
-PERIODS: Final[Mapping[Metric, int]] = {"invocations": 60, "concurrency": 10}
-"""Seconds between two values of each metric."""
-
-VALUES_ABOVE: Final = 3
-_LOW_SHARE: Final = 0.9
-# In floating point, 0.3 times 10 can be slightly above 3, which must not round up to 4.
-_NOISE: Final = 1e-9
 
 
 @dataclass
@@ -45,20 +35,18 @@ class Scaler:
     idle_since: float = 0.0
     _above_s: float = 0.0
     _below_s: float = 0.0
+    _triggered: float | None = None
     _minute_peak: float = 0.0
     _peaks: deque[float] = field(default_factory=deque)
-    _base: int = 0
-    _out_rests_until: float = 0.0
-    _in_rests_until: float = 0.0
+    _cooldowns: Cooldowns = field(default_factory=Cooldowns)
 
     def __post_init__(self) -> None:
         """Start with the bounds that apply without a schedule."""
         self.least, self.most = self.rules.min, self.rules.max
-        minutes = TRACKING_TAIL_MINUTES[self.rules.metric]
-        self._below_window_s = minutes * 60
-        self._above_window_s = VALUES_ABOVE * PERIODS[self.rules.metric]
+        period = PERIOD_S[self.rules.metric]
+        self._above_window_s, self._below_window_s = (count * period for count in TRACKING_ALARMS[period])
         # The current minute counts in addition.
-        self._peaks = deque(maxlen=minutes - 1)
+        self._peaks = deque(maxlen=TAIL_MINUTES[self.rules.metric] - 1)
 
     @property
     def can_grow(self) -> bool:
@@ -71,11 +59,14 @@ class Scaler:
         self._minute_peak = max(self._minute_peak, total)
         if per_copy > target:
             self._above_s, self._below_s = self._above_s + seconds, 0.0
-        elif per_copy < _LOW_SHARE * target:
+        elif per_copy < LOW_SHARE * target:
             self._above_s, self._below_s = 0.0, self._below_s + seconds
         else:
             self._above_s, self._below_s = 0.0, 0.0
-        return self._above_s >= self._above_window_s or self._below_s >= self._below_window_s
+        active = self._above_s >= self._above_window_s or self._below_s >= self._below_window_s
+        if not active:
+            self._triggered = None
+        return active
 
     def end_minute(self) -> None:
         """Record the highest value of the minute."""
@@ -83,55 +74,56 @@ class Scaler:
         self._minute_peak = 0.0
 
     def track(self, total: float, now: float) -> None:
-        """React to the alarms; `total` is the latest value over all copies."""
+        """React to an active alarm when it begins, and each minute; `total` is the latest value over all copies."""
+        if self._triggered is not None and now < self._triggered + ALARM_REPEAT_S:
+            return
+        self._triggered = now
         if self._above_s >= self._above_window_s:
             self._track_out(total, now)
         elif self._below_s >= self._below_window_s:
             self._track_in(now)
 
     def _track_out(self, total: float, now: float) -> None:
-        """Scale out. Until the previous scale-out and its cooldown are over, only the excess over it is added."""
-        fleet = self.fleet
-        if now >= self._out_rests_until:
-            self._base = fleet.wanted
-        more = math.ceil(total / self.rules.target - _NOISE) - fleet.serving
-        self.grow_to(min(self._base + more, self.most), now)
+        per_copy, target = total / self.fleet.serving, self.rules.target
+        wanted = self._cooldowns.allowed(
+            self.fleet.wanted, now, lambda copies: min(tracked_capacity(copies * per_copy, target), self.most)
+        )
+        self.grow_to(wanted or 0, now)
 
     def _track_in(self, now: float) -> None:
         """Scale in to the need of the highest value in the alarm's minutes. Scaling in to zero is left to `rest`."""
-        if now < self._in_rests_until or self.fleet.starting:
+        if self.fleet.starting:
             return
-        highest = max([self._minute_peak, *self._peaks])
-        needed = math.ceil(highest / self.rules.target - _NOISE)
-        if needed or self.least:
-            self.shrink_to(max(needed, self.least), now)
+        needed = tracked_capacity(max([self._minute_peak, *self._peaks]), self.rules.target)
+        wanted = self._cooldowns.allowed(self.fleet.wanted, now, lambda _: max(needed, self.least))
+        if wanted:
+            self.shrink_to(wanted, now)
 
     def grow_to(self, wanted: int, now: float) -> None:
         """Scale out to a capacity, if that is more than now."""
         if wanted > self.fleet.wanted:
             ready = now + self.service.growth_s
+            self._cooldowns.begin_out(self.fleet.wanted, now, ready + self.rules.scale_out_cooldown)
             self.fleet.grow(wanted - self.fleet.wanted, now, ready)
             self.grown += 1
-            self._out_rests_until = ready + self.rules.scale_out_cooldown
-            self._in_rests_until = 0.0
 
     def wake(self, now: float, ready: float) -> None:
         """Start one copy from zero, by the policy of the alarm on refused calls."""
         self.fleet.grow(1, now, ready)
         self.woken += 1
-        self._in_rests_until = 0.0
+        self._cooldowns.in_until = 0.0
 
     def shrink_to(self, wanted: int, now: float) -> None:
         """Scale in to a capacity, if that is less than now."""
         if wanted < self.fleet.wanted:
             self.fleet.shrink(self.fleet.wanted - wanted, now)
             self.shrunk += 1
-            self._in_rests_until = now + self.rules.scale_in_cooldown
+            self._cooldowns.in_until = now + self.rules.scale_in_cooldown
 
     def rest(self, now: float) -> None:
         """Scale in to the minimum after the idle time."""
         limit = self._idle_limit()
-        if limit is None or now - self.idle_since < limit or now < self._in_rests_until or self.fleet.starting:
+        if limit is None or now - self.idle_since < limit or now < self._cooldowns.in_until or self.fleet.starting:
             return
         self.shrink_to(self.least, now)
 

@@ -49,7 +49,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         finally:
             made.ended = True
 
-    monkeypatch.setattr(compare_on_this_machine, "running", running)
+    monkeypatch.setattr(machine, "running", running)
     return made
 
 
@@ -92,15 +92,20 @@ def test_what_it_deploys_has_all_three_designs() -> None:
     assert catalog.designs.inference_components is not None
 
 
-def test_known_faults_and_ctrl_c_have_their_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line on stderr, and no traceback."""
+def test_known_faults_and_ctrl_c_have_their_exit_codes(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One line on stderr, no traceback, and the emulation is gone."""
 
-    def fails() -> int:
-        raise LocalError("port: in use; fix: choose another")
+    def fails(_: machine.Machine) -> Iterator[int]:
+        raise LocalError("port-in-use", "port", "is in use", fix="choose another")
+        yield
 
-    def stopped() -> int:
+    def stopped(_: machine.Machine) -> Iterator[int]:
         raise KeyboardInterrupt
+        yield
 
-    assert machine.exit_code(fails) == 1
-    assert capsys.readouterr().err == "error: port: in use; fix: choose another\n"
-    assert machine.exit_code(stopped) == 130
+    assert machine.run(tmp_path, fails) == 1
+    assert capsys.readouterr().err == "error: port: is in use; fix: choose another\n"
+    assert machine.run(tmp_path, stopped) == 130
+    assert recorder.ended

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.refusals import refused
 from transformers import AutoTokenizer
 
 from cohost.endpoint.invocation_payloads import MAX_BODY_BYTES
@@ -117,13 +118,15 @@ def test_own_texts_are_sent_as_they_are(tmp_path: Path) -> None:
     assert texts_of(book(texts=file))[:3] == ["first line", " 둘째 ", "first line"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe"])
-def test_unusable_texts_are_told(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "code"), [(b"", "texts-empty"), (b"\n \n", "texts-empty"), (b"\xff\xfe", "texts-unreadable")]
+)
+def test_unusable_texts_are_told(tmp_path: Path, content: bytes, code: str) -> None:
     """An empty file, or one in another encoding."""
     file = tmp_path / "texts.txt"
     file.write_bytes(content)
 
-    with pytest.raises(LoadError, match=r"--texts .*fix: "):
+    with refused(code, "--texts", kind=LoadError):
         book(texts=file)
 
 
@@ -132,7 +135,7 @@ def test_a_body_over_sagemakers_limit_is_told(tmp_path: Path) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("x" * (MAX_BODY_BYTES // 4), encoding="utf-8")
 
-    with pytest.raises(LoadError, match=r"4 texts make a body of .* fix: lower --batch-size"):
+    with refused("texts-too-large", "--batch-size", kind=LoadError):
         book(None, texts=file, batches=(1, 4))
 
 

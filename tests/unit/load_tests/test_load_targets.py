@@ -15,11 +15,13 @@ import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from fakes.refusals import refused
 from fakes.scaling_session import Session
 
-from cohost.errors import CohostError
+from cohost.errors import RoutingError, StackError
 from cohost.report.run import Model, Target
 from cohost.report.samples import Outcome
+from load_tests import LoadError
 from load_tests.targets import Destination, Resolved, resolve
 from load_tests.transport import Transport
 
@@ -209,49 +211,61 @@ def test_a_component_can_be_named_beside_its_endpoint() -> None:
 
 @pytest.mark.usefixtures("stack")
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code"),
     [
-        ({"target_model": "mdeberta.tar.gz"}, "^target_model: .* allowed: inference_component_name"),
-        ({"endpoint": "lmi-cohost"}, "none is named; allowed: lmi-cohost-models; fix: name it with --inference-compon"),
-        ({"models": {"NLI": 1.0}, "task": "text-classification"}, "allowed: mdeberta, minilm"),
+        ({"target_model": "mdeberta.tar.gz"}, "address-of-other-topology"),
+        ({"models": {"NLI": 1.0}, "task": "text-classification"}, "model-not-deployed"),
         (
             {"endpoint": "e", "inference_component": "c", "models": {"a;model_name=b": 1.0}, "task": "x"},
-            "cannot be named in the custom attributes",
+            "model-name-unusable",
         ),
     ],
 )
-def test_a_component_that_is_addressed_wrongly_is_told(changes: dict[str, Any], message: str) -> None:
-    """Before any call, with the right argument."""
-    with pytest.raises(CohostError, match=message) as caught:
+def test_a_component_that_is_addressed_wrongly_is_told(changes: dict[str, Any], code: str) -> None:
+    """Before any call: by archive, by a model that it does not have, by a name that cannot be sent."""
+    with refused(code, kind=RoutingError):
         resolve(given(**changes))
-    assert "fix: " in str(caught.value)
+
+
+@pytest.mark.usefixtures("stack")
+def test_the_components_of_an_endpoint_are_named() -> None:
+    """Whoever knows only the endpoint reads which components it has."""
+    with refused("component-unnamed", "--inference-component", kind=LoadError) as caught:
+        resolve(given(endpoint="lmi-cohost"))
+    assert caught.value.allowed == "lmi-cohost-models"
 
 
 def test_a_multi_model_endpoint_has_no_component(stack: Session) -> None:
     """Naming one is told before any call."""
     del stack.outputs["InferenceComponentName"]
 
-    with pytest.raises(CohostError, match="--inference-component 'c': endpoint 'e' has none"):
+    with refused("component-unfit", "--inference-component", kind=LoadError):
         resolve(given(endpoint="e", inference_component="c", models={"mdeberta": 1.0}))
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code", "field"),
     [
-        ({"host": "ftp://x"}, "--host 'ftp://x'; allowed: a container's URL"),
-        ({"host": "http://x/path"}, "--host 'http://x/path'; allowed: a container's URL"),
-        ({"host": "http://127.0.0.1:9"}, "its models cannot be listed"),
-        ({"host": "http://127.0.0.1:9", "models": {"x": 1.0}}, "model 'x': its task is not known"),
-        ({"endpoint": "e", "catalog": "nowhere.yaml"}, "--endpoint 'e': no model is named"),
-        ({}, "stack LmiCohostStack: cannot be looked up"),
+        ({"host": "ftp://x"}, "host-invalid", "--host"),
+        ({"host": "http://x/path"}, "host-invalid", "--host"),
+        ({"host": "http://127.0.0.1:9"}, "host-unreachable", "--host"),
+        ({"host": "http://127.0.0.1:9", "models": {"x": 1.0}}, "task-unknown", "model x"),
+        ({"endpoint": "e", "catalog": "nowhere.yaml"}, "models-unnamed", "--endpoint"),
     ],
 )
 @pytest.mark.usefixtures("credentials")
-def test_a_target_that_cannot_be_used_is_told(changes: dict[str, Any], message: str) -> None:
+def test_a_target_that_cannot_be_used_is_told(changes: dict[str, Any], code: str, field: str) -> None:
     """Before any call, with the fix."""
-    with pytest.raises(CohostError, match=message) as caught:
+    with refused(code, field, kind=LoadError) as caught:
         resolve(given(**changes))
-    assert "fix: " in str(caught.value)
+    assert caught.value.fix
+
+
+@pytest.mark.usefixtures("credentials")
+def test_a_stack_that_cannot_be_read_is_told() -> None:
+    """Before any call, too."""
+    with refused("stack-unreachable", "stack LmiCohostStack", kind=StackError):
+        resolve(given())
 
 
 def resolved(url: str, signed: Credentials | None) -> Resolved:

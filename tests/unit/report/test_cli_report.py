@@ -6,6 +6,7 @@ import importlib.util
 import json
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -15,8 +16,7 @@ from typer.testing import CliRunner
 
 from cohost import cli
 from cohost.commands import report as cli_report
-from cohost.commands.report import BenchError
-from cohost.errors import PackagesError, ReportError
+from cohost.errors import BenchError, PackagesError
 from cohost.report.run import Mark, save_run
 
 if TYPE_CHECKING:
@@ -83,10 +83,17 @@ def test_report_of_an_invalid_run_says_so(tmp_path: Path) -> None:
     assert "INVALID: the generator used 99 % of its core" in result.stderr
 
 
-def test_report_of_nothing_is_a_fault(tmp_path: Path) -> None:
-    """A mistyped folder ends with one line."""
-    with pytest.raises(ReportError, match="cannot be read"):
-        run("report", str(tmp_path), "--no-metrics")
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_a_mistyped_folder_is_a_fault_in_json_too(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script reads code and file of the error where it would have read the report."""
+    monkeypatch.setattr(sys, "argv", ["cohost", command, str(tmp_path), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert (error["code"], error["field"]) == ("result-unreadable", str(tmp_path / "run.json"))
 
 
 def test_bench_runs_the_standard_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,14 +106,14 @@ def test_bench_runs_the_standard_protocol(tmp_path: Path, monkeypatch: pytest.Mo
         return 3, False
 
     monkeypatch.setattr(cli_report, "_run", fake)
-    result = run("bench", "--host", "http://127.0.0.1:9", "--out", str(tmp_path / "run"), "--price", "1.5")
+    result = run("bench", "--host", "http://127.0.0.1:9", "--out", str(tmp_path / "run"), "--price", "0")
 
     assert result.exit_code == 3
     text = " ".join(seen[0])
     assert "--headless" in text
     assert "--sweep-batch 1,2,4,8,16,32 --sweep-concurrency 1,2,4,8 --measure 20 --warmup 10" in text
     assert "--host http://127.0.0.1:9" in text
-    assert "--price 1.5" in text
+    assert "--price 0.0" in text
     assert "--pad-to-max" in text
     assert (tmp_path / "run" / "report" / "report.html").is_file()
 
@@ -123,7 +130,7 @@ def test_bench_that_measured_nothing(
     if interrupted:
         assert run("bench", "--out", str(tmp_path / "run")).exit_code == code
     else:
-        with pytest.raises(BenchError, match="nothing was measured; fix: "):
+        with refused("nothing-measured", str(tmp_path / "run"), kind=BenchError):
             run("bench", "--out", str(tmp_path / "run"))
 
 

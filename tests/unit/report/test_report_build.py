@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from botocore.exceptions import ClientError
+from fakes.refusals import refused
 from jsonschema import Draft202012Validator
 from report_runs import START, calls, phase, record, table_run, target, ticks
 
 from cohost.errors import ReportError
-from cohost.report.charts import Axis, Chart
-from cohost.report.page import Written, write_report
+from cohost.report import frame
+from cohost.report.charts import BAD, GREY, PALE, SERIES, Axis, Chart
+from cohost.report.formats import markdown_table
+from cohost.report.page import Report, Written, write_report
 from cohost.report.run import ColdCall, Mark, Run, save_run
 from cohost.report.samples import Outcome
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def written(tmp_path: Path, *runs: Run) -> Written:
+def written(tmp_path: Path, *runs: Run) -> Written[Report]:
     """The report on some runs."""
     for run in runs:
         save_run(run)
@@ -131,7 +134,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     save_run(run)
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(ReportError, match=r"--out .*cannot be written"):
+    with refused("folder-not-writable", "--out", kind=ReportError):
         write_report([run.folder], tmp_path / "file")
 
 
@@ -210,3 +213,48 @@ def test_axes_hold_their_values_and_have_ticks(values: list[float], log: bool) -
     assert all(0 <= axis.share(value) <= 1 for value in values)
     assert 2 <= len(axis.ticks()) <= 13
     assert Chart(axis, axis, "label").svg().startswith("<svg")
+
+
+def texts(chart: Chart, kind: str) -> list[str]:
+    """What stands in a chart, in the order of the page."""
+    svg = chart.svg()
+    root = ET.fromstring(svg[: svg.index("</svg>") + len("</svg>")])  # noqa: S314 - our own text
+    return [node.text or "" for node in root.iter("text") if kind in node.get("class", "").split()]
+
+
+def test_every_group_of_bars_keeps_its_name() -> None:
+    """Long names take several lines, so that none is left out beside the others, also on a phone."""
+    names = ["02 CPU and ONNX, stock", "03 one component a model", "04 <co-hosted>"]
+    chart = Chart.of_bars(names, {"p50": [(1.0, "a"), (None, ""), (3.0, "c")]}, ("", "ms"))
+
+    told = " ".join(texts(chart, "middle"))
+    assert set(" ".join(names).split()) <= set(told.split())
+    assert chart.svg().count('class="bar ') == 2
+
+
+def test_many_names_are_thinned() -> None:
+    """Sixty minutes in a row are named here and there instead of over one another."""
+    names = [str(minute) for minute in range(60)]
+    shown = texts(Chart.of_bars(names, {"x": [(1.0, "")] * 60}, ("minute", "ms")), "tick")
+
+    assert 2 < len([name for name in shown if name in names]) < 30
+
+
+def test_every_colour_of_a_chart_is_in_the_style_sheet() -> None:
+    """Series beyond the palette repeat it; bad, grey and pale have colours of their own."""
+    style = frame.page("a", "b")
+    used = []
+    for colour in (*range(SERIES + 1), BAD, GREY, PALE):
+        chart = Chart(Axis(0, 1, ""), None, "")
+        chart.bar(0, 1, 0, 1, colour, "")
+        used += re.findall(r'class="bar (f\d+)"', chart.svg())
+
+    assert len(set(used)) == SERIES + 3
+    for name in used:
+        assert f".{name} {{ fill: var(--c{name[1:]}); }}" in style
+        assert f"--c{name[1:]}: " in style
+
+
+def test_a_table_in_markdown_escapes_its_bars() -> None:
+    """A bar within a value ends no cell, and nothing is shown as a dash."""
+    assert markdown_table(("a", "b"), [("x|y", None), (1, "")]) == "| a | b |\n| --- | --- |\n| x\\|y | - |\n| 1 |  |"

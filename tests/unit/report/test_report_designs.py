@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from fakes.refusals import refused
 from jsonschema import Draft202012Validator
 from report_runs import calls, phase, record, table_run, target, ticks
 from typer.testing import CliRunner
 
 from cohost import cli
 from cohost.errors import ReportError
-from cohost.report.comparison import COLUMNS, WrittenComparison, write_comparison
-from cohost.report.page import write_report
+from cohost.report.comparison import COLUMNS, Comparison, write_comparison
+from cohost.report.page import Written, write_report
 from cohost.report.run import Machine, Mark, Model, Price, Run, save_run
 
 if TYPE_CHECKING:
@@ -54,9 +55,9 @@ def emulated(tmp_path: Path) -> list[Path]:
     ]
 
 
-def weights(written: WrittenComparison) -> list[str]:
+def weights(written: Written[Comparison]) -> list[str]:
     """How bad each note is."""
-    return [weight for weight, _ in written.comparison.notes]
+    return [weight for weight, _ in written.content.notes]
 
 
 def test_the_table_has_the_columns_of_the_earlier_measurement(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_the_table_has_the_columns_of_the_earlier_measurement(tmp_path: Path) ->
     assert float(rows[0][7]) == pytest.approx(1.408 / (104 * 3600) * 1e6, rel=0.01)
     assert rows[1][7] == "unknown"
     assert float(rows[2][7]) == pytest.approx(5.752 / (104 * 3600) * 1e6, rel=0.01)
-    assert written.comparison.notes == ()
+    assert written.content.notes == ()
 
 
 def test_an_emulation_has_this_machines_numbers_and_no_price(tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_an_emulation_has_this_machines_numbers_and_no_price(tmp_path: Path) -> 
 def test_a_price_given_by_hand_for_an_emulation_is_called_that(tmp_path: Path) -> None:
     """Nobody takes the product of a real price and this machine's rate for a measurement."""
     runs = [*emulated(tmp_path)[:2], measured(tmp_path / "x", "03", price=PRICE_OF_03, target={"emulated": True})]
-    assert "the price of 03 was given by hand" in write_comparison(runs, tmp_path / "out").comparison.measured
+    assert "the price of 03 was given by hand" in write_comparison(runs, tmp_path / "out").content.measured
 
 
 def test_aws_and_an_emulation_are_not_compared(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_aws_and_an_emulation_are_not_compared(tmp_path: Path) -> None:
     runs = [*three(tmp_path)[:2], measured(tmp_path / "local", "03", target={"emulated": True}, price=None)]
     written = write_comparison(runs, tmp_path / "out")
     assert weights(written) == ["invalid"]
-    assert written.comparison.measured.startswith("The numbers of 03 are those of this machine")
+    assert written.content.measured.startswith("The numbers of 03 are those of this machine")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_aws_and_an_emulation_are_not_compared(tmp_path: Path) -> None:
 def test_what_differs_beside_the_design_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
     """A fair table has the same models, texts and caller in every row."""
     runs = [measured(tmp_path / "a", "04"), measured(tmp_path / "b", "02", **changes)]
-    notes = write_comparison(runs, tmp_path / "out").comparison.notes
+    notes = write_comparison(runs, tmp_path / "out").content.notes
     assert [told in text for _, text in notes] == [True]
 
 
@@ -133,7 +134,7 @@ def test_marks_of_a_run_come_along(tmp_path: Path) -> None:
 def test_a_run_without_batch_8_is_told(tmp_path: Path) -> None:
     """It is no run of the standard protocol, and has nothing to be priced by."""
     save_run(Run(record(phase(0, 1), label="02"), calls(0, 1, 0.05), ticks(10), tmp_path / "a"))
-    notes = write_comparison([tmp_path / "a"], tmp_path / "out").comparison.notes
+    notes = write_comparison([tmp_path / "a"], tmp_path / "out").content.notes
     assert any("no step at batch 8" in text for _, text in notes)
 
 
@@ -141,8 +142,8 @@ def test_reports_are_as_good_as_samples(tmp_path: Path) -> None:
     """A report.json that somebody sent is enough; its numbers are the same."""
     runs = three(tmp_path)
     reported = write_report(runs, tmp_path / "report").json
-    sent = write_comparison([reported], tmp_path / "a").comparison
-    assert sent == write_comparison(runs, tmp_path / "b").comparison
+    sent = write_comparison([reported], tmp_path / "a").content
+    assert sent == write_comparison(runs, tmp_path / "b").content
 
 
 def test_json_follows_its_own_schema(tmp_path: Path) -> None:
@@ -182,27 +183,27 @@ def test_the_page_asks_nobody_and_every_plot_draws_something(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "code"),
     [
-        (None, "cannot be read"),
-        ("{}", "runs: Field required"),
-        ("no json", "Invalid JSON"),
-        ('{"runs": []}', "holds no run"),
+        (None, "result-unreadable"),
+        ("{}", "result-damaged"),
+        ("no json", "result-damaged"),
+        ('{"runs": []}', "no-runs"),
     ],
 )
-def test_what_is_no_result_is_told(tmp_path: Path, content: str | None, told: str) -> None:
+def test_what_is_no_result_is_told(tmp_path: Path, content: str | None, code: str) -> None:
     """The path, what is allowed, and what to do."""
     file = tmp_path / "report.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(ReportError, match=told):
+    with refused(code, "RESULT" if code == "no-runs" else str(file), kind=ReportError):
         write_comparison([file], tmp_path / "out")
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """The option and the fix are named."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(ReportError, match=r"--out .*cannot be written"):
+    with refused("folder-not-writable", "--out", kind=ReportError):
         write_comparison(three(tmp_path), tmp_path / "file")
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from report_runs import START, calls, phase, record, table_run, target, ticks
 
+from cohost.report.formats import usd_per_million
 from cohost.report.run import Run
 from cohost.report.samples import Outcome
-from cohost.report.summary import cost_per_million, instance_of, summarise
+from cohost.report.summary import instance_of, summarise
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,10 +110,10 @@ def test_a_run_that_measured_nothing_has_no_headline(tmp_path: Path) -> None:
 
 def test_cost_needs_price_and_rate() -> None:
     """An unknown price is unknown, never 0."""
-    assert cost_per_million(1.408, 104) == pytest.approx(3.7607, abs=1e-4)
-    assert cost_per_million(None, 104) is None
-    assert cost_per_million(1.408, 0) is None
-    assert cost_per_million(1.408, None) is None
+    assert usd_per_million(1.408, 104) == pytest.approx(3.7607, abs=1e-4)
+    assert usd_per_million(None, 104) is None
+    assert usd_per_million(1.408, 0) is None
+    assert usd_per_million(1.408, None) is None
 
 
 def test_instances_are_named_with_their_number() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.errors import CatalogError, PlanError
+from cohost.errors import PlanError
 from cohost.forecast.plan.profiles import profiles_path
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def test_html_is_written(tmp_path: Path) -> None:
     """The page lies where the user asked for it, and stdout stays data."""
     page = tmp_path / "plan.html"
     result = run("plan", "--catalog", ENCODERS, "--html", str(page), "--json")
-    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert page.read_text().startswith("<!doctype html>")
     json.loads(result.stdout)
 
 
@@ -138,12 +139,13 @@ def test_inspect_shows_shape_and_size(catalog: Path) -> None:
 def test_inspect_asks_the_hub_it_is_told(catalog: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """HF_ENDPOINT decides who is asked; a hub that is not there is a fault of one line."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(PlanError, match=r"http://127.0.0.1:9/lmi-cohost/tiny-mdeberta-nli/resolve/main/config.json"):
+    with pytest.raises(PlanError) as caught:
         run("models", "inspect", "mdeberta", "--catalog", str(catalog))
+    assert "http://127.0.0.1:9/lmi-cohost/tiny-mdeberta-nli/resolve/main/config.json" in str(caught.value)
 
 
 def test_inspect_of_weights_in_s3_needs_a_folder(catalog: Path) -> None:
     """What is not on the Hub cannot be asked of it."""
     catalog.write_text(catalog.read_text().replace("lmi-cohost/tiny-mdeberta-nli", "s3://bucket/weights/"))
-    with pytest.raises(CatalogError, match="--folder"):
+    with refused("model-elsewhere", "models.mdeberta.model_id", kind=PlanError):
         run("models", "inspect", "mdeberta", "--catalog", str(catalog))

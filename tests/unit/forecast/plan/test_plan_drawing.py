@@ -8,14 +8,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cohost.forecast.plan.drawing import Segment, gpu_segments, host_segments, html_page, svg_bar, terminal_bar
+from cohost.forecast.plan.drawing import Segment, chart, gpu_segments, host_segments, html_page, terminal_bar
 from cohost.forecast.plan.memory import plan_catalog
 
 if TYPE_CHECKING:
     from cohost.catalog.models import Catalog
     from cohost.forecast.plan.profiles import Profile
 
-SEGMENTS = [Segment(label="a & b", mib=25.0, colour="#000000"), Segment(label="<c>", mib=50.0, colour="#ffffff")]
+SEGMENTS = [Segment(label="a & b", mib=25.0, colour=0), Segment(label="<c>", mib=50.0, colour=1)]
 
 
 def test_terminal_bar_is_to_scale() -> None:
@@ -34,11 +34,20 @@ def test_terminal_bar_shows_what_is_too_much() -> None:
     assert "25 MiB too much" in text
 
 
-def test_svg_is_well_formed_and_escaped() -> None:
-    """Names of models cannot break the drawing, or smuggle anything into the page."""
-    root = ET.fromstring(svg_bar("<script>", SEGMENTS, 100.0))  # noqa: S314 - our own text
-    titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
-    assert titles == ["a & b: 25 MiB", "<c>: 50 MiB"]
+@pytest.mark.parametrize(("capacity", "told"), [(100.0, "25 MiB free"), (50.0, "25 MiB too much")])
+def test_chart_is_to_scale_and_escaped(capacity: float, told: str) -> None:
+    """Each segment is as wide as its share; names of models cannot break the drawing, or smuggle anything into it."""
+    plot = chart("<script>", SEGMENTS, capacity)
+    svg = plot.chart.svg()
+    root = ET.fromstring(svg[: svg.index("</svg>") + len("</svg>")])  # noqa: S314 - our own text
+    bars = [node for node in root.iter("rect") if node.get("class", "").startswith("bar ")]
+    assert [bar.findtext("title") for bar in bars] == ["a & b: 25 MiB", "<c>: 50 MiB"]
+    first, second = (float(bar.get("width", "0")) for bar in bars)
+    assert second == pytest.approx(2 * first, abs=0.2)
+    limit = next(node for node in root.iter("line") if node.get("class", "").startswith("line "))
+    end = float(bars[-1].get("x", "0")) + second
+    assert (float(limit.get("x1", "0")) > end) == (capacity == 100.0)
+    assert told in plot.what
 
 
 def test_segments_add_up_to_the_plan(encoders: Catalog, encoder_profiles: dict[str, Profile]) -> None:

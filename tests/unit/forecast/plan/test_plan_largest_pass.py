@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cohost.catalog.models import ModelEntry
-from cohost.forecast.plan import workers as plan
 from cohost.forecast.plan.memory import demand_of
 from cohost.forecast.plan.workers import gpu_worker
-from cohost.handler import cohost_service
 from cohost.handler.cohost_options import read_options
 
 if TYPE_CHECKING:
@@ -66,14 +64,9 @@ def test_what_the_command_line_says_comes_first(encoder_profiles: dict[str, Prof
 
 def test_defaults_are_the_handlers(encoder_profiles: dict[str, Profile]) -> None:
     """What the plan takes for left-out settings is what the handler does."""
-    assert (plan.BATCH_TOKENS_ON_GPU, plan.BATCH_TOKENS_ON_CPU) == (
-        cohost_service._GPU_BATCH_TOKENS,
-        cohost_service._CPU_BATCH_TOKENS,
-    )
     options = read_options({"model_dir": "/m"})
-    assert options.max_batch_sequences == plan.BATCH_SEQUENCES
-    demand = demand_of("m", batched(), encoder_profiles[XLMR], on_gpu=True)
-    assert (options.dtype, demand.dtype) == ("fp32", "fp32")
+    short = demand_of("m", batched(max_length=8), encoder_profiles[XLMR], on_gpu=True)
+    assert (short.batch, short.dtype) == (options.max_batch_sequences, options.dtype)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from fakes.refusals import refused
 
 from cohost.catalog.serving import properties_of
 from cohost.catalog_file import load_catalog
-from cohost.errors import CatalogError
+from cohost.errors import CatalogError, PlanError
 from cohost.forecast.plan.profiles import load_profiles, profiles_path, write_profiles
 
 if TYPE_CHECKING:
@@ -90,8 +91,9 @@ def test_damaged_profiles_are_a_fault_of_the_catalog(tmp_path: Path) -> None:
     """A profiles file that cannot be read stops what reads the catalog, in one line."""
     path = write_catalog(tmp_path)
     profiles_path(path).write_text("a/b: {source: s, elements: {fp32: -1}, config: {a: 1}}")
-    with pytest.raises(CatalogError, match=r"mine.profiles.yaml: elements.fp32: .*fix: "):
+    with pytest.raises(CatalogError) as caught:
         load_catalog(path)
+    assert "mine.profiles.yaml: elements.fp32" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\0"])
@@ -99,8 +101,8 @@ def test_profiles_that_are_no_mapping_are_told(tmp_path: Path, text: str) -> Non
     """Any other content is told with the way out."""
     path = write_catalog(tmp_path)
     profiles_path(path).write_text(text)
-    with pytest.raises(CatalogError, match=r"mine.profiles.yaml: cannot be read"):
-        load_catalog(path)
+    with refused("profiles-unreadable", str(profiles_path(path)), kind=PlanError):
+        load_profiles(profiles_path(path))
 
 
 def test_profiles_survive_being_written(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:

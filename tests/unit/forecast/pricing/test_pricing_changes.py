@@ -14,8 +14,9 @@ from fakes.refusals import refused
 from cohost.catalog.models import Catalog
 from cohost.catalog_file import load_catalog
 from cohost.errors import StackError
-from cohost.forecast.pricing.changes import CostLine, cost_changes, deployed_costs, markdown_table, planned_costs
+from cohost.forecast.pricing.changes import CostLine, cost_changes, deployed_costs, planned_costs
 from cohost.forecast.pricing.price_list import load_prices
+from cohost.report.formats import markdown_table
 
 ENCODERS = Path(__file__).parents[4] / "model_configs" / "encoders.yaml"
 

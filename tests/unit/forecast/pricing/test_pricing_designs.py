@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.refusals import refused
 
 from cohost.catalog.sections.scaling import Scaling
 from cohost.catalog_file import load_catalog
+from cohost.errors import PriceError
 from cohost.forecast.pricing.designs import (
     COMPONENTS,
     CPU_ONNX,
@@ -22,7 +24,7 @@ from cohost.forecast.pricing.designs import (
     design_of,
     read_reports,
 )
-from cohost.forecast.pricing.price_list import PriceError, load_prices
+from cohost.forecast.pricing.price_list import load_prices
 from cohost.report.run import Mark, RunRecord, Target
 from cohost.report.summary import Headline, RunSummary
 
@@ -65,7 +67,7 @@ def test_scale_to_zero_saves_nothing_when_always_busy() -> None:
 @pytest.mark.parametrize("hours", [0, -1, 24.5, float("nan")])
 def test_busy_hours_are_those_of_a_day(hours: float) -> None:
     """Anything but above 0 and up to 24 is refused."""
-    with pytest.raises(PriceError, match=r"--busy-hours: .*allowed: above 0 and up to 24"):
+    with refused("hours-range", "--busy-hours", kind=PriceError):
         cost_of(ONE_ENDPOINT, load_prices(), REGION, busy_hours=hours)
 
 
@@ -110,16 +112,19 @@ def test_reports_of_ones_own_are_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["{", "[]", "{}", '{"items_per_second": 0, "instance_type": "x", "measured": "y"}', '{"items_per_second": "fast"}'],
+    ("text", "code"),
+    [
+        *((text, "report-invalid") for text in ("{", "[]", "{}", '{"items_per_second": "fast"}')),
+        ('{"items_per_second": 0, "instance_type": "x", "measured": "y"}', "rate-range"),
+    ],
 )
-def test_wrong_reports_are_told(tmp_path: Path, text: str) -> None:
+def test_wrong_reports_are_told(tmp_path: Path, text: str, code: str) -> None:
     """A file that is no report is named with what a report holds."""
     path = tmp_path / "r.json"
     path.write_text(text)
-    with pytest.raises(PriceError, match=r"r.json: no report|items per second"):
+    with refused(code, str(path), kind=PriceError):
         read_reports(path)
-    with pytest.raises(PriceError, match="cannot be read"):
+    with refused("report-unreadable", kind=PriceError):
         read_reports(tmp_path / "none.json")
 
 
@@ -172,8 +177,9 @@ def test_invalid_run_is_not_priced(tmp_path: Path) -> None:
     """A run that calls itself invalid gives no figure about money."""
     path = tmp_path / "report.json"
     path.write_text(run_report(marks=("the generator was too slow",)))
-    with pytest.raises(PriceError, match="the generator was too slow"):
+    with refused("run-invalid", str(path), kind=PriceError) as caught:
         read_reports(path)
+    assert "the generator was too slow" in caught.value.problem
 
 
 def test_catalog_that_scales_to_zero_bills_busy_hours_and_its_idle_time() -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 from simulation_cases import multi, trace, zero
 
-from cohost.catalog.sections.scaling import TRACKING_TAIL_MINUTES
 from cohost.forecast.pricing.running_hours import Service
 from cohost.forecast.simulation.replay import replay
-from cohost.forecast.simulation.tracking import PERIODS, VALUES_ABOVE
-from local_aws.autoscaling import policies as tracking
 
 DAY = 24 * 60
 SERVICE = Service()
@@ -180,6 +177,13 @@ def test_while_copies_start_the_same_alarm_adds_none() -> None:
     assert (woken.cold_starts, woken.wanted[-1][1]) == (1, 1)
 
 
+def test_an_alarm_that_lasts_triggers_its_policy_each_minute() -> None:
+    """A load that rises at the next minute is answered a minute after the first trigger, not at its first value."""
+    rules = multi(max=9, metric="concurrency", target=0.06)
+    found = replay(trace([120] + [480] * 3), rules, SERVICE)
+    assert [second for second, _ in found.wanted[:3]] == [0, 30, 90]
+
+
 def test_a_woken_copy_is_measured_before_more_are_asked_for() -> None:
     """Half a minute of too many calls at a time, from the first answer on; not the part of a minute before."""
     found = replay(trace([0] * 60 + [3000] + [0] * 20), zero(max=3), Service(wake_s=590), patient=True)
@@ -208,13 +212,6 @@ def test_copies_share_an_instance_of_several_gpus() -> None:
     for copies, instances in ((4, 1), (5, 2)):
         found = replay(trace([0] * 5), zero(min=copies, max=copies, start=copies, per_instance=4), SERVICE)
         assert found.instances == [(0, instances)]
-
-
-def test_the_alarms_of_target_tracking_are_those_of_the_local_aws() -> None:
-    """Simulation and emulation read a metric in the same windows."""
-    for metric, period in PERIODS.items():
-        up, down = tracking._WINDOWS[period]
-        assert (up, down * period) == (VALUES_ABOVE, TRACKING_TAIL_MINUTES[metric] * 60)
 
 
 def test_an_unknown_price_stays_unknown() -> None:

@@ -1,0 +1,76 @@
+"""Numbers, moments and tables as text, the same in Markdown, on pages and on a terminal, and the cost of items.
+
+A dash stands for what does not exist, "unknown" for what exists and is not known.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+NONE: Final = "-"
+UNKNOWN: Final = "unknown"
+_TEN, _HUNDRED = 10, 100
+_MILLION, _SECONDS_PER_MINUTE, _SECONDS_PER_HOUR = 1_000_000, 60, 3600
+
+
+def usd_per_million(usd_per_hour: float | None, items_per_s: float | None) -> float | None:
+    """Return US dollars per million items at a sustained rate; None if price or rate is unknown or 0."""
+    if usd_per_hour is None or not items_per_s:
+        return None
+    return usd_per_hour / (items_per_s * _SECONDS_PER_HOUR) * _MILLION
+
+
+class Table(NamedTuple):
+    """A table with its title, and how a page shows it: classes of the style sheet, and an explanation above it.
+
+    Without columns it holds names and values.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    kind: str = "names1"
+    what: str = ""
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in GitHub's Markdown: a dash for None, and a bar within a value is escaped."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    cells = [[NONE if value is None else str(value).replace("|", "\\|") for value in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def markdown_notes(notes: Iterable[tuple[str, str]]) -> str:
+    """Return remarks as a list in Markdown, each with its weight."""
+    return "\n".join(f"- **{weight}**: {text}" for weight, text in notes)
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """Format a number with this many decimals; a dash for None."""
+    return NONE if value is None else f"{value:,.{digits}f}"
+
+
+def short(value: float | None) -> str:
+    """Format a number with about three digits, whatever its size."""
+    if value is None:
+        return NONE
+    if abs(value) >= _HUNDRED:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= _TEN else f"{value:.2f}"
+
+
+def moment(seconds: float) -> str:
+    """Format a moment in UTC, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in words."""
+    whole = round(seconds)
+    if whole < _SECONDS_PER_MINUTE:
+        return f"{seconds:.1f} s"
+    return f"{whole // _SECONDS_PER_MINUTE} min {whole % _SECONDS_PER_MINUTE} s"
