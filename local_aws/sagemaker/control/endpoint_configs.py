@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import Collection, Resource, page, tags_of
 from local_aws.sagemaker.control.models import check_role
+from local_aws.sagemaker.errors import unsupported
 
 if TYPE_CHECKING:
     from local_aws.kit.clients import ServiceClients

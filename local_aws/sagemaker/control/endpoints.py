@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import page, tags_of
+from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.hosting.endpoint import Endpoint
 from local_aws.sagemaker.hosting.endpoint_snapshot import plan_of
 from local_aws.sagemaker.hosting.guardrails import guardrails_of
@@ -200,9 +201,7 @@ def _refuse_unsupported(request: dict[str, Any]) -> None:
 
 def _resizable(variant: Variant) -> ModelVariant:
     if not isinstance(variant, ModelVariant):
-        raise unsupported(
-            f"DesiredInstanceCount of variant {variant.plan.name}, which is made of inference components,"
-        )
+        raise unsupported(f"DesiredInstanceCount of variant {variant.plan.name}, which is made of inference components")
     return variant
 
 

@@ -15,8 +15,9 @@ from botocore.exceptions import ClientError, ParamValidationError
 
 from cohost.errors import ImageError
 from cohost.hardware.images import Image, parse_image, registry_account
-from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import Collection, Resource, page, tags_of
+from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.hosting.endpoint_snapshot import MULTI_MODEL, container_of
 from local_aws.sagemaker.model_cache.disk import S3Location
 
