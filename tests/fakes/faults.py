@@ -25,7 +25,7 @@ def faulted(code: str, status: int | None = None, about: str = "") -> Iterator[p
     """
     with pytest.raises((ClientError, ServiceFault, QueryError, Fault)) as caught:
         yield caught
-    error = caught.value
+    error: Any = caught.value
     assert code_of(error) == (code, code_of(error)[1] if status is None else status), str(error)
     assert about in str(error)
 
