@@ -25,13 +25,14 @@ def faulted(code: str, status: int | None = None, about: str = "") -> Iterator[p
     """
     with pytest.raises((ClientError, ServiceFault, QueryError, Fault)) as caught:
         yield caught
-    error: Any = caught.value
-    assert code_of(error) == (code, code_of(error)[1] if status is None else status), str(error)
-    assert about in str(error)
+    found, found_status, text = _parts(caught.value)
+    assert (found, found_status) == (code, found_status if status is None else status), text
+    assert about in text
 
 
-def code_of(error: ClientError | ServiceFault | QueryError | Fault) -> tuple[str, int]:
-    """The code and the HTTP status of an error; the code of DJL Serving is the type name in its answer."""
+def _parts(error: Any) -> tuple[str, int, str]:
+    """The code, the HTTP status and the text of an error; DJL Serving's code is the type name in its answer."""
     if isinstance(error, ClientError):
-        return error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]
-    return error.kind if isinstance(error, Fault) else error.code, error.status
+        told = error.response["Error"]
+        return told["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"], told.get("Message") or ""
+    return error.kind if isinstance(error, Fault) else error.code, error.status, str(error)
