@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     named = [str(file) for section in config["nav"] for file in _files(section)]
     assert len(named) == len(set(named)), "a page stands in the navigation twice"
     assert "&lt;!--" not in page, "a mark of a code block shows"
+    fetched = re.findall(r'(?: src|stylesheet"? href)="?(https?:[^" >]+)', page)
+    assert not fetched, "the site works without a network"
 
 
 def _files(entry: object) -> list[object]:
