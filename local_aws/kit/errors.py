@@ -53,6 +53,9 @@ class UnknownOperationException(ServiceFault):
 class InternalFailure(ServiceFault):
     """The emulation itself failed."""
 
+    def __init__(self) -> None:
+        super().__init__("The emulation failed; its log has the reason.")
+
 
 def not_emulated(feature: str, service: str, *, allowed: str = "", fix: str = "") -> str:
     """Return the text of a refusal that AWS would not give: ignoring the feature would promise what is not so."""

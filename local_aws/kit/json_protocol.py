@@ -99,7 +99,7 @@ class ControlPlane:
             return control_fault(fault)
         except Exception:
             _logger.exception("a control plane request ended with a fault of the emulation")
-            return control_fault(InternalFailure("The emulation failed; its log has the reason."))
+            return control_fault(InternalFailure())
 
     async def _run(self, operation: str, members: dict[str, Any]) -> dict[str, Any] | None:
         if (run := self._operations.get(operation)) is None:

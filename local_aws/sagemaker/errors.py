@@ -22,7 +22,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from local_aws.kit import errors as kit
-from local_aws.kit.errors import InternalFailure, ServiceFault, ValidationException
+from local_aws.kit.errors import ServiceFault, ValidationException
 
 if TYPE_CHECKING:
     from local_aws.kit.account import Account
@@ -262,8 +262,3 @@ def no_response(endpoint_name: str, *, log_group: str, account: Account) -> Mode
         "instance type with more CPU capacity or memory."
     )
     return model_error(0, text, log_group=log_group, account=account)
-
-
-def emulation_failed() -> InternalFailure:
-    """Report a fault of the emulation itself."""
-    return InternalFailure("The emulation failed; its log has the reason.")

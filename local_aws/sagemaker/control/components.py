@@ -275,13 +275,11 @@ def _as_container(container: dict[str, Any]) -> dict[str, Any]:
 
 def _summary(component: InferenceComponent) -> dict[str, Any]:
     return {
-        "InferenceComponentName": component.name,
-        "InferenceComponentArn": component.arn,
+        **component.summary("InferenceComponent"),
         "EndpointName": component.endpoint.name,
         "EndpointArn": component.endpoint.arn,
         "VariantName": component.variant_name,
         "InferenceComponentStatus": component.status,
-        "CreationTime": component.created,
         "LastModifiedTime": component.last_modified,
     }
 

@@ -72,22 +72,12 @@ class EndpointConfigs:
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeEndpointConfig."""
         config = self._configs.get(request["EndpointConfigName"])
-        return {
-            "EnableNetworkIsolation": False,
-            **config.definition,
-            "EndpointConfigName": config.name,
-            "EndpointConfigArn": config.arn,
-            "CreationTime": config.created,
-        }
+        return {"EnableNetworkIsolation": False, **config.definition, **config.summary("EndpointConfig")}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
         """ListEndpointConfigs."""
         configs, more = page(self._configs, request)
-        summaries = [
-            {"EndpointConfigName": config.name, "EndpointConfigArn": config.arn, "CreationTime": config.created}
-            for config in configs
-        ]
-        return {"EndpointConfigs": summaries, **more}
+        return {"EndpointConfigs": [config.summary("EndpointConfig") for config in configs], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
         """DeleteEndpointConfig."""

@@ -121,12 +121,8 @@ class Endpoints:
         """DescribeEndpoint."""
         endpoint = self._endpoints.get(request["EndpointName"])
         answer: dict[str, Any] = {
-            "EndpointName": endpoint.name,
-            "EndpointArn": endpoint.arn,
+            **_summary(endpoint),
             "EndpointConfigName": endpoint.config_name,
-            "EndpointStatus": endpoint.status,
-            "CreationTime": endpoint.created,
-            "LastModifiedTime": endpoint.last_modified,
         }
         if endpoint.fleet is not None:
             answer["ProductionVariants"] = [_described(variant) for variant in endpoint.fleet.variants.values()]
@@ -139,17 +135,7 @@ class Endpoints:
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
         """ListEndpoints."""
         endpoints, more = page(self._endpoints, request)
-        summaries = [
-            {
-                "EndpointName": endpoint.name,
-                "EndpointArn": endpoint.arn,
-                "CreationTime": endpoint.created,
-                "LastModifiedTime": endpoint.last_modified,
-                "EndpointStatus": endpoint.status,
-            }
-            for endpoint in endpoints
-        ]
-        return {"Endpoints": summaries, **more}
+        return {"Endpoints": [_summary(endpoint) for endpoint in endpoints], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
         """DeleteEndpoint."""
@@ -191,6 +177,11 @@ def _retaining(endpoint: Endpoint, plans: Sequence[VariantPlan]) -> tuple[Varian
         else plan
         for plan in plans
     )
+
+
+def _summary(endpoint: Endpoint) -> dict[str, Any]:
+    changes = {"LastModifiedTime": endpoint.last_modified, "EndpointStatus": endpoint.status}
+    return endpoint.summary("Endpoint") | changes
 
 
 def _refuse_unsupported(request: dict[str, Any]) -> None:

@@ -189,21 +189,12 @@ class Models:
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeModel."""
         model = self._models.get(request["ModelName"])
-        return {
-            "EnableNetworkIsolation": False,
-            **model.definition,
-            "ModelName": model.name,
-            "ModelArn": model.arn,
-            "CreationTime": model.created,
-        }
+        return {"EnableNetworkIsolation": False, **model.definition, **model.summary("Model")}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
         """ListModels."""
         models, more = page(self._models, request)
-        summaries = [
-            {"ModelName": model.name, "ModelArn": model.arn, "CreationTime": model.created} for model in models
-        ]
-        return {"Models": summaries, **more}
+        return {"Models": [model.summary("Model") for model in models], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
         """DeleteModel. Endpoints that run the model keep running it, as on the service."""
