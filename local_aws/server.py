@@ -255,7 +255,11 @@ def _bind(port: int) -> socket.socket:
         ) from None
     except OverflowError:
         raise LocalError(
-            "port-out-of-range", "--port", f"got {port}", allowed="0 to 65535", fix="choose one of these"
+            "port-out-of-range",
+            "--port",
+            f"got {port}",
+            allowed="0 to 65535",
+            fix="choose another, or 0 for a free one",
         ) from None
 
 

@@ -28,9 +28,7 @@ def find_program(name: str, *, needed_for: str, fix: str) -> str:
     """
     path = shutil.which(name)
     if path is None:
-        raise EngineError(
-            "program-missing", needed_for, f"{name} is not on PATH", allowed="a machine that has it", fix=fix
-        )
+        raise EngineError("program-missing", needed_for, f"{name} is not on PATH", fix=fix)
     return path
 
 
