@@ -46,12 +46,13 @@ test-fast: setup ## Run the tests that start no process and no server
 test-failed: setup ## Run the files that had a failed test again, whole and one after another
 	python tools/failed_tests.py
 
-check: setup ## Lint, type-check, look for secrets and known faults; changes no file
+check: setup ## Lint, type-check, look for duplicate code, secrets and known faults; changes no file
 	ruff check .
 	ruff format --check .
 	mypy
 	mypy app.py tools
 	lint-imports --no-cache
+	python tools/duplicate_code.py
 	python tools/audit_packages.py & python tools/scan_secrets.py && wait $$!
 
 # One process for the catalogs, one for the pages, which share an emulation: they take about as long.

@@ -51,6 +51,19 @@ def collect() -> list[Text]:
     return sorted({text for path, tree in trees.items() for text in _texts(path, tree, kinds)})
 
 
+def uncoded() -> list[str]:
+    """Return the places, as `file:line`, where an error is made of its text alone and does not gather others."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(_sources())}
+    kinds = _family(trees.values()) - {name for tree in trees.values() for name in _gathering(tree)} | {FIELD_FAULT}
+    return [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path, tree in trees.items()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in kinds
+        if len(call.args) == 1 and not isinstance(call.args[0], ast.Starred)
+    ]
+
+
 def page(texts: Iterable[Text]) -> str:
     """Render the page as Markdown."""
     lines = [HEAD]
@@ -82,6 +95,15 @@ def _family(trees: Iterable[ast.Module]) -> frozenset[str]:
     return frozenset(found)
 
 
+def _gathering(tree: ast.Module) -> Iterator[str]:
+    """Yield the classes that take something else than code, field and problem."""
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        methods = (method for method in node.body if isinstance(method, ast.FunctionDef))
+        given = (method.args.args for method in methods if method.name == "__init__")
+        if any("code" not in {argument.arg for argument in arguments} for arguments in given):
+            yield node.name
+
+
 def _texts(path: Path, tree: ast.Module, kinds: frozenset[str]) -> Iterator[Text]:
     module = path.relative_to(ROOT).as_posix()
     for call in ast.walk(tree):
@@ -108,7 +130,7 @@ def _literal(node: ast.expr) -> str:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=parts):
-            return " ".join("".join(map(_literal, parts)).split())
+            return re.sub(r"\s+", " ", "".join(map(_literal, parts)))
         case ast.FormattedValue(value=value):
             return f"{{{_name(value)}}}"
         case ast.BinOp(left=left, op=ast.Add(), right=right):

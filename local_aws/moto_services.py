@@ -25,6 +25,7 @@ from starlette.responses import Response
 from local_aws.gateway import aws_error
 from local_aws.kit.access_keys import AccessKey
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
+from local_aws.kit.errors import not_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +148,7 @@ class MotoServices:
         if signed.service == "cloudtrail" and headers.get("x-amz-target", "").endswith(LOOKUP_EVENTS):
             return Response(json.dumps({"Events": []}), media_type="application/x-amz-json-1.1")
         if not self._is_known(signed):
-            message = f"lmi-cohost's local AWS has no service '{signed.service}'; run this against a real account."
+            message = not_emulated(f"service {signed.service}", "AWS", fix="run this against a real account")
             return aws_error(headers, code="ServiceUnavailableInLocalAws", message=message)
         return None
 
@@ -202,13 +203,14 @@ def _sts(scope: Scope, headers: Mapping[str, str], body: bytes) -> Response | No
     if action == "GetCallerIdentity" and key is not None and key.user_id is not None:
         return _caller_identity(key)
     if action in {"GetSessionToken", "GetFederationToken"}:
-        message = f"Action {action} is not emulated; allowed: AssumeRole; fix: use the keys that you have, or a role's."
+        fix = "use the keys that you have, or a role's"
+        message = not_emulated(f"action {action}", "STS", allowed="AssumeRole", fix=fix)
         return aws_error(headers, code="ServiceUnavailableInLocalAws", message=message)
     arn = unquote(form.get("RoleArn", [""])[0])
     account = arn.split(":")[4] if arn.count(":") >= 5 else ACCOUNT_ID  # noqa: PLR2004 - arn:partition:iam::ACCOUNT:…
     if account == ACCOUNT_ID:
         return None
-    message = f"RoleArn: {arn} is of account {account}; the local AWS has only {ACCOUNT_ID}: deploy to that account."
+    message = f"RoleArn: {arn} is of account {account}; allowed: {ACCOUNT_ID}; fix: deploy to that account"
     return aws_error(headers, code="AccessDenied", message=message, status=403)
 
 

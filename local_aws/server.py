@@ -202,7 +202,12 @@ class LocalAws:
             self.listener.close()
             _remove_own(self.settings.state_dir / STATE_FILE)
         if not self._server.started:
-            raise LocalError("the local AWS did not start: see the lines above")
+            raise LocalError(
+                "local-aws-not-started",
+                NAME,
+                "a part of it could not start",
+                fix="correct what the log on standard error names",
+            )
 
     def stop(self) -> None:
         """End `serve` from another thread."""
@@ -242,11 +247,20 @@ def _bind(port: int) -> socket.socket:
     except OSError as error:
         cause = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened ({error.strerror})"
         raise LocalError(
-            f"port {port} on {HOST} {cause}: stop what holds it (`cohost local down` if that is ours), "
-            "or choose another with --port (0 takes a free one)"
+            "port-taken",
+            "--port",
+            f"{port} on {HOST} {cause}",
+            allowed="a free port",
+            fix="stop what holds it (`cohost local down` if that is ours), or choose another (0 takes a free one)",
         ) from None
     except OverflowError:
-        raise LocalError(f"port {port} is none: give 0 to 65535") from None
+        raise LocalError(
+            "port-out-of-range",
+            "--port",
+            f"got {port}",
+            allowed="0 to 65535",
+            fix="choose another, or 0 for a free one",
+        ) from None
 
 
 def _swallow_signals() -> dict[int, Any]:

@@ -12,7 +12,7 @@ from local_aws.autoscaling.errors import ResourceNotFoundException
 from local_aws.autoscaling.policies import alarms_of, check_steps, check_tracking
 from local_aws.autoscaling.state import Policy, ScalableTarget, ScheduledAction
 from local_aws.autoscaling.targets import NAMESPACE, resource_of
-from local_aws.kit.errors import ValidationException
+from local_aws.kit.errors import ValidationException, not_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -200,10 +200,8 @@ def _check_bounds(resource: ScalableResource, minimum: int, maximum: int) -> Non
 
 def _configuration(request: Request, kind: str) -> dict[str, Any]:
     if kind not in _CONFIGURATIONS:
-        raise ValidationException(
-            f"PolicyType {kind} is not part of this emulation of Application Auto Scaling; "
-            f"use one of {', '.join(_CONFIGURATIONS)}"
-        )
+        allowed = ", ".join(_CONFIGURATIONS)
+        raise ValidationException(not_emulated(f"PolicyType {kind}", "Application Auto Scaling", allowed=allowed))
     configuration: dict[str, Any] | None = request.get(_CONFIGURATIONS[kind])
     if configuration is None:
         raise ValidationException(f"{_CONFIGURATIONS[kind]} must be specified for PolicyType {kind}")

@@ -15,7 +15,7 @@ from local_aws.kit.account import ACCOUNT_ID, PARTITION
 if TYPE_CHECKING:
     from local_aws.cloudformation.intrinsics import Values
     from local_aws.cloudformation.resources import ResourceTypes
-    from local_aws.cloudformation.state import Stack, Target
+    from local_aws.cloudformation.state import Live, Stack, Target
     from local_aws.kit.clients import Clients
 
 
@@ -27,19 +27,20 @@ class DeployedValues:
 
     def ref(self, logical_id: str) -> str:
         """Return the physical id."""
-        resource = self._stack.resources.get(logical_id)
-        if resource is None or resource.live is None:
-            raise ValidationError(f"Unresolved resource dependency [{logical_id}]: it does not exist")
-        return resource.live.physical_id
+        return self._live(logical_id).physical_id
 
     def attribute(self, logical_id: str, name: str) -> Any:  # attributes are of any type
         """Return the attribute that the resource reported."""
+        live = self._live(logical_id)
+        if name not in live.attributes:
+            raise missing_attribute(live.type, logical_id, name)
+        return live.attributes[name]
+
+    def _live(self, logical_id: str) -> Live:
         resource = self._stack.resources.get(logical_id)
         if resource is None or resource.live is None:
             raise ValidationError(f"Unresolved resource dependency [{logical_id}]: it does not exist")
-        if name not in resource.live.attributes:
-            raise missing_attribute(resource.live.type, logical_id, name)
-        return resource.live.attributes[name]
+        return resource.live
 
 
 def missing_attribute(type_name: str, logical_id: str, name: str) -> ValidationError:

@@ -7,6 +7,7 @@ ResourceFailure        creating, updating or deleting one resource failed; becom
 
 from __future__ import annotations
 
+from local_aws.kit.errors import not_emulated
 from local_aws.kit.query_protocol import QueryError
 
 
@@ -23,6 +24,11 @@ class ValidationError(CloudFormationError):
 
 class ResourceFailure(Exception):  # noqa: N818 - named after CloudFormation's CREATE_FAILED and its kin
     """An operation on one resource failed; the text is the reason that its event shows."""
+
+
+def unsupported(feature: str, *, allowed: str = "", fix: str = "") -> ValidationError:
+    """Refuse a feature that the emulation does not have."""
+    return ValidationError(not_emulated(feature, "CloudFormation", allowed=allowed, fix=fix))
 
 
 def stack_not_found(name: str) -> ValidationError:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from local_aws.cloudformation.errors import ValidationError
+from local_aws.cloudformation.errors import ValidationError, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -84,7 +84,7 @@ class Resolver:
             if key in _FUNCTIONS:
                 return _FUNCTIONS[key](self, value)
             if key.startswith("Fn::"):
-                raise ValidationError(f"Template error: the local AWS has no intrinsic function {key}")
+                raise unsupported(f"intrinsic function {key}")
         return {key: value for key, raw in node.items() if (value := self.resolve(raw)) is not NO_VALUE}
 
     def condition(self, name: str) -> bool:
@@ -168,7 +168,7 @@ class Resolver:
         def insert(match: re.Match[str]) -> str:
             service, name = match.groups()
             if service != "ssm":
-                raise ValidationError(f"Dynamic reference {match.group(0)}: the local AWS resolves 'ssm' only.")
+                raise unsupported(f"dynamic reference {match.group(0)}", allowed="ssm")
             return self._lookup_ssm(name)
 
         return DYNAMIC.sub(insert, text)

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from local_aws.cloudformation.change_sets import PlannedValues, plan
 from local_aws.cloudformation.checks import check_capabilities, check_rules, check_template
 from local_aws.cloudformation.context import DeployedValues, outputs_of
-from local_aws.cloudformation.errors import CloudFormationError, ValidationError, change_set_not_found, stack_not_found
+from local_aws.cloudformation.errors import (
+    CloudFormationError,
+    ValidationError,
+    change_set_not_found,
+    stack_not_found,
+    unsupported,
+)
 from local_aws.cloudformation.resources.base import change_set_arn, stack_arn
 from local_aws.cloudformation.state import REVIEW, ChangeSet, Stack, Target, now
 from local_aws.cloudformation.template import parse_template, resolve_parameters, template_body
@@ -135,7 +141,7 @@ def delete_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
 def roll_back_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
     """Answer RollbackStack, and ContinueUpdateRollback without skipped resources."""
     if request.get("ResourcesToSkip"):
-        raise ValidationError("ResourcesToSkip is not supported by the local AWS.")
+        raise unsupported("ResourcesToSkip")
     with engine.context.lock:
         stack = get_stack(engine.context, str(request["StackName"]))
         engine.roll_back(stack, token=request.get("ClientRequestToken"))
@@ -159,7 +165,7 @@ def create_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
     """Answer CreateChangeSet; the plan is made at once, so that the first DescribeChangeSet finds it complete."""
     # ImportExistingResources only permits an import (`cdk bootstrap` always does): here what exists fails the deploy.
     if request.get("ChangeSetType") == "IMPORT":
-        raise ValidationError("Importing existing resources is not supported by the local AWS.")
+        raise unsupported("ChangeSetType IMPORT", allowed="CREATE, UPDATE")
     name, change_type = str(request["ChangeSetName"]), str(request.get("ChangeSetType", "UPDATE"))
     with engine.context.lock:
         stack = _stack_for_change_set(engine, request, change_type)

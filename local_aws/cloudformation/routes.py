@@ -18,6 +18,7 @@ from local_aws.cloudformation.operations import find_stack
 from local_aws.cloudformation.resources import ResourceTypes, aws_types
 from local_aws.cloudformation.resources.custom import CustomResource, Responses
 from local_aws.kit.account import DEFAULT_REGION
+from local_aws.kit.errors import not_emulated
 from local_aws.kit.query_protocol import QueryError, QueryProtocol
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class CloudFormation:
 
 def _answer(engine: Engine, action: str, arguments: Mapping[str, Any]) -> Response:
     if action not in ACTIONS:
-        raise CloudFormationError("InvalidAction", f"lmi-cohost's local CloudFormation has no action {action}")
+        raise CloudFormationError("InvalidAction", not_emulated(f"action {action}", "CloudFormation"))
     result = ACTIONS[action](engine, arguments)
     return Response(PROTOCOL.render_response(action, result), media_type="text/xml")
 

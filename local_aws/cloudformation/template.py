@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 from botocore.exceptions import ClientError
 
-from local_aws.cloudformation.errors import ValidationError
+from local_aws.cloudformation.errors import ValidationError, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -103,7 +103,7 @@ def parse_template(body: str) -> Template:
     if unknown:
         raise ValidationError(f"Invalid template property or properties {_names(unknown)}")
     if document.get("Transform"):
-        raise ValidationError(f"Transform {document['Transform']} is not supported by the local AWS; expand it first.")
+        raise unsupported(f"Transform {document['Transform']}", fix="expand it first")
     resources = document.get("Resources")
     if not isinstance(resources, dict) or not resources:
         raise ValidationError("Template format error: At least one Resources member must be defined.")
@@ -135,9 +135,9 @@ def _definition(logical_id: str, entry: Any) -> ResourceDefinition:  # a templat
     unknown = sorted(set(entry) - RESOURCE_KEYS)
     if unknown:
         raise ValidationError(f"Invalid template resource property {_names(unknown)} in [{logical_id}]")
-    for unsupported in ("CreationPolicy", "UpdatePolicy"):
-        if entry.get(unsupported):
-            raise ValidationError(f"{unsupported} of [{logical_id}] is not supported by the local AWS.")
+    for key in ("CreationPolicy", "UpdatePolicy"):
+        if entry.get(key):
+            raise unsupported(f"{key} of [{logical_id}]")
     depends_on = entry.get("DependsOn") or ()
     deletion_policy = _policy(logical_id, entry, "DeletionPolicy")
     return ResourceDefinition(
@@ -155,7 +155,7 @@ def _definition(logical_id: str, entry: Any) -> ResourceDefinition:  # a templat
 def _policy(logical_id: str, entry: Mapping[str, Any], key: str) -> str:
     policy = entry.get(key, "Delete")
     if policy not in POLICIES:
-        raise ValidationError(f"{key} of [{logical_id}] is '{policy}'; the local AWS knows {', '.join(POLICIES)}.")
+        raise unsupported(f"{key} {policy} of [{logical_id}]", allowed=", ".join(POLICIES))
     return str(policy)
 
 

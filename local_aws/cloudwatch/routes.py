@@ -18,6 +18,7 @@ from local_aws.cloudwatch.metric_store import COARSE, Metric
 from local_aws.gateway import aws_error
 from local_aws.kit.background import DueLoop
 from local_aws.kit.clients import MARK, ServiceClients
+from local_aws.kit.errors import not_emulated
 from local_aws.kit.query_protocol import parse_form
 from local_aws.kit.validation import service_model
 from local_aws.moto_services import capture, read_body, replay
@@ -96,7 +97,7 @@ class CloudWatch:
         plain = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
         action = _action(headers, plain)
         if action == "PutCompositeAlarm":
-            message = "Composite alarms are not part of this emulation of CloudWatch; use metric alarms here"
+            message = not_emulated(action, "CloudWatch", allowed="PutMetricAlarm")
             await aws_error(headers, code="ValidationError", message=message)(scope, receive, send)
             return
         answer = await capture(self._moto, scope, body)

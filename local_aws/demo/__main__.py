@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from cohost.commands.console import err, out, print_fault
+from cohost.commands.console import err, out, print_error
 from cohost.deploy import local_aws as local
 from cohost.errors import CohostError
 from local_aws.demo.cdk import PROJECT, Cdk
@@ -43,7 +43,7 @@ def main(
     try:
         _run(state.resolve(), port)
     except CohostError as error:
-        print_fault(str(error))
+        print_error(error)
         sys.exit(EXIT_FAULT)
     except KeyboardInterrupt:
         err.print("Stopped before the end; the AWS on this machine is gone with everything in it.")

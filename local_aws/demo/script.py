@@ -180,8 +180,8 @@ class Script:
             inputs, parameters = CALLS[entry["task"]]
             answer = client.invoke(name, inputs, parameters)
             if not isinstance(answer, list) or len(answer) != len(inputs):
-                msg = f"model {name!r} answered {answer!r:.200} for {len(inputs)} texts"
-                raise DemoError(msg)
+                problem = f"answered {answer!r:.200} for {len(inputs)} texts"
+                raise DemoError("demo-step-failed", f"model {name}", problem)
             seen.append(f"{name} {len(answer)} answers")
         return ", ".join(seen)
 
@@ -193,8 +193,8 @@ class Script:
         related = cosine(*(vectors[text] for text in RELATED))
         unrelated = cosine(*(vectors[text] for text in UNRELATED))
         if related <= unrelated:
-            msg = f"related sentences are less similar ({related:.3f}) than unrelated ones ({unrelated:.3f})"
-            raise DemoError(msg)
+            problem = f"related sentences are less similar ({related:.3f}) than unrelated ones ({unrelated:.3f})"
+            raise DemoError("demo-step-failed", "model minilm", problem)
         return f"cat/kitten {related:.3f}, cat/interest rate {unrelated:.3f}"
 
     def diff(self) -> str:
@@ -205,8 +205,7 @@ class Script:
         self.catalog = before
         lines = [line.strip() for line in text.splitlines() if CHANGED_KEY in line]
         if CHANGED_MODEL not in text or not lines:
-            msg = f"`cdk diff` names neither {CHANGED_MODEL} nor {CHANGED_KEY}:\n{text}"
-            raise DemoError(msg)
+            raise DemoError("demo-step-failed", "cdk diff", f"names neither {CHANGED_MODEL} nor {CHANGED_KEY}:\n{text}")
         return f"{CHANGED_MODEL}: {lines[0].lstrip('├└─ ')}"
 
     def add(self) -> str:
@@ -216,8 +215,8 @@ class Script:
         self.cdk.deploy(self.file)
         generation, self.deployment = self.deployment.generation, self._read()
         if self._resources() != before or self.deployment.generation != generation:
-            msg = f"adding {ADDED_MODEL!r} replaced the endpoint's model or config"
-            raise DemoError(msg)
+            problem = "adding it replaced the endpoint's model or config"
+            raise DemoError("demo-step-failed", f"model {ADDED_MODEL}", problem)
         seen = self.invoke()
         return f"{seen}; SageMaker's model and config untouched"
 
@@ -229,8 +228,8 @@ class Script:
         self.deployment = self._read()
         kept = self._keys(old)
         if self.deployment.generation == old.generation or not kept:
-            msg = f"generation {old.generation} was to be replaced; live: {self.deployment.generation}, kept: {kept}"
-            raise DemoError(msg)
+            problem = f"was to be replaced and kept; live: {self.deployment.generation}, kept: {kept}"
+            raise DemoError("demo-step-failed", f"generation {old.generation}", problem)
         seen = self.invoke()
         return f"generation {old.generation} → {self.deployment.generation}, the old one kept for a rollback; {seen}"
 
@@ -239,8 +238,7 @@ class Script:
         self.cdk.destroy()
         left = find_leftovers(boto3.Session())
         if left:
-            msg = f"left after destroy: {left}"
-            raise DemoError(msg)
+            raise DemoError("demo-step-failed", "cdk destroy", f"left {left}")
         return "no stack, endpoint, model, config, bucket, object, function, role or log group left"
 
     def _read(self) -> Deployment:

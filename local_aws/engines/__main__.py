@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cohost.callers import TOKEN_HEADER, TOKEN_VARIABLE
 from cohost.catalog_file import load_catalog
-from cohost.commands.console import err, out, print_fault, print_json, print_table
+from cohost.commands.console import answer_in_json, err, out, print_error, print_fault, print_json, print_table
 from cohost.errors import CohostError
 from local_aws.engines.djl import DjlEngine
 from local_aws.engines.docker import DockerEngine
@@ -38,11 +38,12 @@ _INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0 for success, 1 for a fault or models that do not fit, 130 for Ctrl-C."""
     options = command_line().parse_args(arguments)
+    answer_in_json(options.json)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _run(options) if options.command == "run" else _report(options)
     except CohostError as error:
-        print_fault(str(error))
+        print_error(error)
         return 1
     except KeyboardInterrupt:
         err.print("Stopped.")

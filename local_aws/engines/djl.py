@@ -110,11 +110,13 @@ class DjlEngine:
         for name in _PROGRAMS:
             if os.access(path := self._home / "bin" / name, os.X_OK):
                 return str(path)
-        msg = (
-            f"--djl-home: {self._home} has neither bin/djl-serving nor bin/serving; allowed: the folder that the "
-            "distribution of DJL Serving unpacks to; fix: name that folder"
+        raise EngineError(
+            "djl-home-wrong",
+            "--djl-home",
+            f"{self._home} has neither bin/djl-serving nor bin/serving",
+            allowed="the folder that the distribution of DJL Serving unpacks to",
+            fix="name that folder",
         )
-        raise EngineError(msg)
 
 
 def _folder_for_sockets() -> Path:
@@ -126,11 +128,13 @@ def _folder_for_sockets() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="djl-"))
     if len(os.fsencode(folder / _LONGEST_SOCKET)) > _MOST_BYTES:
         folder.rmdir()
-        msg = (
-            f"TMPDIR: {folder.parent} is too long for sockets in it; allowed: {_MOST_BYTES} bytes for a socket's path; "
-            "fix: set TMPDIR to a shorter one"
+        raise EngineError(
+            "socket-path-too-long",
+            "TMPDIR",
+            f"{folder.parent} is too long for sockets in it",
+            allowed=f"{_MOST_BYTES} bytes for a socket's path",
+            fix="set TMPDIR to a shorter one",
         )
-        raise EngineError(msg)
     return folder
 
 
@@ -151,14 +155,18 @@ def _check_modules(python: str, modules: Iterable[str]) -> None:
     """
     missing = run_program(
         [python, "-c", TRY_IMPORTS, *modules],
-        fault=f"--engine djl: {python} cannot be run; fix: set PYTHON_EXECUTABLE to a Python that can",
+        field="--engine djl",
+        problem=f"{python} cannot be run",
+        fix="set PYTHON_EXECUTABLE to a Python that can",
     ).splitlines()
     if missing:
-        msg = (
-            f"--engine djl: {python} cannot import {', '.join(missing)}, which the catalog's handlers import; allowed: "
-            "a Python that has them all; fix: install them, or set PYTHON_EXECUTABLE to such a Python"
+        raise EngineError(
+            "handler-modules-missing",
+            "--engine djl",
+            f"{python} cannot import {', '.join(missing)}, which the catalog's handlers import",
+            allowed="a Python that has them all",
+            fix="install them, or set PYTHON_EXECUTABLE to such a Python",
         )
-        raise EngineError(msg)
 
 
 def _python() -> str:

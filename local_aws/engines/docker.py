@@ -43,14 +43,18 @@ class DockerEngine:
         )
         run_program(
             ["docker", "version", "--format", "{{.Server.Version}}"],
-            fault="--engine docker: the Docker daemon does not answer; fix: start it, or let your user talk to it",
+            field="--engine docker",
+            problem="the Docker daemon does not answer",
+            fix="start it, or let your user talk to it",
         )
         if output_of(["docker", "container", "inspect", "--format", "{{.Id}}", CONTAINER_NAME]) is not None:
-            msg = (
-                f"--engine docker: a container named {CONTAINER_NAME} exists; allowed: one at a time; fix: remove it "
-                f"with `docker rm --force {CONTAINER_NAME}`"
+            raise EngineError(
+                "container-exists",
+                "--engine docker",
+                f"a container named {CONTAINER_NAME} exists",
+                allowed="one at a time",
+                fix=f"remove it with `docker rm --force {CONTAINER_NAME}`",
             )
-            raise EngineError(msg)
         if _labels(setup.image) is None:
             _pull(setup.image)
         _check_labels(setup.image)
@@ -105,8 +109,10 @@ def _pull(image: str) -> None:
     region = registry.split(".")[3] if registry.count(".") > 4 else "REGION"  # noqa: PLR2004 - ACCOUNT.dkr.ecr.REGION.…
     run_program(
         ["docker", "pull", image],
-        fault=(
-            f"image {image}: cannot be pulled; fix: log in with `aws ecr get-login-password --region {region} | "
+        field=f"image {image}",
+        problem="cannot be pulled",
+        fix=(
+            f"log in with `aws ecr get-login-password --region {region} | "
             f"docker login --username AWS --password-stdin {registry}`"
         ),
         timeout_s=_PULL_TIMEOUT_S,
@@ -117,11 +123,13 @@ def _check_labels(image: str) -> None:
     labels = _labels(image) or {}
     missing = [label for label in LABELS if labels.get(label) != "true"]
     if missing:
-        msg = (
-            f"image {image}: it lacks the label {missing[0]}=true, without which SageMaker takes it for no multi-model "
-            "container; allowed: djl-inference images; fix: choose one in the catalog's endpoint.image"
+        raise EngineError(
+            "image-label-missing",
+            f"image {image}",
+            f"lacks the label {missing[0]}=true, without which SageMaker does not take it for a multi-model container",
+            allowed="djl-inference images",
+            fix="choose one in the catalog's endpoint.image",
         )
-        raise EngineError(msg)
 
 
 def _cache_folder() -> Path:

@@ -28,8 +28,7 @@ def find_program(name: str, *, needed_for: str, fix: str) -> str:
     """
     path = shutil.which(name)
     if path is None:
-        msg = f"{needed_for}: {name} is not on PATH; allowed: a machine that has it; fix: {fix}"
-        raise EngineError(msg)
+        raise EngineError("program-missing", needed_for, f"{name} is not on PATH", fix=fix)
     return path
 
 
@@ -44,23 +43,23 @@ def output_of(command: Sequence[str], timeout_s: float | None = _TIMEOUT_S) -> s
     return result.stdout if result.returncode == 0 else None
 
 
-def run_program(command: Sequence[str], *, fault: str, timeout_s: float | None = _TIMEOUT_S) -> str:
+def run_program(
+    command: Sequence[str], *, field: str, problem: str, fix: str, timeout_s: float | None = _TIMEOUT_S
+) -> str:
     """Run a program and return its output.
 
     Raises:
-        EngineError: `fault`, with the last line that the program said of it.
+        EngineError: it failed; `problem` is followed by the last line of its output.
     """
     try:
         result = subprocess.run(  # noqa: S603 - a list, no shell
             command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        msg = f"{fault} ({error})"
-        raise EngineError(msg) from error
+        raise EngineError("program-failed", field, f"{problem} ({error})", fix=fix) from error
     if result.returncode != 0:
         said = (result.stderr.strip() or result.stdout.strip() or f"exit code {result.returncode}").splitlines()[-1]
-        msg = f"{fault} ({said})"
-        raise EngineError(msg)
+        raise EngineError("program-failed", field, f"{problem} ({said})", fix=fix)
     return result.stdout
 
 

@@ -107,11 +107,13 @@ def _listener(port: int) -> socket.socket:
     try:
         return bound_listener(port, backlog=_BACKLOG)
     except OSError as error:
-        msg = (
-            f"--port: {port} on 127.0.0.1 cannot be used ({error.strerror}); allowed: a free port; fix: choose "
-            "another, or 0 for any free one"
-        )
-        raise EngineError(msg) from error
+        raise EngineError(
+            "engine-port-taken",
+            "--port",
+            f"{port} on 127.0.0.1 cannot be used ({error.strerror})",
+            allowed="a free port",
+            fix="choose another, or 0 for any free one",
+        ) from error
 
 
 def _fields_of(answer: httpx.Response) -> list[tuple[bytes, bytes]]:

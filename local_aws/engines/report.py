@@ -131,11 +131,12 @@ def _ask(server: Server) -> tuple[list[ModelState], str]:
             models = [_called(client, _state(client, listed)) for listed in _listed(client)]
             return models, counters.text if counters.is_success else ""
     except (httpx.HTTPError, ValueError, KeyError) as error:
-        msg = (
-            f"the server {server.name} at {server.url} does not answer as one of DJL Serving's API ({error!r}); fix: "
-            "see that it runs"
-        )
-        raise EngineError(msg) from error
+        raise EngineError(
+            "engine-not-answering",
+            f"server {server.name}",
+            f"{server.url} does not answer as one of DJL Serving's API ({error!r})",
+            fix="see that it runs",
+        ) from error
 
 
 def _listed(client: httpx.Client) -> list[Mapping[str, Any]]:

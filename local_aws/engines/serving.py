@@ -240,8 +240,12 @@ def _spawn(start: StartCommand, log: Path) -> subprocess.Popen[bytes]:
                 start_new_session=True,
             )
         except OSError as error:
-            msg = f"{start.command[0]} cannot be started ({error}); fix: see that it is a program of this machine"
-            raise EngineError(msg) from error
+            raise EngineError(
+                "engine-not-startable",
+                start.command[0],
+                f"cannot be started ({error})",
+                fix="see that it is a program of this machine",
+            ) from error
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], server: Server, log: Path, limit_s: float) -> None:
@@ -249,15 +253,18 @@ def _wait_until_up(process: subprocess.Popen[bytes], server: Server, log: Path, 
     while time.monotonic() < deadline:
         if process.poll() is not None:
             lines = log.read_text(errors="replace").strip().splitlines()
-            said = lines[-1] if lines else "no output"
-            msg = f"the {server.name} engine ended with exit code {process.returncode}: {said}; fix: see {log}"
-            raise EngineError(msg)
+            said = f"ended with exit code {process.returncode}: {lines[-1] if lines else 'no output'}"
+            raise EngineError("engine-ended", f"--engine {server.name}", said, fix=f"correct what {log} names")
         with contextlib.suppress(httpx.HTTPError):
             if httpx.get(f"{server.url}/ping", headers=server.headers, timeout=2, trust_env=False).is_success:
                 return
         time.sleep(_POLL_S)
-    msg = f"the {server.name} engine did not answer within {limit_s:g} s; fix: see {log}, or give it longer"
-    raise EngineError(msg)
+    raise EngineError(
+        "engine-not-answering",
+        f"--engine {server.name}",
+        f"did not answer within {limit_s:g} s",
+        fix=f"look into {log} for what it waits for",
+    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -285,11 +292,13 @@ def servers_of(state: Path) -> list[Server]:
     if (aws := local.find(state)) is not None:
         servers += endpoint_servers(aws.ask(INTROSPECTION_PATH))
     if not servers:
-        msg = (
-            f"state {str(state)!r}: no server runs there; allowed: an engine or an endpoint; fix: start one with "
-            "`cohost local run`, deploy one to `cohost local up`, or name its folder with --state"
+        raise EngineError(
+            "engine-not-running",
+            "--state",
+            f"no server runs in {str(state)!r}",
+            allowed="an engine or an endpoint",
+            fix="start one with `cohost local run`, deploy one to `cohost local up`, or name its folder",
         )
-        raise EngineError(msg)
     return servers
 
 

@@ -120,11 +120,13 @@ def _keep(path: Path, key: AccessKey) -> None:
     try:
         write_private(path, json.dumps({"key_id": key.key_id, "secret": key.secret}))
     except OSError as error:
-        msg = (
-            f"{path}: cannot be written ({error.strerror}); allowed: a state folder of yours; fix: name one with "
-            "--state"
-        )
-        raise LocalError(msg) from error
+        raise LocalError(
+            "access-key-not-writable",
+            str(path),
+            f"cannot be written ({error.strerror})",
+            allowed="a state folder of yours",
+            fix="name one with --state",
+        ) from error
 
 
 def _user_key(principal: str, key_id: str, secret: str) -> AccessKey:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PATH: Final = "/_cohost/clock"
 # More makes a minute shorter than the calls that evaluating it takes.
 _FASTEST: Final = 3600
+_EXAMPLE: Final = 'send {"speed": 60}'
 
 
 class Clock:
@@ -94,15 +95,21 @@ def _wanted(body: bytes) -> Any:
     try:
         members = json.loads(body)
     except ValueError:
-        raise LocalError('the body is not JSON; send {"speed": 60}') from None
+        raise LocalError("clock-body-wrong", "body", "is not JSON", fix=_EXAMPLE) from None
     if not isinstance(members, dict) or members.keys() != {"speed"}:
-        raise LocalError('the body must hold speed and nothing else; send {"speed": 60}')
+        raise LocalError("clock-body-wrong", "body", "has other keys", allowed="speed", fix=_EXAMPLE)
     return members["speed"]
 
 
 def _checked(speed: Any) -> float:
     if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed <= _FASTEST:
-        raise LocalError(f"speed {speed!r}: not allowed; allowed: more than 0, up to {_FASTEST}; fix: 1 is real time")
+        raise LocalError(
+            "clock-speed-wrong",
+            "speed",
+            f"got {speed!r}",
+            allowed=f"more than 0, up to {_FASTEST}",
+            fix="choose one of these; 1 is real time",
+        )
     return float(speed)
 
 

@@ -4,6 +4,7 @@ ServiceFault
 ├── ValidationException, SerializationException, UnknownOperationException
 └── InternalFailure
 
+`not_emulated` has the text of what a service of AWS has and the emulation lacks, for all of them in one form.
 The errors of one service only are in its own errors.py.
 """
 
@@ -52,7 +53,11 @@ class UnknownOperationException(ServiceFault):
 class InternalFailure(ServiceFault):
     """The emulation itself failed."""
 
+    def __init__(self) -> None:
+        super().__init__("The emulation failed; its log has the reason.")
 
-def unsupported(what: str) -> ValidationException:
-    """Refuse a feature that the emulation does not have, since ignoring it would promise what is not so."""
-    return ValidationException(f"{what} is not part of this emulation of SageMaker; leave it out to deploy here")
+
+def not_emulated(feature: str, service: str, *, allowed: str = "", fix: str = "") -> str:
+    """Return the text of a refusal that AWS would not give: ignoring the feature would promise what is not so."""
+    text = f"{feature}: not part of this emulation of {service}"
+    return text + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else "")

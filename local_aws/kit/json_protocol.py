@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from local_aws.kit.errors import InternalFailure, SerializationException, ServiceFault, UnknownOperationException
+from local_aws.kit.errors import (
+    InternalFailure,
+    SerializationException,
+    ServiceFault,
+    UnknownOperationException,
+    not_emulated,
+)
 from local_aws.kit.validation import check_request, service_model
 
 if TYPE_CHECKING:
@@ -93,11 +99,11 @@ class ControlPlane:
             return control_fault(fault)
         except Exception:
             _logger.exception("a control plane request ended with a fault of the emulation")
-            return control_fault(InternalFailure("The emulation failed; its log has the reason."))
+            return control_fault(InternalFailure())
 
     async def _run(self, operation: str, members: dict[str, Any]) -> dict[str, Any] | None:
         if (run := self._operations.get(operation)) is None:
-            raise UnknownOperationException(f"{operation} is not part of this emulation of {self._title}")
+            raise UnknownOperationException(not_emulated(operation, self._title))
         return await run(members)
 
 

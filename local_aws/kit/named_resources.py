@@ -33,6 +33,10 @@ class Resource:
         """The time of the last change; of the creation, for a resource that cannot change."""
         return self.created
 
+    def summary(self, noun: str) -> dict[str, Any]:
+        """Return the members that every answer about the resource has; `noun` begins their names."""
+        return {f"{noun}Name": self.name, f"{noun}Arn": self.arn, "CreationTime": self.created}
+
 
 R = TypeVar("R", bound=Resource)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
+from local_aws.kit.errors import not_emulated
 from local_aws.lambda_functions.errors import CodeError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class CodeStore:
         if "ZipFile" in code:
             return base64.b64decode(code["ZipFile"])
         if "S3Bucket" not in code:
-            raise CodeError("Code: the local AWS runs zip files only; give S3Bucket and S3Key, or ZipFile.")
+            raise CodeError(not_emulated("Code without a zip file", "Lambda", allowed="S3Bucket and S3Key, or ZipFile"))
         version = {"VersionId": code["S3ObjectVersion"]} if "S3ObjectVersion" in code else {}
         try:
             answer = self._clients.get("s3", region).get_object(Bucket=code["S3Bucket"], Key=code["S3Key"], **version)

@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from local_aws.kit.errors import not_emulated
 from local_aws.lambda_functions.code import CodeStore
 from local_aws.lambda_functions.errors import CodeError, lambda_error
 from local_aws.lambda_functions.invocation import FunctionSpec, Invoker, write_log
@@ -35,6 +36,7 @@ FUNCTION: Final = re.compile(r"^/2015-03-31/functions/(?P<name>[^/]+)/?(?P<part>
 LATEST: Final = "$LATEST"
 LOG_TAIL_BYTES: Final = 4096
 SUCCESS_LIMIT: Final = 300
+_REJECTED: Final = "InvalidParameterValueException"
 
 
 class FunctionOperations:
@@ -71,7 +73,7 @@ class FunctionOperations:
             if call.code is not None:
                 folder = await run_in_threadpool(self._code.unpack, region, call.code)
         except CodeError as error:
-            return lambda_error("InvalidParameterValueException", str(error))
+            return lambda_error(_REJECTED, str(error))
         answer = await capture(self._others, scope, body)
         if answer.status_code >= SUCCESS_LIMIT:
             return answer
@@ -205,14 +207,10 @@ class ManagementCall:
             return None
         runtime = str(self.request.get("Runtime", ""))
         if not runtime.startswith("python"):
-            return lambda_error(
-                "InvalidParameterValueException",
-                f"Runtime: '{runtime}' of {self.name} cannot run here; the local AWS runs python only.",
-            )
+            return lambda_error(_REJECTED, not_emulated(f"Runtime {runtime}", "Lambda", allowed="python"))
         if self.request.get("Layers"):
-            return lambda_error(
-                "InvalidParameterValueException", "Layers: the local AWS runs functions without layers."
-            )
+            fix = "put their files into the function's own code"
+            return lambda_error(_REJECTED, not_emulated("Layers", "Lambda", fix=fix))
         return None
 
 

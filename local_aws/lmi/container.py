@@ -82,8 +82,12 @@ class Container:
             await _kill(process)
             _remove(folder)
             if isinstance(error, TimeoutError):
-                msg = f"the container did not listen within {start_timeout_s:g} s; see {log_file}"
-                raise ContainerError(msg) from None
+                raise ContainerError(
+                    "container-start-timeout",
+                    "container",
+                    f"did not listen within {start_timeout_s:g} s",
+                    fix=f"look into {log_file} for what it waits for",
+                ) from None
             raise
         return cls(process, f"http://127.0.0.1:{port}", token, folder)
 
@@ -165,8 +169,8 @@ async def _spawn(command: list[str], log_file: Path, environment: Mapping[str, s
 async def _listening_port(process: asyncio.subprocess.Process, folder: Path, log_file: Path) -> int:
     while (port := _read_port(folder / _READY)) is None:
         if process.returncode is not None:
-            msg = f"the container ended with exit code {process.returncode} while starting; see {log_file}"
-            raise ContainerError(msg)
+            ended = f"ended with exit code {process.returncode} while starting"
+            raise ContainerError("container-ended", "container", ended, fix=f"correct what {log_file} names")
         await asyncio.sleep(_POLL_S)
     return port
 

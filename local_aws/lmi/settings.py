@@ -111,8 +111,13 @@ def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(text)
     except ValueError:
-        msg = f"{name}: {text!r} is no whole number; allowed: digits, as in {default}; fix: correct or unset it"
-        raise RulesError(msg) from None
+        raise RulesError(
+            "server-variable-wrong",
+            name,
+            f"{text!r} is not a whole number",
+            allowed=f"digits, as in {default}",
+            fix="correct or unset it",
+        ) from None
 
 
 def _is_true(environment: Mapping[str, str], name: str) -> bool:
@@ -126,6 +131,11 @@ def _speed(environment: Mapping[str, str]) -> float:
     except ValueError:
         speed = 0.0
     if not 0 < speed < float("inf"):
-        msg = f"{SPEED}: {text!r} is no speed; allowed: a number above 0, as in 1 or 20; fix: correct or unset it"
-        raise RulesError(msg)
+        raise RulesError(
+            "server-variable-wrong",
+            SPEED,
+            f"{text!r} is not a speed",
+            allowed="a number above 0, as in 1 or 20",
+            fix="correct or unset it",
+        )
     return speed

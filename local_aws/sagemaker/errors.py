@@ -21,7 +21,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from local_aws.kit.errors import InternalFailure, ServiceFault
+from local_aws.kit import errors as kit
+from local_aws.kit.errors import ServiceFault, ValidationException
 
 if TYPE_CHECKING:
     from local_aws.kit.account import Account
@@ -92,17 +93,17 @@ class PayloadTooLarge(ServiceFault):
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
+def unsupported(feature: str) -> ValidationException:
+    """Refuse a feature of the control plane that the emulation does not have."""
+    return ValidationException(kit.not_emulated(feature, "SageMaker", fix="leave it out to deploy here"))
+
+
 # InvokeEndpoint: the request
 
 
-def not_emulated(feature: str) -> ValidationError:
-    """Refuse a feature of InvokeEndpoint that the emulation does not have."""
-    return ValidationError(f"{feature} is not part of this emulation of SageMaker")
-
-
-def only_invoke_endpoint() -> ValidationError:
-    """Refuse an operation of the runtime that the emulation does not have."""
-    return ValidationError("Only InvokeEndpoint is part of this emulation of SageMaker's runtime")
+def not_emulated(feature: str, *, allowed: str = "") -> ValidationError:
+    """Refuse a feature or an operation of the runtime that the emulation does not have."""
+    return ValidationError(kit.not_emulated(feature, "SageMaker's runtime", allowed=allowed))
 
 
 def payload_too_large(limit_bytes: int) -> PayloadTooLarge:
@@ -261,8 +262,3 @@ def no_response(endpoint_name: str, *, log_group: str, account: Account) -> Mode
         "instance type with more CPU capacity or memory."
     )
     return model_error(0, text, log_group=log_group, account=account)
-
-
-def emulation_failed() -> InternalFailure:
-    """Report a fault of the emulation itself."""
-    return InternalFailure("The emulation failed; its log has the reason.")

@@ -243,4 +243,4 @@ def _container_client() -> httpx.AsyncClient:
 
 
 async def _not_emulated(_request: Request) -> Response:
-    return runtime_fault(errors.only_invoke_endpoint(), request_id())
+    return runtime_fault(errors.not_emulated("operation", allowed="InvokeEndpoint"), request_id())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore import xform_name
 
-from local_aws.kit.errors import ValidationException
+from local_aws.kit.errors import ValidationException, not_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,8 @@ def check_target(target: Mapping[str, Any]) -> None:
         return
     found = _UNIVERSAL.fullmatch(arn)
     if found is None:
-        raise TargetError(f"Target.Arn {arn}: not emulated; allowed: a topic, or arn:aws:scheduler:::aws-sdk:…")
+        allowed = "a topic, or arn:aws:scheduler:::aws-sdk:…"
+        raise TargetError(not_emulated(f"Target.Arn {arn}", "EventBridge Scheduler", allowed=allowed))
     if found[2].lower().startswith(_READS):
         raise TargetError(f"Target.Arn {arn}: an action that only reads; allowed: one that changes something")
     _parameters(target)
@@ -66,7 +67,9 @@ def invoke(target: Mapping[str, Any], clients: Clients, region: str) -> None:
     method = xform_name(action)
     # A client has other attributes too, and none of them is to be called.
     if method not in client.meta.method_to_api_mapping:
-        raise TargetError(f"Target.Arn {arn}: {service} has no action {action}; fix: the API's name in camel case")
+        raise TargetError(
+            f"Target.Arn {arn}: {service} has no action {action}; fix: write the API's name in camel case"
+        )
     getattr(client, method)(**_parameters(target))
 
 
@@ -74,7 +77,7 @@ def _parameters(target: Mapping[str, Any]) -> dict[str, Any]:
     try:
         parameters = json.loads(str(target.get("Input", "{}")))
     except ValueError as error:
-        raise TargetError(f"Target.Input: no JSON ({error}); allowed: a JSON object") from error
+        raise TargetError(f"Target.Input: is not JSON ({error}); allowed: a JSON object") from error
     if not isinstance(parameters, dict):
-        raise TargetError("Target.Input: no JSON object; allowed: the parameters of the action by name")
+        raise TargetError("Target.Input: is not a JSON object; allowed: the parameters of the action by name")
     return parameters

@@ -1,4 +1,4 @@
-"""The scan for secrets and the question for known faults, as `make check` asks them."""
+"""The tools of `make check`: the scan for secrets, the query for known faults, the search for duplicate code."""
 
 from __future__ import annotations
 
@@ -119,3 +119,34 @@ def test_service_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(audit.subprocess, "run", run)
     assert audit.main() == 0
     assert "no answer of the advisory service within 30 seconds" in capsys.readouterr().out
+
+
+LONG = """
+def {name}(folder, {given}):
+    \"\"\"{text}.\"\"\"
+    {found} = [path for path in folder.rglob("{text}") if path.is_file()]
+    for one in {found}:
+        one.rename(one.with_suffix("{text}"))
+    return sorted({found}, key=lambda one: one.stat().st_size)
+"""
+
+
+def test_code_that_stands_twice_is_found_whatever_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other variables and texts are no difference, another method is; an exception holds until the pair is gone."""
+    duplicates = tool("duplicate_code")
+    monkeypatch.setattr(duplicates, "ROOT", tmp_path)
+    monkeypatch.setattr(duplicates, "EXCEPTIONS", {})
+    (tmp_path / "tools").mkdir()
+    one, other = tmp_path / "tools" / "one.py", tmp_path / "tools" / "other.py"
+    one.write_text(LONG.format(name="move", given="", found="paths", text="a"))
+    other.write_text(LONG.format(name="rename", given="x=1", found="files", text="b"))
+    assert duplicates.main() == 1
+    assert "tools/one.py:4-6 and tools/other.py:4-6 are alike" in capsys.readouterr().out
+
+    monkeypatch.setattr(duplicates, "EXCEPTIONS", {("tools/one.py:move", "tools/other.py:rename"): "a reason"})
+    assert duplicates.main() == 0
+    other.write_text(other.read_text().replace("is_file", "is_dir").replace("rename(one", "replace(one"))
+    assert duplicates.main() == 1
+    assert "not alike any more" in capsys.readouterr().out

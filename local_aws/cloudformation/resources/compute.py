@@ -16,6 +16,7 @@ from local_aws.cloudformation.resources.base import (
     physical_name,
     policy_text,
 )
+from local_aws.kit.errors import not_emulated
 
 FUNCTION_NAME_LIMIT: Final = 64
 # Properties that the API takes under the same names in CreateFunction and UpdateFunctionConfiguration.
@@ -197,7 +198,7 @@ class VpcEndpoint(ResourceType):
         """Change tags."""
         if request.changed("RouteTableIds"):
             # moto would list the new tables and then fail to delete the endpoint, since it moves no routes.
-            raise ResourceFailure("RouteTableIds: a change is not supported by the local AWS")
+            raise ResourceFailure(not_emulated("a change of RouteTableIds", "EC2"))
         _tag(request, request.physical_id)
         return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, call, call_if_there, policy_text
 from local_aws.kit.account import PARTITION
+from local_aws.kit.errors import not_emulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -163,7 +164,9 @@ def _lifecycle_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
     supported = {*_RULE_PARTS, "Id", "Prefix", "ExpirationInDays", "ExpiredObjectDeleteMarker"}
     unknown = sorted(set(rule) - supported)
     if unknown:
-        raise ResourceFailure(f"LifecycleConfiguration: {unknown} is not supported by the local AWS")
+        raise ResourceFailure(
+            not_emulated(f"{', '.join(unknown)} of LifecycleConfiguration", "S3", allowed=", ".join(sorted(supported)))
+        )
     wanted: dict[str, Any] = {part: rule[part] for part in _RULE_PARTS if part in rule}
     wanted["Filter"] = {"Prefix": rule.get("Prefix", "")}
     if "Id" in rule:

@@ -37,10 +37,40 @@ ENDPOINT_TIMEOUT_SECONDS: Final = 3 * 3600
 CANCELLED: Final = "Resource creation cancelled"
 
 
-class Model(ResourceType):
-    """A model; nothing of it can be changed, so every change makes a new one."""
+class _Unchangeable(ResourceType):
+    """A resource whose tags alone can be changed, so every other change makes a new one."""
+
+    noun: ClassVar[str]
+    """Its name in the operations of the API: `create_NOUN`."""
+
+    def create(self, request: Request) -> Outcome:
+        """Make the resource."""
+        name = {self._named: request.name(self._named, limit=NAME_LIMIT)}
+        properties = {key: value for key, value in request.properties.items() if key != "Tags"}
+        tags = request.tag_list() or None
+        answer = call(request.client("sagemaker"), f"create_{self.noun}", **properties | name, Tags=tags)
+        return Outcome(physical_id=answer[self._named.replace("Name", "Arn")], attributes=name)
+
+    def update(self, request: Request) -> Outcome:
+        """Change the tags."""
+        retag(request, "sagemaker", TAGGING, ResourceArn=request.physical_id)
+        return Outcome(physical_id=request.physical_id, attributes={self._named: _name(request, self._named)})
+
+    def delete(self, request: Request) -> None:
+        """Remove the resource."""
+        name = {self._named: _name(request, self._named)}
+        call_if_there(request.client("sagemaker"), f"delete_{self.noun}", **name)
+
+    @property
+    def _named(self) -> str:
+        return str(self.name_property)
+
+
+class Model(_Unchangeable):
+    """A model."""
 
     type: ClassVar[str] = "AWS::SageMaker::Model"
+    noun: ClassVar[str] = "model"
     known: ClassVar[frozenset[str]] = frozenset(
         {
             "Containers", "EnableNetworkIsolation", "ExecutionRoleArn", "InferenceExecutionConfig", "ModelName",
@@ -50,26 +80,12 @@ class Model(ResourceType):
     create_only: ClassVar[frozenset[str]] = known - {"Tags"}
     name_property: ClassVar[str | None] = "ModelName"
 
-    def create(self, request: Request) -> Outcome:
-        """Make the model."""
-        name = request.name("ModelName", limit=NAME_LIMIT)
-        arn = call(request.client("sagemaker"), "create_model", **_arguments(request, ModelName=name))["ModelArn"]
-        return Outcome(physical_id=arn, attributes={"ModelName": name})
 
-    def update(self, request: Request) -> Outcome:
-        """Change the tags, which is all that can change in place."""
-        retag(request, "sagemaker", TAGGING, ResourceArn=request.physical_id)
-        return Outcome(physical_id=request.physical_id, attributes={"ModelName": _name(request, "ModelName")})
-
-    def delete(self, request: Request) -> None:
-        """Remove the model."""
-        call_if_there(request.client("sagemaker"), "delete_model", ModelName=_name(request, "ModelName"))
-
-
-class EndpointConfig(ResourceType):
-    """An endpoint configuration, as unchangeable as a model."""
+class EndpointConfig(_Unchangeable):
+    """An endpoint configuration."""
 
     type: ClassVar[str] = "AWS::SageMaker::EndpointConfig"
+    noun: ClassVar[str] = "endpoint_config"
     known: ClassVar[frozenset[str]] = frozenset(
         {
             "AsyncInferenceConfig", "DataCaptureConfig", "EnableNetworkIsolation", "EndpointConfigName",
@@ -80,28 +96,6 @@ class EndpointConfig(ResourceType):
     required: ClassVar[frozenset[str]] = frozenset({"ProductionVariants"})
     create_only: ClassVar[frozenset[str]] = known - {"Tags"}
     name_property: ClassVar[str | None] = "EndpointConfigName"
-
-    def create(self, request: Request) -> Outcome:
-        """Make the configuration."""
-        name = request.name("EndpointConfigName", limit=NAME_LIMIT)
-        arguments = _arguments(request, EndpointConfigName=name)
-        arn = call(request.client("sagemaker"), "create_endpoint_config", **arguments)["EndpointConfigArn"]
-        return Outcome(physical_id=arn, attributes={"EndpointConfigName": name})
-
-    def update(self, request: Request) -> Outcome:
-        """Change the tags."""
-        retag(request, "sagemaker", TAGGING, ResourceArn=request.physical_id)
-        return Outcome(
-            physical_id=request.physical_id, attributes={"EndpointConfigName": _name(request, "EndpointConfigName")}
-        )
-
-    def delete(self, request: Request) -> None:
-        """Remove the configuration."""
-        call_if_there(
-            request.client("sagemaker"),
-            "delete_endpoint_config",
-            EndpointConfigName=_name(request, "EndpointConfigName"),
-        )
 
 
 class Endpoint(ResourceType):
@@ -162,11 +156,6 @@ class Endpoint(ResourceType):
             time.sleep(POLL_SECONDS)
 
 
-def _arguments(request: Request, **name: str) -> dict[str, Any]:
-    properties = {key: value for key, value in request.properties.items() if key != "Tags"}
-    return {**properties, **name, "Tags": request.tag_list() or None}
-
-
 def _name(request: Request, attribute: str) -> str:
     """Return the name; it cannot be read from the ARN, where SageMaker writes it in lower case."""
     return str(request.attributes[attribute])
@@ -180,7 +169,7 @@ def _wait_in_service(request: Request, name: str) -> None:
     """
     deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
-        answer = _describe(request, name)
+        answer = _described(request, "describe_endpoint", EndpointName=name)
         status, reason = answer["EndpointStatus"], answer.get("FailureReason", "no reason given")
         if status == "InService":
             if answer["EndpointConfigName"] != request.properties["EndpointConfigName"]:
@@ -196,19 +185,26 @@ def _wait_in_service(request: Request, name: str) -> None:
 def _settled(request: Request, name: str) -> Mapping[str, Any]:
     """Wait until the endpoint is neither being made nor updated: until then SageMaker rejects every change of it."""
     deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
-    while (answer := _describe(request, name))["EndpointStatus"] in {"Creating", "Updating", "RollingBack"}:
+    while True:
+        answer = _described(request, "describe_endpoint", EndpointName=name)
+        if (status := answer["EndpointStatus"]) not in {"Creating", "Updating", "RollingBack"}:
+            return answer
         if time.monotonic() > deadline:
-            raise ResourceFailure(f"Endpoint {name} is {answer['EndpointStatus']} for {ENDPOINT_TIMEOUT_SECONDS} s")
+            raise ResourceFailure(f"Endpoint {name} is {status} for {ENDPOINT_TIMEOUT_SECONDS} s")
         time.sleep(POLL_SECONDS)
-    return answer
 
 
-def _describe(request: Request, name: str) -> Mapping[str, Any]:
+def _described(request: Request, operation: str, **name: str) -> Mapping[str, Any]:
+    """Return the answer of a describe operation for a resource that is awaited.
+
+    Raises:
+        ResourceFailure: it is not there any more.
+    """
     try:
-        answer: Mapping[str, Any] = call(request.client("sagemaker"), "describe_endpoint", EndpointName=name)
+        answer: Mapping[str, Any] = call(request.client("sagemaker"), operation, **name)
     except ClientError as error:
         if is_missing(error):
-            raise ResourceFailure(f"Endpoint {name} was deleted while it was awaited") from None
+            raise ResourceFailure(f"{', '.join(name.values())} was deleted while it was awaited") from None
         raise
     return answer
 
@@ -332,25 +328,14 @@ def _in_service(request: Request, name: str) -> Mapping[str, Any]:
 
 def _component_settled(request: Request, name: str, *, cancellable: bool = False) -> Mapping[str, Any]:
     """Wait until the component is neither made nor updated: until then SageMaker rejects every change of it."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while (described := _component_description(request, name))["InferenceComponentStatus"] in UNDER_WAY:
+    deadline, operation = time.monotonic() + TIMEOUT_SECONDS, "describe_inference_component"
+    while True:
+        described = _described(request, operation, InferenceComponentName=name)
+        if (status := described["InferenceComponentStatus"]) not in UNDER_WAY:
+            return described
         if time.monotonic() > deadline:
-            status = described["InferenceComponentStatus"]
             raise ResourceFailure(f"Inference component {name} is {status} for {TIMEOUT_SECONDS} s")
         if not cancellable:
             time.sleep(POLL_SECONDS)
         elif request.cancelled.wait(POLL_SECONDS):
             raise ResourceFailure(CANCELLED)
-    return described
-
-
-def _component_description(request: Request, name: str) -> Mapping[str, Any]:
-    try:
-        answer: Mapping[str, Any] = call(
-            request.client("sagemaker"), "describe_inference_component", InferenceComponentName=name
-        )
-    except ClientError as error:
-        if is_missing(error):
-            raise ResourceFailure(f"Inference component {name} was deleted while it was awaited") from None
-        raise
-    return answer

@@ -51,7 +51,7 @@ class Role(ResourceType):
             Tags=request.tag_list() or None,
         )
         request.initiated(name)
-        _set_attached(client, name, wanted=properties.get("ManagedPolicyArns", []), current=[])
+        _set_attached(client, "PolicyArn", wanted=properties.get("ManagedPolicyArns", []), current=[], RoleName=name)
         _set_inline(client, name, properties.get("Policies", []), [])
         return Outcome(physical_id=name, attributes=_role_attributes(answer["Role"]))
 
@@ -71,9 +71,8 @@ class Role(ResourceType):
             )
         if request.changed("PermissionsBoundary"):
             _set_boundary(client, name, properties.get("PermissionsBoundary"))
-        _set_attached(
-            client, name, wanted=properties.get("ManagedPolicyArns", []), current=old.get("ManagedPolicyArns", [])
-        )
+        wanted, current = (one.get("ManagedPolicyArns", []) for one in (properties, old))
+        _set_attached(client, "PolicyArn", wanted=wanted, current=current, RoleName=name)
         _set_inline(client, name, properties.get("Policies", []), old.get("Policies", []))
         retag(request, "iam", TAGGING, RoleName=name)
         return Outcome(physical_id=name, attributes=_role_attributes(call(client, "get_role", RoleName=name)["Role"]))
@@ -151,7 +150,7 @@ class ManagedPolicy(ResourceType):
         )
         arn = answer["Policy"]["Arn"]
         request.initiated(arn)
-        _attach_to(client, arn, roles=properties.get("Roles", []), before=[])
+        _set_attached(client, "RoleName", wanted=properties.get("Roles", []), current=[], PolicyArn=arn)
         return Outcome(physical_id=arn, attributes={"PolicyArn": arn})
 
     def update(self, request: Request) -> Outcome:
@@ -161,9 +160,8 @@ class ManagedPolicy(ResourceType):
             document = policy_text(request.properties["PolicyDocument"])
             call(client, "create_policy_version", PolicyArn=arn, PolicyDocument=document, SetAsDefault=True)
             _delete_old_versions(client, arn)
-        _attach_to(
-            client, arn, roles=request.properties.get("Roles", []), before=request.old_properties.get("Roles", [])
-        )
+        wanted, current = (one.get("Roles", []) for one in (request.properties, request.old_properties))
+        _set_attached(client, "RoleName", wanted=wanted, current=current, PolicyArn=arn)
         return Outcome(physical_id=arn, attributes={"PolicyArn": arn})
 
     def delete(self, request: Request) -> None:
@@ -171,7 +169,7 @@ class ManagedPolicy(ResourceType):
         client, arn = request.client("iam"), request.physical_id
         if not call_if_there(client, "get_policy", PolicyArn=arn):
             return
-        _attach_to(client, arn, roles=[], before=request.properties.get("Roles", []))
+        _set_attached(client, "RoleName", wanted=[], current=request.properties.get("Roles", []), PolicyArn=arn)
         _delete_old_versions(client, arn)
         call_if_there(client, "delete_policy", PolicyArn=arn)
 
@@ -180,13 +178,14 @@ def _role_attributes(role: dict[str, Any]) -> dict[str, str]:
     return {"Arn": role["Arn"], "RoleId": role["RoleId"]}
 
 
-def _set_attached(client: Any, name: str, *, wanted: list[str], current: list[str]) -> None:
-    for arn in wanted:
-        if arn not in current:
-            call(client, "attach_role_policy", RoleName=name, PolicyArn=arn)
-    for arn in current:
-        if arn not in wanted:
-            call_if_there(client, "detach_role_policy", RoleName=name, PolicyArn=arn)
+def _set_attached(client: Any, member: str, *, wanted: list[str], current: list[str], **fixed: str) -> None:
+    """Attach policies to a role, or a policy to roles; `member` names the side of the request that varies."""
+    for one in wanted:
+        if one not in current:
+            call(client, "attach_role_policy", **{member: one}, **fixed)
+    for one in current:
+        if one not in wanted:
+            call_if_there(client, "detach_role_policy", **{member: one}, **fixed)
 
 
 def _set_inline(client: Any, name: str, wanted: list[Any], current: list[Any]) -> None:
@@ -204,15 +203,6 @@ def _set_boundary(client: Any, name: str, arn: str | None) -> None:
         call_if_there(client, "delete_role_permissions_boundary", RoleName=name)
     else:
         call(client, "put_role_permissions_boundary", RoleName=name, PermissionsBoundary=arn)
-
-
-def _attach_to(client: Any, arn: str, *, roles: list[str], before: list[str]) -> None:
-    for role in roles:
-        if role not in before:
-            call(client, "attach_role_policy", RoleName=role, PolicyArn=arn)
-    for role in before:
-        if role not in roles:
-            call_if_there(client, "detach_role_policy", RoleName=role, PolicyArn=arn)
 
 
 def _delete_old_versions(client: Any, arn: str) -> None:

@@ -60,11 +60,13 @@ class Hub:
         folder = self._find(model_id)
         held = _revision_of(folder)
         if revision and held and held != revision:
-            msg = (
-                f"option.revision: {model_id} is held in revision {held}, asked for {revision}; "
-                f"put that revision into {folder} or ask for the one held"
+            raise HubError(
+                "revision-not-held",
+                "option.revision",
+                f"{model_id} is held in another revision than {revision}",
+                allowed=held,
+                fix=f"put that revision into {folder}, or name the one held",
             )
-            raise HubError(msg)
         return folder
 
     def _find(self, model_id: str) -> Path:
@@ -77,8 +79,8 @@ class Hub:
         else:
             fix = "put its files into ORG/NAME below a hub folder"
         searched = ", ".join(str(root) for root in self._roots) or "none given"
-        msg = f"option.model_id: {model_id} is not in the local hub (folders: {searched}); {fix}"
-        raise HubError(msg)
+        problem = f"{model_id} is not in the local hub (folders: {searched})"
+        raise HubError("model-not-held", "option.model_id", problem, fix=fix)
 
 
 def _is_model_id(model_id: str) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import page, tags_of
 from local_aws.sagemaker.control.models import check_container, check_model_data
+from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.hosting.component_variant import ComponentPlan, ComponentVariant
 from local_aws.sagemaker.hosting.endpoint_snapshot import MULTI_MODEL, container_of, container_plan
 from local_aws.sagemaker.hosting.inference_component import InferenceComponent
@@ -252,7 +253,7 @@ class InferenceComponents:
 
 def _specification(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("Specifications"):
-        raise unsupported("Specifications, one for each instance type,")
+        raise unsupported("Specifications, one for each instance type")
     if request.get("Specification") is None:
         raise ValidationException("Specification: an inference component must say what it runs and what it needs")
     specification: dict[str, Any] = request["Specification"]
@@ -274,13 +275,11 @@ def _as_container(container: dict[str, Any]) -> dict[str, Any]:
 
 def _summary(component: InferenceComponent) -> dict[str, Any]:
     return {
-        "InferenceComponentName": component.name,
-        "InferenceComponentArn": component.arn,
+        **component.summary("InferenceComponent"),
         "EndpointName": component.endpoint.name,
         "EndpointArn": component.endpoint.arn,
         "VariantName": component.variant_name,
         "InferenceComponentStatus": component.status,
-        "CreationTime": component.created,
         "LastModifiedTime": component.last_modified,
     }
 

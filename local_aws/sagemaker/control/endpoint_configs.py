@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import Collection, Resource, page, tags_of
 from local_aws.sagemaker.control.models import check_role
+from local_aws.sagemaker.errors import unsupported
 
 if TYPE_CHECKING:
     from local_aws.kit.clients import ServiceClients
@@ -71,22 +72,12 @@ class EndpointConfigs:
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeEndpointConfig."""
         config = self._configs.get(request["EndpointConfigName"])
-        return {
-            "EnableNetworkIsolation": False,
-            **config.definition,
-            "EndpointConfigName": config.name,
-            "EndpointConfigArn": config.arn,
-            "CreationTime": config.created,
-        }
+        return {"EnableNetworkIsolation": False, **config.definition, **config.summary("EndpointConfig")}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
         """ListEndpointConfigs."""
         configs, more = page(self._configs, request)
-        summaries = [
-            {"EndpointConfigName": config.name, "EndpointConfigArn": config.arn, "CreationTime": config.created}
-            for config in configs
-        ]
-        return {"EndpointConfigs": summaries, **more}
+        return {"EndpointConfigs": [config.summary("EndpointConfig") for config in configs], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
         """DeleteEndpointConfig."""

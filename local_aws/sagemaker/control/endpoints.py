@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import page, tags_of
+from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.hosting.endpoint import Endpoint
 from local_aws.sagemaker.hosting.endpoint_snapshot import plan_of
 from local_aws.sagemaker.hosting.guardrails import guardrails_of
@@ -120,12 +121,8 @@ class Endpoints:
         """DescribeEndpoint."""
         endpoint = self._endpoints.get(request["EndpointName"])
         answer: dict[str, Any] = {
-            "EndpointName": endpoint.name,
-            "EndpointArn": endpoint.arn,
+            **_summary(endpoint),
             "EndpointConfigName": endpoint.config_name,
-            "EndpointStatus": endpoint.status,
-            "CreationTime": endpoint.created,
-            "LastModifiedTime": endpoint.last_modified,
         }
         if endpoint.fleet is not None:
             answer["ProductionVariants"] = [_described(variant) for variant in endpoint.fleet.variants.values()]
@@ -138,17 +135,7 @@ class Endpoints:
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
         """ListEndpoints."""
         endpoints, more = page(self._endpoints, request)
-        summaries = [
-            {
-                "EndpointName": endpoint.name,
-                "EndpointArn": endpoint.arn,
-                "CreationTime": endpoint.created,
-                "LastModifiedTime": endpoint.last_modified,
-                "EndpointStatus": endpoint.status,
-            }
-            for endpoint in endpoints
-        ]
-        return {"Endpoints": summaries, **more}
+        return {"Endpoints": [_summary(endpoint) for endpoint in endpoints], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
         """DeleteEndpoint."""
@@ -192,6 +179,11 @@ def _retaining(endpoint: Endpoint, plans: Sequence[VariantPlan]) -> tuple[Varian
     )
 
 
+def _summary(endpoint: Endpoint) -> dict[str, Any]:
+    changes = {"LastModifiedTime": endpoint.last_modified, "EndpointStatus": endpoint.status}
+    return endpoint.summary("Endpoint") | changes
+
+
 def _refuse_unsupported(request: dict[str, Any]) -> None:
     for member in _UNSUPPORTED:
         if request.get(member):
@@ -200,9 +192,7 @@ def _refuse_unsupported(request: dict[str, Any]) -> None:
 
 def _resizable(variant: Variant) -> ModelVariant:
     if not isinstance(variant, ModelVariant):
-        raise unsupported(
-            f"DesiredInstanceCount of variant {variant.plan.name}, which is made of inference components,"
-        )
+        raise unsupported(f"DesiredInstanceCount of variant {variant.plan.name}, which is made of inference components")
     return variant
 
 

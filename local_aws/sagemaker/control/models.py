@@ -15,8 +15,9 @@ from botocore.exceptions import ClientError, ParamValidationError
 
 from cohost.errors import ImageError
 from cohost.hardware.images import Image, parse_image, registry_account
-from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.kit.errors import ValidationException
 from local_aws.kit.named_resources import Collection, Resource, page, tags_of
+from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.hosting.endpoint_snapshot import MULTI_MODEL, container_of
 from local_aws.sagemaker.model_cache.disk import S3Location
 
@@ -188,21 +189,12 @@ class Models:
     async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeModel."""
         model = self._models.get(request["ModelName"])
-        return {
-            "EnableNetworkIsolation": False,
-            **model.definition,
-            "ModelName": model.name,
-            "ModelArn": model.arn,
-            "CreationTime": model.created,
-        }
+        return {"EnableNetworkIsolation": False, **model.definition, **model.summary("Model")}
 
     async def list(self, request: dict[str, Any]) -> dict[str, Any]:
         """ListModels."""
         models, more = page(self._models, request)
-        summaries = [
-            {"ModelName": model.name, "ModelArn": model.arn, "CreationTime": model.created} for model in models
-        ]
-        return {"Models": summaries, **more}
+        return {"Models": [model.summary("Model") for model in models], **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
         """DeleteModel. Endpoints that run the model keep running it, as on the service."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cohost.hardware.instances import INSTANCES
-from local_aws.kit.errors import ValidationException, unsupported
+from local_aws.kit.errors import ValidationException
+from local_aws.sagemaker.errors import unsupported
 from local_aws.sagemaker.model_cache.disk import S3Location
 
 if TYPE_CHECKING:

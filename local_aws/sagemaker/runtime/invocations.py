@@ -14,7 +14,7 @@ import httpx
 from starlette.responses import Response
 
 from local_aws.kit.account import component_log_group, log_group
-from local_aws.kit.errors import ServiceFault
+from local_aws.kit.errors import InternalFailure, ServiceFault
 from local_aws.kit.json_protocol import request_id, runtime_fault
 from local_aws.sagemaker import errors
 from local_aws.sagemaker.hosting.production_variants import ModelVariant
@@ -86,7 +86,7 @@ class Runtime:
             return runtime_fault(fault, identity)
         except Exception:
             _logger.exception("a call ended with a fault of the emulation")
-            return runtime_fault(errors.emulation_failed(), identity)
+            return runtime_fault(InternalFailure(), identity)
 
     async def _read(self, request: Request, identity: str) -> Call:
         name, headers = request.path_params["name"], request.headers

@@ -10,6 +10,7 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fakes.faults import faulted
 
 from cohost.endpoint.load_failures import LogWatch
 from local_aws.lmi.container import Container
@@ -156,7 +157,7 @@ def test_a_component_serves_several_models_down_to_zero_and_back(aws: Aws) -> No
 
     aws.scale(0)
     assert aws.door.page("/_cohost/endpoints")["endpoints"][0]["variants"][0]["instances"] == []
-    with pytest.raises(aws.runtime.exceptions.ValidationError, match="Inference Component has no capacity"):
+    with faulted("ValidationError", 400, "Inference Component has no capacity"):
         aws.call("minilm")
     aws.scale(1)
     assert {model: aws.call(model) for model in before} == before

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
+from fakes.faults import faulted
 from test_local_sagemaker_components import IMAGE, MINILM, Aws, archive, serving, template
 
 from local_aws.testing.running import wait_for
@@ -153,7 +154,7 @@ def test_a_component_sleeps_when_idle_and_wakes_when_called(aws: Aws) -> None:
     aws.door.set_speed(SPEED)
     wait_for(lambda: shape(aws) == [0])
     wait_for(lambda: shape(aws) == [])
-    with pytest.raises(aws.runtime.exceptions.ValidationError, match="Inference Component has no capacity"):
+    with faulted("ValidationError", 400, "Inference Component has no capacity"):
         aws.call("minilm")
 
     def wanted() -> int:

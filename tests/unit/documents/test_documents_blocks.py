@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SHELL = ("", "bash", "console", "sh")
 COMMANDS = ("run", "account", "make")
+COMMENT = re.compile(r"\s*(?<![\w$])#\s.*$", re.MULTILINE)
 
 
 def blocks_of(*kinds: str) -> list[Block]:
@@ -125,6 +126,15 @@ def test_a_fragment_that_no_catalog_takes_is_found(tmp_path: Path) -> None:
         load_catalog(put_into("encoders.yaml", {"endpoint": {"instance_typo": "ml.g5.xlarge"}}, tmp_path))
     with pytest.raises(CatalogError, match="min"):
         load_catalog(put_into("encoders.yaml", {"scaling": {"min": 2, "max": 1}}, tmp_path))
+
+
+def test_readme_has_the_same_blocks_in_every_language() -> None:
+    """What is typed does not depend on the language that it is explained in; tests/e2e runs the English page alone."""
+    english, korean = (
+        [(block.kind, block.language, COMMENT.sub("", block.text)) for block in blocks(PROJECT / name)]
+        for name in ("README.md", "README.ko.md")
+    )
+    assert english == korean
 
 
 def test_json_and_python_can_be_read() -> None:

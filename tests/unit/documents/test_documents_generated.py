@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,11 +44,41 @@ def test_error_texts_are_those_of_the_source() -> None:
     assert error_texts.PAGE.read_text(encoding="utf-8") == error_texts.page(error_texts.collect()), FIX
 
 
-def test_every_kind_of_error_is_on_the_page() -> None:
-    """The reader of the source sees f-strings, lists of faults and texts that are put together first."""
-    words = {text.kind: text.words for text in error_texts.collect()}
+def test_every_error_has_a_code() -> None:
+    """Scripts that read `--json` find a code in every error."""
+    assert error_texts.uncoded() == []
 
-    assert {"CatalogError", "RoutingError", "LocalError", "ArtifactError", "ValueError"} <= words.keys()
+
+def test_a_code_is_of_one_class_and_reads_as_one() -> None:
+    """A code tells a script what kind of fault it is: two to four words, and never of two classes."""
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for text in error_texts.collect():
+        # A field's fault becomes one of the faults of a CatalogError.
+        kinds[text.code].add("CatalogError" if text.kind == error_texts.FIELD_FAULT else text.kind)
+
+    assert [code for code in kinds if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+){1,3}", code)] == []
+    assert {code: found for code, found in kinds.items() if len(found) > 1} == {}
+
+
+def test_texts_of_every_form_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of f-strings, one that is put together, and a field's fault are listed; one without a code is found."""
+    (tmp_path / "cohost").mkdir()
+    (tmp_path / "cohost" / "errors.py").write_text(
+        "class CodedError(Exception): ...\n"
+        "class LocalError(CodedError): ...\n"
+        "class ManyError(CodedError):\n    def __init__(self, faults): ...\n"
+        'LocalError("port-taken", "--port", f"{port} is " + "in use", fix="choose another")\n'
+        'refuse("not-a-number", f"got {value!r}")\n'
+        "ManyError(faults)\n"
+        'LocalError("only a text")\n'
+    )
+    monkeypatch.setattr(error_texts, "ROOT", tmp_path)
+
+    assert [(text.kind, text.code, text.words) for text in error_texts.collect()] == [
+        ("LocalError", "port-taken", "--port: {port} is in use; fix: choose another"),
+        ("refuse", "not-a-number", "got {value}"),
+    ]
+    assert error_texts.uncoded() == ["cohost/errors.py:8"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -61,6 +93,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     named = [str(file) for section in config["nav"] for file in _files(section)]
     assert len(named) == len(set(named)), "a page stands in the navigation twice"
     assert "&lt;!--" not in page, "a mark of a code block shows"
+    fetched = re.findall(r'(?: src|stylesheet"? href)="?(https?:[^" >]+)', page)
+    assert not fetched, "the site works without a network"
 
 
 def _files(entry: object) -> list[object]:

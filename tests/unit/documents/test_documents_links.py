@@ -70,31 +70,3 @@ def test_links_to_the_web_are_whole_and_encrypted() -> None:
             parts = urlsplit(target)
             if parts.scheme in WEB:
                 assert (parts.scheme, bool(parts.netloc)) == ("https", True), f"{page.name}:{line}: {target}"
-
-
-def test_every_page_can_be_reached_from_the_readme_in_two_clicks() -> None:
-    """What a page has to say is found by whoever starts at the README."""
-    first = reached({PROJECT / "README.md"})
-
-    missing = {page for page in pages() if page.is_relative_to(PROJECT / "docs")} - first - reached(first)
-    assert not missing, "no link leads to these"
-
-
-@pytest.mark.parametrize("front", [PROJECT / "README.md", PROJECT / "docs" / "index.md"], ids=lambda page: page.name)
-def test_front_pages_lead_to_what_newcomers_ask_first(front: Path) -> None:
-    """What it costs, how to add a model, and what to do when a call fails are one click away."""
-    targets = {target.removeprefix("docs/").partition("#")[0] for _, target in links(front)}
-
-    assert {"cost.md", "troubleshooting.md"} <= targets
-    assert any(target.endswith("catalog.md#add-a-model") for _, target in links(front))
-
-
-def reached(start: set[Path]) -> set[Path]:
-    """All pages that one click leads to."""
-    return {
-        (page.parent / urlsplit(target).path).resolve()
-        for page in start
-        if page.suffix == ".md"
-        for _, target in links(page)
-        if urlsplit(target).path.endswith(".md") and not urlsplit(target).scheme
-    }

@@ -1,18 +1,15 @@
-"""The texts, keys and outputs that pages name are those of the code, the real server's recordings, or AWS's own API."""
+"""The outputs of stacks and the keys of the catalog that pages name exist."""
 
 from __future__ import annotations
 
-import ast
-import builtins
 import functools
 import itertools
 import re
 import typing
 from typing import TYPE_CHECKING, Any
 
-import botocore.session
 import pytest
-from fakes.pages import DOCS, PROJECT, code_spans, pages
+from fakes.pages import PROJECT, code_spans, pages
 from pydantic import BaseModel
 
 from cohost.catalog.models import Catalog
@@ -21,86 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TROUBLE = DOCS / "troubleshooting.md"
-CODE = ("cohost", "constructs_lib", "stacks", "local_aws", "load_tests")
-SERVICES = ("sagemaker", "sagemaker-runtime", "cloudformation")
-# Words of other programs, which no source at hand has: CUDA's assertion, and what JSON cannot say.
-ELSEWHERE = frozenset({"device-side assert", "NaN"})
-GAP = "\0"
-
 
 @functools.cache
-def texts() -> tuple[str, ...]:
-    """All texts of our code, with a gap for each value, and the recorded answers of the real server."""
-    found = [
-        text
-        for folder in CODE
-        for path in sorted((PROJECT / folder).rglob("*.py"))
-        for text in _constants(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    recordings = (PROJECT / "tests/data/djl_vectors").glob("*.json")
-    return (*found, *(path.read_text(encoding="utf-8") for path in recordings))
-
-
-def _constants(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-        elif isinstance(node, ast.JoinedStr):
-            parts = (part.value if isinstance(part, ast.Constant) else GAP for part in node.values)
-            yield "".join(map(str, parts))
-
-
-@functools.cache
-def words_of_aws() -> frozenset[str]:
-    """The names of shapes, and the values of enumerations, of the services that a deployment meets."""
-    found: set[str] = set()
-    for service in SERVICES:
-        model = botocore.session.get_session().get_service_model(service)
-        for name in model.shape_names:
-            found |= {name, *getattr(model.shape_for(name), "enum", ())}
-    return frozenset(found)
-
-
-def is_said(quote: str) -> bool:
-    """Whether a quoted text is one that somebody says: its words, in order, with any values between them."""
-    pieces = [piece.strip() for piece in re.split(r"…|<\w+>|'[a-z]'", quote)]
-    pattern = re.compile(".*".join(re.escape(piece) for piece in pieces if piece), re.DOTALL)
-    return any(pattern.search(text) for text in texts())
-
-
-def quotes() -> list[str]:
-    """The texts that the headings of the troubleshooting page quote."""
-    headings = re.findall(r"^### (.*)$", TROUBLE.read_text(encoding="utf-8"), re.MULTILINE)
-    return [quote for heading in headings for quote in re.findall(r"`([^`]+)`", heading)]
-
-
-def test_each_quoted_text_is_one_that_somebody_says() -> None:
-    """A reader finds an entry by the text of the message, so the text has to be the message's."""
-    known = words_of_aws() | frozenset(dir(builtins)) | ELSEWHERE
-
-    assert [quote for quote in quotes() if quote not in known and not is_said(quote)] == []
-
-
-@pytest.mark.parametrize("quote", ["model 'x' is nowhere on endpoint 'y'", "no capacity to proceed"])
-def test_a_text_that_nobody_says_is_found(quote: str) -> None:
-    """The check above can fail."""
-    assert not is_said(quote)
-
-
-def test_each_entry_has_a_cause_and_a_fix() -> None:
-    """Whoever finds a symptom finds why, and what to do."""
-    entries = re.split(r"^###? .*$", TROUBLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    filled = [entry for entry in entries[1:] if entry.strip()]
-
-    assert len(filled) > 30
-    for entry in filled:
-        assert re.search(r"^- \*\*Cause\.\*\* .+?^- \*\*Fix\.\*\* ", entry, re.MULTILINE | re.DOTALL), entry
-
-
 def outputs() -> frozenset[str]:
-    """The names of all outputs of our stacks: CamelCase texts of the folders that make them."""
-    return frozenset(text for text in texts() if re.fullmatch(r"([A-Z][a-z0-9]+){1,5}", text))
+    """The texts that may name an output, from the folders that make them."""
+    files = (path for folder in ("cohost", "constructs_lib", "stacks") for path in (PROJECT / folder).rglob("*.py"))
+    return frozenset(name for path in files for name in re.findall(r'"([A-Z][A-Za-z]+)"', path.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)

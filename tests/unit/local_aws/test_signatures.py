@@ -299,22 +299,22 @@ def test_a_presigned_url_cannot_be_stretched(before: str, after: str, code: str)
 
 
 @pytest.mark.parametrize(
-    ("authorization", "query", "text"),
+    ("authorization", "query", "about"),
     [
-        ("AWS4-ECDSA-P256-SHA256 Credential=K/20260101/s3/aws4_request", "", "Signature Version 4a is not taken"),
-        ("AWS key:signature", "", "Authorization 'AWS' is not taken"),
-        ("Basic abc", "", "Authorization 'Basic' is not taken"),
+        ("AWS4-ECDSA-P256-SHA256 Credential=K/20260101/s3/aws4_request", "", "4a"),
+        ("AWS key:signature", "", "'AWS'"),
+        ("Basic abc", "", "'Basic'"),
         ("AWS4-HMAC-SHA256 Credential=broken", "", "incomplete"),
         ("AWS4-HMAC-SHA256 ", "", "incomplete"),
-        ("", "?AWSAccessKeyId=a&Signature=b&Expires=1", r"Signature Version 2 is not taken.*s3v4"),
+        ("", "?AWSAccessKeyId=a&Signature=b&Expires=1", "s3v4"),
         ("AWS4-HMAC-SHA256 x", "?X-Amz-Signature=1", "Only one auth mechanism"),
     ],
 )
-def test_other_signatures_are_refused_by_name(authorization: str, query: str, text: str) -> None:
+def test_other_signatures_are_refused_by_name(authorization: str, query: str, about: str) -> None:
     """A signature of another kind, or a broken one, gets a reason instead of a guess."""
     headers = {"authorization": authorization} if authorization else {}
-    with pytest.raises(NotSignedRight, match=text):
-        check(Request("GET", f"{DOOR}/{query}", headers))
+    verdict = refused(Request("GET", f"{DOOR}/{query}", headers))
+    assert (verdict.code.query, about in str(verdict)) == ("IncompleteSignature", True)
 
 
 def test_no_signature_is_missing() -> None:

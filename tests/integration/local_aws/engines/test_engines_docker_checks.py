@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fakes.engine_programs import DOCKER, IMAGE, LABELS
+from fakes.refusals import refused
 
 from local_aws.engines.docker import DockerEngine
 from local_aws.engines.engine import EngineError
@@ -87,34 +88,35 @@ def test_an_absent_image_is_pulled(programs: Programs, make_setup: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("answers", "message"),
+    ("answers", "code", "field", "about"),
     [
         (
             {"version": {"code": 1, "err": "Cannot connect to the Docker daemon\n"}},
-            "daemon does not answer.*Cannot connect",
+            *("program-failed", "--engine docker", "Cannot connect"),
         ),
-        ({"container inspect": {"out": "abc\n"}}, "encoder-lmi-local exists.*docker rm --force encoder-lmi-local"),
+        ({"container inspect": {"out": "abc\n"}}, "container-exists", "--engine docker", "docker rm --force"),
         (
             {"image inspect": {"code": 1}, "pull": {"code": 1, "err": "no basic auth credentials\n"}},
-            "get-login-password --region us-east-1 .*763104351884.dkr.ecr.us-east-1.amazonaws.com.*no basic auth",
+            *("program-failed", f"image {IMAGE}", "get-login-password --region us-east-1 "),
         ),
         (
             {"image inspect": {"out": "null\n"}},
-            "lacks the label com.amazonaws.sagemaker.capabilities.multi-models=true",
+            *("image-label-missing", f"image {IMAGE}", "multi-models=true"),
         ),
         (
             {"image inspect": {"out": LABELS.replace('port":"true"', 'port":"false"')}},
-            "lacks the label com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true",
+            *("image-label-missing", f"image {IMAGE}", "accept-bind-to-port=true"),
         ),
     ],
 )
 def test_what_is_missing_is_told_in_one_line(
-    programs: Programs, make_setup: Callable[..., Setup], answers: dict[str, Any], message: str
+    programs: Programs, make_setup: Callable[..., Setup], answers: dict[str, Any], code: str, field: str, about: str
 ) -> None:
     """Each check names what is wrong and the way out, with docker's own words where it gave any."""
     programs.install("docker", DOCKER | answers)
-    with pytest.raises(EngineError, match=message) as caught:
+    with refused(code, field, kind=EngineError) as caught:
         DockerEngine().check(make_setup())
+    assert about in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not any(arguments[0] in {"run", "rm"} for arguments in programs.arguments("docker"))
 

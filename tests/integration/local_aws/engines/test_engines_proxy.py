@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from fakes.refusals import refused
 
 from cohost.callers import TOKEN_HEADER
 from local_aws.engines.engine import EngineError
@@ -178,7 +179,7 @@ def test_the_port_is_free_again_afterwards(behind: tuple[Behind, str], port: int
                 assert client.get(f"http://127.0.0.1:{port}/ping", headers=HEADERS).status_code == 200
         with (
             socket.create_server(("127.0.0.1", 0)) as taken,
-            pytest.raises(EngineError, match="--port"),
+            refused("engine-port-taken", "--port", kind=EngineError),
             guarded_proxy(taken.getsockname()[1], TOKEN, address),
         ):
             pytest.fail("the port is taken")

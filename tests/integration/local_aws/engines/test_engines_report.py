@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fakes.refusals import refused
 
 from local_aws.engines.engine import EngineError
 from local_aws.engines.machine import (
@@ -233,5 +234,5 @@ def test_more_than_the_instance_has_is_a_fault(
 def test_a_server_that_does_not_answer_is_told_as_one(programs: Programs) -> None:
     """One line with its name and address."""
     assert programs.calls == []
-    with pytest.raises(EngineError, match=r"the server x at http://127.0.0.1:9 does not answer"):
+    with refused("engine-not-answering", "server x", kind=EngineError):
         report_on(Server(name="x", url="http://127.0.0.1:9", token="t", pid=1))

@@ -49,6 +49,12 @@ def _run(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def _error(result: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """The error that a command with --json ended with."""
+    (error,) = json.loads(result.stdout)["errors"]
+    return dict(error)
+
+
 def _free_port() -> str:
     """A port that no other process is given by chance before the server has it: the system's own begin at 32768."""
     for port in range(20_000 + os.getpid() % 10_000, 32_768):
@@ -194,18 +200,17 @@ def test_it_serves_until_ctrl_c_and_reports_meanwhile(programs: Programs, tmp_pa
     with pytest.raises(ProcessLookupError):
         os.kill(engine, 0)
     assert programs.arguments("docker")[-1] == ["rm", "--force", "encoder-lmi-local"]
-    gone = _run("report", "--state", str(tmp_path))
-    assert gone.returncode == 1
-    assert "no server runs there" in gone.stderr
+    gone = _run("report", "--state", str(tmp_path), "--json")
+    assert (gone.returncode, _error(gone)["code"]) == (1, "engine-not-running")
 
 
 def test_an_engine_that_ends_at_once_is_told_with_its_last_words(programs: Programs, tmp_path: Path) -> None:
     """The last line of its output, and where the rest is."""
     programs.install("docker", {**_docker([]), "run": {"code": 125, "err": "could not select device driver\n"}})
     arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", "0")
-    result = _run("run", *arguments)
-    assert result.returncode == 1
-    assert "exit code 125: could not select device driver; fix: see" in result.stderr
+    result = _run("run", *arguments, "--json")
+    assert (result.returncode, _error(result)["code"]) == (1, "engine-ended")
+    assert "exit code 125: could not select device driver" in _error(result)["problem"]
 
 
 def test_a_port_in_use_is_told_before_anything_starts(programs: Programs, tmp_path: Path) -> None:
@@ -216,5 +221,5 @@ def test_a_port_in_use_is_told_before_anything_starts(programs: Programs, tmp_pa
         arguments = ("--engine", "docker", "--catalog", str(OFFLINE), "--state", str(tmp_path), "--port", port)
         result = _run("run", *arguments)
     assert result.returncode == 1
-    assert f"--port: {port} on 127.0.0.1 cannot be used" in result.stderr
+    assert "error: --port: " in result.stderr
     assert programs.calls == []

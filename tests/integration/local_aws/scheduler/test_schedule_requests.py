@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError
+from fakes.faults import faulted
 
 from local_aws.testing.running import FrontDoor, running
 
@@ -50,7 +50,7 @@ def scheduler(door: FrontDoor) -> Iterator[Any]:
 @pytest.mark.parametrize(("change", "text"), BAD)
 def test_bad_schedule_is_not_created(scheduler: Any, change: dict[str, Any], text: str) -> None:
     """ValidationException names what is wrong, as on the service, and nothing is kept."""
-    with pytest.raises(scheduler.exceptions.ValidationException, match=text):
+    with faulted("ValidationException", 400, text):
         scheduler.create_schedule(Name="s", **{**GOOD, **change})
     assert scheduler.list_schedules()["Schedules"] == []
 
@@ -59,7 +59,7 @@ def test_bad_schedule_is_not_created(scheduler: Any, change: dict[str, Any], tex
 def test_bad_update_leaves_the_schedule_as_it_was(scheduler: Any, change: dict[str, Any], text: str) -> None:
     """UpdateSchedule is checked like CreateSchedule."""
     scheduler.create_schedule(Name="s", **GOOD)
-    with pytest.raises(scheduler.exceptions.ValidationException, match=text):
+    with faulted("ValidationException", 400, text):
         scheduler.update_schedule(Name="s", **{**GOOD, **change})
     kept = scheduler.get_schedule(Name="s")
     assert (kept["ScheduleExpression"], kept["Target"]["Arn"]) == (GOOD["ScheduleExpression"], TOPIC["Arn"])
@@ -89,5 +89,5 @@ def test_stack_reports_what_the_service_rejects(door: FrontDoor) -> None:
 
 def test_deleted_schedule_is_not_found(scheduler: Any) -> None:
     """A request that the checks let through is answered as before."""
-    with pytest.raises(ClientError, match="ResourceNotFound"):
+    with faulted("ResourceNotFoundException"):
         scheduler.update_schedule(Name="nobody", **GOOD)

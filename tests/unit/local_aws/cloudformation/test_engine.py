@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cloud_fakes import World, body, history, settled, thing
+from fakes.faults import faulted
 
 from local_aws.cloudformation import operations, queries
 from local_aws.cloudformation.errors import CloudFormationError, ValidationError
@@ -359,8 +360,9 @@ def test_changed_stack_tags_reach_resources(engine: Engine, world: World) -> Non
 def test_update_without_changes_is_refused(engine: Engine) -> None:
     """The text is the one that the cdk CLI compares; a changed output alone is a change."""
     create(engine, CHAIN)
-    with pytest.raises(ValidationError, match=r"^No updates are to be performed\.$"):
+    with faulted("ValidationError", 400, "No updates are to be performed.") as caught:
         update(engine, CHAIN)
+    assert caught.value.message == "No updates are to be performed."
     outputs = {"New": {"Value": "x"}}
     assert update(engine, {}, TemplateBody=body(CHAIN, Outputs=outputs)).status == "UPDATE_COMPLETE"
 
@@ -378,11 +380,11 @@ def test_unresolvable_attribute_fails_its_resource(engine: Engine, world: World)
 
 def test_unknown_type_and_property_are_refused_before_anything_is_made(engine: Engine, world: World) -> None:
     """The text names the type or the property, and what is known."""
-    with pytest.raises(ValidationError, match=r"Unrecognized resource types: \[AWS::EC2::Instance\]"):
+    with faulted("ValidationError", 400, "Unrecognized resource types: [AWS::EC2::Instance]"):
         create(engine, {"A": thing(), "B": {"Type": "AWS::EC2::Instance"}})
-    with pytest.raises(ValidationError, match=r"resource A of type AWS::Test::Thing.*\[Vlaue\].*takes Key, Name"):
+    with faulted("ValidationError", 400, "[Vlaue]"):
         create(engine, {"A": thing(Vlaue="x")})
-    with pytest.raises(ValidationError, match=r"dependencies \[Nobody\] in the Outputs"):
+    with faulted("ValidationError", 400, "[Nobody] in the Outputs"):
         create(engine, {}, TemplateBody=body(CHAIN, Outputs={"O": {"Value": {"Ref": "Nobody"}}}))
     assert world.calls == []
     assert engine.context.stacks == []
@@ -395,7 +397,7 @@ def test_rule_of_the_template_is_asserted(engine: Engine) -> None:
         "AssertDescription": "Please run 'cdk bootstrap'",
     }
     template = body({"A": thing()}, Parameters={"V": {"Type": "String"}}, Rules={"Check": {"Assertions": [assertion]}})
-    with pytest.raises(ValidationError, match="Please run 'cdk bootstrap'"):
+    with faulted("ValidationError", 400, "Please run 'cdk bootstrap'"):
         create(engine, {}, TemplateBody=template, Parameters=[{"ParameterKey": "V", "ParameterValue": "2"}])
     stack = create(engine, {}, TemplateBody=template, Parameters=[{"ParameterKey": "V", "ParameterValue": "30"}])
     assert stack.status == "CREATE_COMPLETE"
@@ -413,22 +415,21 @@ def test_exports_are_unique_and_protected(engine: Engine) -> None:
     assert settled(get_stack(engine.context, "twin")).status == "ROLLBACK_COMPLETE"
     stack = update(engine, {}, TemplateBody=body({"A": thing(Key="2")}, Outputs=outputs))
     assert stack.status == "UPDATE_ROLLBACK_COMPLETE"
-    with pytest.raises(ValidationError, match="shared cannot be deleted as it is in use by user"):
+    with faulted("ValidationError", 400, "shared cannot be deleted as it is in use by user"):
         delete(engine)
 
 
 def test_wrong_state_and_wrong_name_are_refused(engine: Engine, world: World) -> None:
     """Each refusal has the code that SDKs turn into their typed errors."""
-    with pytest.raises(ValidationError, match="Stack with id s does not exist"):
+    with faulted("ValidationError", 400, "Stack with id s does not exist"):
         queries.describe_stacks(engine, {"StackName": "s"})
-    with pytest.raises(ValidationError, match="stackName"):
+    with faulted("ValidationError", 400, "stackName"):
         create(engine, CHAIN, StackName="1 bad name")
     world.faults["create", "Model"] = "no"
     create(engine, CHAIN)
-    with pytest.raises(CloudFormationError) as caught:
+    with faulted("AlreadyExistsException", 400):
         create(engine, CHAIN)
-    assert caught.value.code == "AlreadyExistsException"
-    with pytest.raises(ValidationError, match="is in ROLLBACK_COMPLETE state and can not be updated"):
+    with faulted("ValidationError", 400, "is in ROLLBACK_COMPLETE state and can not be updated"):
         update(engine, chain("2"))
     assert operations.delete_stack(engine, {"StackName": "never-there"}) == {}
 
@@ -436,7 +437,7 @@ def test_wrong_state_and_wrong_name_are_refused(engine: Engine, world: World) ->
 def test_termination_protection(engine: Engine) -> None:
     """A protected stack is not deleted until the protection is taken off."""
     create(engine, CHAIN, EnableTerminationProtection=True)
-    with pytest.raises(ValidationError, match="TerminationProtection"):
+    with faulted("ValidationError", 400, "TerminationProtection"):
         delete(engine)
     operations.update_termination_protection(engine, {"StackName": "s", "EnableTerminationProtection": False})
     assert delete(engine).status == "DELETE_COMPLETE"

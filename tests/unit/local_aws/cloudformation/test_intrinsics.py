@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from fakes.faults import faulted
 
-from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.intrinsics import NO_VALUE, UNKNOWN, Reference, Resolver, references
 from local_aws.cloudformation.template import parse_template
 
@@ -94,21 +94,21 @@ def test_conditions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "text"),
+    ("expression", "about"),
     [
-        ({"Ref": "Nobody"}, r"\[Nobody\]"),
-        ({"Fn::GetAtt": ["Nobody", "Arn"]}, "undefined resource Nobody"),
+        ({"Ref": "Nobody"}, "Nobody"),
+        ({"Fn::GetAtt": ["Nobody", "Arn"]}, "Nobody"),
         ({"Fn::Cidr": []}, "Fn::Cidr"),
         ({"Fn::FindInMap": ["Map", "eu", "ami"]}, "Map::eu::ami"),
-        ({"Fn::Select": [7, {"Ref": "L"}]}, "index 7"),
-        ({"Fn::If": ["Nope", 1, 2]}, r"\[Nope\]"),
+        ({"Fn::Select": [7, {"Ref": "L"}]}, "7"),
+        ({"Fn::If": ["Nope", 1, 2]}, "Nope"),
         ({"Fn::Join": ["", [{"Ref": "L"}]]}, "text is needed"),
-        ("{{resolve:secretsmanager:x}}", "'ssm' only"),
+        ("{{resolve:secretsmanager:x}}", "secretsmanager"),
     ],
 )
-def test_wrong_expression_is_refused_by_name(expression: Any, text: str) -> None:
+def test_wrong_expression_is_refused_by_name(expression: Any, about: str) -> None:
     """What cannot be resolved names the function or the missing thing."""
-    with pytest.raises(ValidationError, match=text):
+    with faulted("ValidationError", 400, about):
         make_resolver().resolve(expression)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from cloud_fakes import World, body, settled, thing
+from fakes.faults import faulted
 
 from local_aws.cloudformation import operations, queries
 from local_aws.cloudformation.change_sets import differences
-from local_aws.cloudformation.errors import CloudFormationError, ValidationError
 from local_aws.cloudformation.intrinsics import UNKNOWN
 from local_aws.cloudformation.operations import get_stack
 
@@ -170,23 +169,21 @@ def test_execution_uses_up_a_change_set(engine: Engine) -> None:
     request = {"StackName": "s", "ChangeSetName": "c"}
     operations.execute_change_set(engine, request)
     settled(get_stack(engine.context, "s"))
-    with pytest.raises(CloudFormationError) as caught:
+    with faulted("InvalidChangeSetStatus", 400):
         operations.execute_change_set(engine, request)
-    assert caught.value.code == "InvalidChangeSetStatus"
-    with pytest.raises(CloudFormationError) as gone:
+    with faulted("ChangeSetNotFound", 404):
         queries.describe_change_set(engine, {"StackName": "s", "ChangeSetName": "other"})
-    assert gone.value.code == "ChangeSetNotFound"
     assert operations.delete_change_set(engine, {"StackName": "s", "ChangeSetName": "other"}) == {}
 
 
 def test_change_set_of_the_wrong_kind_is_refused(engine: Engine) -> None:
     """CREATE for a stack that is there, UPDATE for one that is not, a name that is taken."""
-    with pytest.raises(ValidationError, match=r"Stack \[s\] does not exist"):
+    with faulted("ValidationError", 400, "Stack [s] does not exist"):
         operations.create_change_set(engine, {"StackName": "s", "ChangeSetName": "c", "TemplateBody": body(CHAIN)})
     deploy(engine, body(CHAIN))
-    with pytest.raises(CloudFormationError, match="already exists"):
+    with faulted("AlreadyExistsException", 400):
         plan(engine, body(CHAIN), kind="CREATE")
-    with pytest.raises(CloudFormationError, match="ChangeSet c cannot be created"):
+    with faulted("AlreadyExistsException", 400, "ChangeSet c "):
         operations.create_change_set(engine, {"StackName": "s", "ChangeSetName": "c", "TemplateBody": body(CHAIN)})
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from fakes.faults import faulted
 
-from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.template import parse_template
 
 YAML = """
@@ -47,23 +47,23 @@ def with_resource(extra: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("body", "text"),
+    ("body", "about"),
     [
         ("{", "YAML not well-formed"),
         ("just text", "unsupported structure"),
-        ("{}", "At least one Resources member"),
-        ('{"Resources": {"A": {}}}', "needs a Type"),
-        ('{"Resources": {"A-b": {"Type": "T"}}}', "A-b is non alphanumeric"),
-        ('{"Resource": {}, "Resources": {"A": {"Type": "T"}}}', r"\[Resource\]"),
-        (with_resource('"Propertys": {}'), r"\[Propertys\] in \[A\]"),
-        (with_resource('"DependsOn": ["B"]'), r"dependencies \[B\]"),
-        (with_resource('"Condition": "C"'), r"condition dependency \[C\].*\[A\]"),
-        (with_resource('"DeletionPolicy": "Snapshot"'), "DeletionPolicy of .A. is 'Snapshot'"),
-        (with_resource('"UpdatePolicy": {"x": 1}'), "UpdatePolicy of"),
+        ("{}", "Resources"),
+        ('{"Resources": {"A": {}}}', "/Resources/A"),
+        ('{"Resources": {"A-b": {"Type": "T"}}}', "A-b"),
+        ('{"Resource": {}, "Resources": {"A": {"Type": "T"}}}', "[Resource]"),
+        (with_resource('"Propertys": {}'), "[Propertys] in [A]"),
+        (with_resource('"DependsOn": ["B"]'), "[B]"),
+        (with_resource('"Condition": "C"'), "[C]"),
+        (with_resource('"DeletionPolicy": "Snapshot"'), "DeletionPolicy Snapshot of [A]"),
+        (with_resource('"UpdatePolicy": {"x": 1}'), "UpdatePolicy"),
         ('{"Transform": "AWS::Serverless-2016-10-31", "Resources": {"A": {"Type": "T"}}}', "AWS::Serverless"),
     ],
 )
-def test_malformed_template_is_refused_by_name(body: str, text: str) -> None:
+def test_malformed_template_is_refused_by_name(body: str, about: str) -> None:
     """Every fault of form names the place."""
-    with pytest.raises(ValidationError, match=text):
+    with faulted("ValidationError", 400, about):
         parse_template(body)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from fakes.faults import faulted
 
-from local_aws.cloudformation.errors import ValidationError
 from local_aws.cloudformation.template import s3_location, template_body
 from local_aws.kit.clients import Clients
 
@@ -28,11 +28,11 @@ def test_every_kind_of_s3_url_is_read(url: str) -> None:
 @pytest.mark.parametrize("url", ["https://example.com/bucket/key", "http://127.0.0.1:4566/bucket", "nothing"])
 def test_other_url_is_refused(url: str) -> None:
     """What is no object of S3 is refused with the URL."""
-    with pytest.raises(ValidationError, match="TemplateURL"):
+    with faulted("ValidationError", 400, "TemplateURL"):
         s3_location(url)
 
 
 def test_request_without_template_is_refused() -> None:
     """Neither a body nor a URL."""
-    with pytest.raises(ValidationError, match="Template"):
+    with faulted("ValidationError", 400, "Template"):
         template_body({}, Clients(lambda: ""), "us-east-1")

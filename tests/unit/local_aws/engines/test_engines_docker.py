@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
+from fakes.refusals import refused
 
 from local_aws.engines.docker import DockerEngine
 from local_aws.engines.engine import EngineError
@@ -29,5 +29,5 @@ def test_models_lie_where_sagemaker_puts_them(make_setup: Callable[..., Setup]) 
 def test_no_docker_at_all(programs: Programs, make_setup: Callable[..., Setup]) -> None:
     """The first check of all."""
     assert programs.calls == []
-    with pytest.raises(EngineError, match=r"docker is not on PATH; .*use --engine embedded or djl"):
+    with refused("program-missing", "--engine docker", kind=EngineError):
         DockerEngine().check(make_setup())

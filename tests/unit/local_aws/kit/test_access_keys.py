@@ -6,6 +6,7 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.refusals import refused
 
 from cohost.deploy.local_aws import KEY_FILE, read_key
 from cohost.errors import LocalError
@@ -41,7 +42,7 @@ def test_a_broken_file_is_replaced_and_a_folder_that_is_none_is_told(tmp_path: P
     user_key(tmp_path)
     (tmp_path / KEY_FILE).write_text("{")
     assert user_key(tmp_path).secret == read_key(tmp_path)["secret"]
-    with pytest.raises(LocalError, match=r"cannot be written .* fix: name one with --state"):
+    with refused("access-key-not-writable", str(tmp_path / "nowhere" / KEY_FILE), kind=LocalError):
         user_key(tmp_path / "nowhere")
 
 

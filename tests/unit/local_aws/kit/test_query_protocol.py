@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 import pytest
+from fakes.faults import faulted
 
 from local_aws.kit.query_protocol import QueryError, QueryProtocol
 
@@ -36,23 +37,18 @@ def test_empty_list_and_unknown_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "text"),
+    ("body", "code", "about"),
     [
         (form(Action="MakeCoffee"), "InvalidAction", "MakeCoffee"),
         (b"", "InvalidAction", "operation"),
-        (
-            form(Action="CreateStack", StackName="s", DisableRollback="maybe"),
-            "ValidationError",
-            "DisableRollback: 'maybe'",
-        ),
+        (form(Action="CreateStack", StackName="s", DisableRollback="maybe"), "ValidationError", "DisableRollback"),
         (form(Action="DescribeStackResource", StackName="s"), "ValidationError", "LogicalResourceId"),
     ],
 )
-def test_bad_request_names_the_field(body: bytes, code: str, text: str) -> None:
+def test_bad_request_names_the_field(body: bytes, code: str, about: str) -> None:
     """An unknown action, a wrong type and a missing value are refused by name."""
-    with pytest.raises(QueryError, match=text) as error:
+    with faulted(code, 400, about):
         PROTOCOL.parse_request(body)
-    assert error.value.code == code
 
 
 def test_answer_follows_the_output_shape() -> None:
@@ -91,5 +87,5 @@ def test_each_service_has_its_own_namespace_and_operations() -> None:
     protocol = QueryProtocol("cloudwatch", title="CloudWatch")
     assert b'xmlns="http://monitoring.amazonaws.com/doc/2010-08-01/"' in protocol.render_response("PutMetricData", {})
     assert b'xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/"' in PROTOCOL.render_error(QueryError("A", "b"))
-    with pytest.raises(QueryError, match="CreateStack for CloudWatch"):
+    with faulted("InvalidAction", 400, "CreateStack"):
         protocol.parse_request(form(Action="CreateStack", StackName="s"))

@@ -80,14 +80,14 @@ def test_unsafe_member_is_refused(store: CodeStore, tmp_path: Path, name: str) -
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(name, "x")
-    with pytest.raises(CodeError, match="unsafe member"):
+    with pytest.raises(CodeError, match="evil"):
         store.unpack("r", {"ZipFile": base64.b64encode(buffer.getvalue()).decode()})
     assert not list(tmp_path.rglob("evil"))
 
 
 @pytest.mark.parametrize(
     ("code", "text"),
-    [({"ZipFile": base64.b64encode(b"no zip").decode()}, "no zip file"), ({"ImageUri": "x"}, "zip files only")],
+    [({"ZipFile": base64.b64encode(b"no zip").decode()}, "Code"), ({"ImageUri": "x"}, "S3Bucket")],
 )
 def test_other_code_is_refused(store: CodeStore, code: dict[str, str], text: str) -> None:
     """Images and broken archives do not run here."""

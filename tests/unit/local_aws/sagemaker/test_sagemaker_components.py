@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError
+from fakes.faults import faulted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,14 +16,6 @@ pytestmark = pytest.mark.process
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012"
 NO_ROOM = "There is not enough hardware resources on the instances for this endpoint to create a copy"
-
-
-def refusal(call: Callable[[], Any]) -> str:
-    """The message of the ValidationException that a call of the control plane ends with."""
-    with pytest.raises(ClientError) as caught:
-        call()
-    assert caught.value.response["Error"]["Code"] == "ValidationException"
-    return str(caught.value.response["Error"]["Message"])
 
 
 def test_a_component_is_described_as_it_was_created(cloud: Cloud) -> None:
@@ -70,7 +62,8 @@ def test_statuses_are_the_services(cloud: Cloud, wait: Callable[..., None]) -> N
     cloud.transitions.shut()
     cloud.create_component()
     assert cloud.component()["InferenceComponentStatus"] == "Creating"
-    assert "while it is in state CREATE_IN_PROGRESS" in refusal(delete)
+    with faulted("ValidationException", 400, "while it is in state CREATE_IN_PROGRESS"):
+        delete()
     cloud.transitions.open()
     cloud.wait_component("InService")
     cloud.transitions.shut()
@@ -78,92 +71,60 @@ def test_statuses_are_the_services(cloud: Cloud, wait: Callable[..., None]) -> N
     described = cloud.component()
     assert described["InferenceComponentStatus"] == "Updating"
     assert described["RuntimeConfig"] == {"DesiredCopyCount": 2, "CurrentCopyCount": 1}
-    assert "while it is in state UPDATE_RC_IN_PROGRESS" in refusal(delete)
+    with faulted("ValidationException", 400, "UPDATE_RC_IN_PROGRESS"):
+        delete()
     cloud.transitions.open()
     cloud.wait_component("InService")
     cloud.transitions.shut()
     delete()
     assert cloud.component()["InferenceComponentStatus"] == "Deleting"
-    assert "while it is in state DELETE_IN_PROGRESS" in refusal(delete)
+    with faulted("ValidationException", 400, "DELETE_IN_PROGRESS"):
+        delete()
     cloud.transitions.open()
     wait(lambda: not cloud.sagemaker.list_inference_components()["InferenceComponents"])
-    assert refusal(cloud.component) == f'Could not find inference component "{ARN}:inference-component/c".'
+    with faulted("ValidationException", 400, f'Could not find inference component "{ARN}:inference-component/c".'):
+        cloud.component()
+
+
+def needs(**more: float | None) -> dict[str, Any]:
+    """A specification's requirements: 1,024 MiB, and more of them or none."""
+    members = {"MinMemoryRequiredInMb": 1024, **more}
+    return {"ComputeResourceRequirements": {name: value for name, value in members.items() if value is not None}}
 
 
 @pytest.mark.parametrize(
-    ("specification", "message"),
+    ("specification", "about"),
     [
-        ({"ComputeResourceRequirements": None}, "ComputeResourceRequirements: an inference component must say"),
-        (
-            {"ComputeResourceRequirements": {"NumberOfAcceleratorDevicesRequired": 1}},
-            "Value null at 'specification.computeResourceRequirements.minMemoryRequiredInMb' failed to satisfy",
-        ),
-        ({"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 4096}}, NO_ROOM),
-        (
-            {
-                "ComputeResourceRequirements": {
-                    "MinMemoryRequiredInMb": 1024,
-                    "NumberOfAcceleratorDevicesRequired": 2,
-                }
-            },
-            NO_ROOM,
-        ),
-        ({"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 1024, "NumberOfCpuCoresRequired": 5}}, NO_ROOM),
-        (
-            {
-                "ComputeResourceRequirements": {
-                    "MinMemoryRequiredInMb": 1024,
-                    "NumberOfAcceleratorDevicesRequired": 1.5,
-                }
-            },
-            "NumberOfAcceleratorDevicesRequired 1.5 must be a whole number",
-        ),
-        (
-            {
-                "ComputeResourceRequirements": {
-                    "MinMemoryRequiredInMb": 1024,
-                    "NumberOfAcceleratorDevicesRequired": 0.5,
-                }
-            },
-            (
-                "at 'specification.computeResourceRequirements.numberOfAcceleratorDevicesRequired' failed to satisfy "
-                "constraint: Member must have value greater than or equal to 1"
-            ),
-        ),
-        (
-            {"ComputeResourceRequirements": {"MinMemoryRequiredInMb": 1024, "MaxMemoryRequiredInMb": 512}},
-            "MaxMemoryRequiredInMb 512 must not be less than MinMemoryRequiredInMb 1024",
-        ),
-        ({"ModelName": "gone"}, f'Could not find model "{ARN}:model/gone".'),
-        ({"ModelName": None}, "needs a ModelName or a Container, and not both"),
-        ({"Container": {"Image": "i"}}, "needs a ModelName or a Container, and not both"),
-        (
-            {"ModelName": None, "Container": {"Image": "i", "Environment": {f"K{n}": "v" for n in range(17)}}},
-            "Environment: 17 variables; the container of an inference component takes 16 at most",
-        ),
-        ({"ModelName": None, "Container": {"Image": "i"}}, "Requested image i not found."),
-        ({"BaseInferenceComponentName": "b"}, "BaseInferenceComponentName of an inference component's specification"),
-        (
-            {"StartupParameters": {"ModelDataDownloadTimeoutInSeconds": 59}},
-            "Member must have value greater than or equal to 60",
-        ),
+        ({"ComputeResourceRequirements": None}, "ComputeResourceRequirements"),
+        (needs(NumberOfAcceleratorDevicesRequired=1, MinMemoryRequiredInMb=None), "minMemoryRequiredInMb"),
+        (needs(MinMemoryRequiredInMb=4096), NO_ROOM),
+        (needs(NumberOfAcceleratorDevicesRequired=2), NO_ROOM),
+        (needs(NumberOfCpuCoresRequired=5), NO_ROOM),
+        (needs(NumberOfAcceleratorDevicesRequired=1.5), "NumberOfAcceleratorDevicesRequired"),
+        (needs(NumberOfAcceleratorDevicesRequired=0.5), "numberOfAcceleratorDevicesRequired"),
+        (needs(MaxMemoryRequiredInMb=512), "MaxMemoryRequiredInMb"),
+        ({"ModelName": "gone"}, f"{ARN}:model/gone"),
+        ({"ModelName": None}, "ModelName"),
+        ({"Container": {"Image": "i"}}, "Container"),
+        ({"ModelName": None, "Container": {"Image": "i", "Environment": {f"K{n}": "v" for n in range(17)}}}, "17"),
+        ({"ModelName": None, "Container": {"Image": "i"}}, "image i "),
+        ({"BaseInferenceComponentName": "b"}, "BaseInferenceComponentName"),
+        ({"StartupParameters": {"ModelDataDownloadTimeoutInSeconds": 59}}, "modelDataDownloadTimeoutInSeconds"),
     ],
 )
-def test_a_specification_that_breaks_a_rule_is_refused(
-    cloud: Cloud, specification: dict[str, Any], message: str
-) -> None:
-    """Each rule for what a component runs and takes has its text, and no component is left behind."""
+def test_a_specification_that_breaks_a_rule_is_refused(cloud: Cloud, specification: dict[str, Any], about: str) -> None:
+    """Each rule for what a component runs and takes names what it is about, and no component is left behind."""
     cloud.deploy_components()
-    assert message in refusal(lambda: cloud.create_component(**specification))
+    with faulted("ValidationException", 400, about):
+        cloud.create_component(**specification)
     assert cloud.sagemaker.list_inference_components()["InferenceComponents"] == []
 
 
 def test_a_component_is_not_created_without_copies(cloud: Cloud) -> None:
     """Zero copies come later, by scaling; where nothing is said a component starts with one."""
     cloud.deploy_components()
-    assert refusal(lambda: cloud.create_component(copies=0)) == (
-        "Inference components copy count an integer larger than 0"
-    )
+    with faulted("ValidationException", 400, "Inference components copy count an integer larger than 0"):
+        cloud.create_component(copies=0)
     cloud.create_component(copies=None)
     assert cloud.wait_component("InService")["RuntimeConfig"]["CurrentCopyCount"] == 1
 
@@ -171,10 +132,12 @@ def test_a_component_is_not_created_without_copies(cloud: Cloud) -> None:
 def test_only_endpoints_for_components_take_them(cloud: Cloud) -> None:
     """An endpoint whose variant names a model refuses components, a multi-model container cannot be one."""
     cloud.deploy()
-    assert refusal(cloud.create_component) == (
+    text = (
         "Inference Components are not supported in this Endpoint. Please make sure this endpoint can deploy inference "
         "components."
     )
+    with faulted("ValidationException", 400, text):
+        cloud.create_component()
     cloud.create_component_config("components")
     cloud.sagemaker.create_endpoint(EndpointName="e2", EndpointConfigName="components")
     cloud.wait_status("InService", "e2")
@@ -184,9 +147,8 @@ def test_only_endpoints_for_components_take_them(cloud: Cloud) -> None:
         "EndpointName": "e2",
         "Specification": {"ModelName": "model", "ComputeResourceRequirements": needs},
     }
-    assert "Mode MultiModel cannot be deployed as an inference component" in refusal(
-        lambda: cloud.sagemaker.create_inference_component(**create)
-    )
+    with faulted("ValidationException", 400, "Mode MultiModel"):
+        cloud.sagemaker.create_inference_component(**create)
 
 
 def test_names_and_references_are_checked(cloud: Cloud) -> None:
@@ -194,21 +156,19 @@ def test_names_and_references_are_checked(cloud: Cloud) -> None:
     cloud.deploy_components()
     cloud.create_component()
     cloud.wait_component("InService")
-    assert refusal(cloud.create_component) == (
-        f'Cannot create already existing inference component "{ARN}:inference-component/c".'
-    )
+    with faulted("ValidationException", 400, f"{ARN}:inference-component/c"):
+        cloud.create_component()
     create = cloud.sagemaker.create_inference_component
     needs = {"MinMemoryRequiredInMb": 1024}
     rest = {"Specification": {"ModelName": "model", "ComputeResourceRequirements": needs}}
-    assert refusal(lambda: create(InferenceComponentName="d", EndpointName="gone", **rest)) == (
-        f'Could not find endpoint "{ARN}:endpoint/gone".'
-    )
-    assert "Variant gone not found" in refusal(
-        lambda: create(InferenceComponentName="d", EndpointName="e", VariantName="gone", **rest)
-    )
-    assert "Specification: an inference component must say" in refusal(
-        lambda: create(InferenceComponentName="d", EndpointName="e")
-    )
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"EndpointName": "gone", **rest}, f"{ARN}:endpoint/gone"),
+        ({"EndpointName": "e", "VariantName": "gone", **rest}, "Variant gone"),
+        ({"EndpointName": "e"}, "Specification"),
+    ]
+    for request, about in refusals:
+        with faulted("ValidationException", 400, about):
+            create(InferenceComponentName="d", **request)
 
 
 def test_a_component_needs_its_endpoint_in_service(cloud: Cloud) -> None:
@@ -218,7 +178,8 @@ def test_a_component_needs_its_endpoint_in_service(cloud: Cloud) -> None:
     cloud.create_model(Mode=None, ModelDataUrl="s3://models/p/all.tar.gz")
     cloud.create_component_config()
     cloud.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="config")
-    assert "is in state Creating" in refusal(cloud.create_component)
+    with faulted("ValidationException", 400, "Creating"):
+        cloud.create_component()
 
 
 def test_a_component_can_bring_its_own_container(cloud: Cloud) -> None:
@@ -248,7 +209,8 @@ def test_a_container_that_does_not_start_fails_the_component(cloud: Cloud, wait:
         "The container of inference component c did not pass the ping health check. Please check CloudWatch logs for "
         "this inference component."
     )
-    assert "Cannot update failed inference component" in refusal(lambda: cloud.scale_component(2))
+    with faulted("ValidationException", 400, "Cannot update failed inference component"):
+        cloud.scale_component(2)
     cloud.sagemaker.delete_inference_component(InferenceComponentName="c")
     wait(lambda: not cloud.sagemaker.list_inference_components()["InferenceComponents"])
     cloud.factory.failing = False
@@ -270,10 +232,8 @@ def test_an_endpoint_outlives_its_components(cloud: Cloud, wait: Callable[..., N
     cloud.deploy_components()
     cloud.create_component()
     cloud.wait_component("InService")
-    assert refusal(lambda: cloud.sagemaker.delete_endpoint(EndpointName="e")) == (
-        "Cannot delete endpoint with inference component associated. Please delete inference component and try it "
-        "again."
-    )
+    with faulted("ValidationException", 400, "Cannot delete endpoint with inference component associated."):
+        cloud.sagemaker.delete_endpoint(EndpointName="e")
     cloud.sagemaker.delete_inference_component(InferenceComponentName="c")
     wait(lambda: not cloud.sagemaker.list_inference_components()["InferenceComponents"])
     cloud.sagemaker.delete_endpoint(EndpointName="e")
@@ -289,13 +249,11 @@ def test_an_update_needs_something_to_update(cloud: Cloud) -> None:
     policy = {"MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1}, "WaitIntervalInSeconds": 0}
     update = cloud.sagemaker.update_inference_component
     for more in ({}, {"DeploymentConfig": {"RollingUpdatePolicy": policy}}):
-        assert "Specification or RuntimeConfig: an update needs one of them" in refusal(
-            lambda more=more: update(InferenceComponentName="c", **more)
-        )
+        with faulted("ValidationException", 400, "Specification"):
+            update(InferenceComponentName="c", **more)
     rollback = {"RollingUpdatePolicy": policy, "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": "a"}]}}
-    assert "AutoRollbackConfiguration of a deployment is not part of this emulation" in refusal(
-        lambda: update(InferenceComponentName="c", RuntimeConfig={"CopyCount": 1}, DeploymentConfig=rollback)
-    )
+    with faulted("ValidationException", 400, "AutoRollbackConfiguration"):
+        update(InferenceComponentName="c", RuntimeConfig={"CopyCount": 1}, DeploymentConfig=rollback)
 
 
 def test_components_are_listed_and_tagged(cloud: Cloud) -> None:

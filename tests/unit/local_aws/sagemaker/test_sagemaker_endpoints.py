@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from fakes.faults import faulted
 
 from local_aws.testing.sagemaker_cloud import IMAGE
 
@@ -32,9 +32,7 @@ def test_an_endpoint_goes_from_creating_to_in_service(make_cloud: Callable[..., 
     arn = cloud.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="config")["EndpointArn"]
     assert arn == f"{ARN}:endpoint/e"
     assert cloud.status()["EndpointStatus"] == "Creating"
-    with pytest.raises(
-        cloud.runtime.exceptions.ValidationError, match=r"Endpoint e of account 123456789012 not found\."
-    ):
+    with faulted("ValidationError", 400, "Endpoint e "):
         cloud.invoke()
     cloud.transitions.open()
     waiter = cloud.sagemaker.get_waiter("endpoint_in_service")
@@ -120,7 +118,7 @@ def test_a_creation_that_fails_says_why_and_can_only_be_deleted(cloud: Cloud) ->
         "The primary container for production variant AllTraffic did not pass the ping health check. "
         "Please check CloudWatch logs for this endpoint."
     )
-    with pytest.raises(ClientError, match="Cannot update failed endpoint"):
+    with faulted("ValidationException", 400, "Cannot update failed endpoint"):
         cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config")
     cloud.sagemaker.delete_endpoint(EndpointName="e")
     cloud.sagemaker.get_waiter("endpoint_deleted").wait(EndpointName="e", WaiterConfig={"Delay": 1})
@@ -128,16 +126,16 @@ def test_a_creation_that_fails_says_why_and_can_only_be_deleted(cloud: Cloud) ->
 
 def test_names_and_references_are_checked(cloud: Cloud) -> None:
     """Endpoints refer to what exists, and their names exist once."""
-    with pytest.raises(ClientError, match=f'Could not find endpoint configuration "{ARN}:endpoint-config/gone".'):
+    with faulted("ValidationException", 400, f"{ARN}:endpoint-config/gone"):
         cloud.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="gone")
     cloud.deploy()
-    with pytest.raises(ClientError, match=f'Cannot create already existing endpoint "{ARN}:endpoint/e".'):
+    with faulted("ValidationException", 400, f'Cannot create already existing endpoint "{ARN}:endpoint/e".'):
         cloud.sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="config")
     for call in (cloud.sagemaker.describe_endpoint, cloud.sagemaker.delete_endpoint):
-        with pytest.raises(ClientError, match=f'Could not find endpoint "{ARN}:endpoint/gone".'):
+        with faulted("ValidationException", 400, f'Could not find endpoint "{ARN}:endpoint/gone".'):
             call(EndpointName="gone")
     cloud.sagemaker.delete_model(ModelName="model")
-    with pytest.raises(ClientError, match=f'Could not find model "{ARN}:model/model".'):
+    with faulted("ValidationException", 400, f"{ARN}:model/model"):
         cloud.sagemaker.create_endpoint(EndpointName="f", EndpointConfigName="config")
 
 
@@ -218,7 +216,7 @@ def test_a_change_under_way_excludes_another(cloud: Cloud) -> None:
         lambda: cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config"),
         lambda: cloud.sagemaker.delete_endpoint(EndpointName="e"),
     ):
-        with pytest.raises(ClientError, match=f'Cannot update in-progress endpoint "{ARN}:endpoint/e".'):
+        with faulted("ValidationException", 400, f'Cannot update in-progress endpoint "{ARN}:endpoint/e".'):
             call()
 
 
@@ -227,7 +225,7 @@ def test_deleting_the_configuration_in_use_blocks_the_next_update(cloud: Cloud) 
     cloud.deploy()
     cloud.create_config("config-2")
     cloud.sagemaker.delete_endpoint_config(EndpointConfigName="config")
-    with pytest.raises(ClientError, match=f'Could not find endpoint configuration "{ARN}:endpoint-config/config".'):
+    with faulted("ValidationException", 400, f"{ARN}:endpoint-config/config"):
         cloud.sagemaker.update_endpoint(EndpointName="e", EndpointConfigName="config-2")
 
 
@@ -240,7 +238,7 @@ def test_a_deleted_endpoint_leaves_nothing(cloud: Cloud, wait: Callable[..., Non
     wait(lambda: not cloud.sagemaker.list_endpoints()["Endpoints"])
     assert cloud.factory.running == []
     assert [path for path in (cloud.state_dir / "endpoints").rglob("*") if path.is_file()] == []
-    with pytest.raises(cloud.runtime.exceptions.ValidationError, match="not found"):
+    with faulted("ValidationError", 400, "Endpoint e "):
         cloud.invoke()
 
 
@@ -306,7 +304,7 @@ def test_counts_and_weights_can_be_changed(cloud: Cloud) -> None:
     assert rescale(3)["CurrentInstanceCount"] == len(cloud.factory.running) == 3
     assert rescale(1)["CurrentWeight"] == 0.5
     assert len(cloud.factory.running) == 1
-    with pytest.raises(ClientError, match="Variant x not found"):
+    with faulted("ValidationException", 400, "Variant x"):
         cloud.sagemaker.update_endpoint_weights_and_capacities(
             EndpointName="e", DesiredWeightsAndCapacities=[{"VariantName": "x", "DesiredWeight": 1}]
         )

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError
+from fakes.faults import faulted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,15 +130,15 @@ def test_later_update_can_keep_the_guardrails(two: Cloud, wait: Callable[..., No
 
 
 @pytest.mark.parametrize(
-    ("deployment", "match"),
+    ("deployment", "about"),
     [
-        (blue_green("CANARY"), "CanarySize must be specified"),
-        (blue_green("CANARY", CanarySize={"Type": "INSTANCE_COUNT", "Value": 2}), "more than 50 percent"),
-        (blue_green("LINEAR", LinearStepSize={"Type": "CAPACITY_PERCENT", "Value": 60}), "more than 50 percent"),
+        (blue_green("CANARY"), "CanarySize"),
+        (blue_green("CANARY", CanarySize={"Type": "INSTANCE_COUNT", "Value": 2}), "percent"),
+        (blue_green("LINEAR", LinearStepSize={"Type": "CAPACITY_PERCENT", "Value": 60}), "percent"),
     ],
 )
-def test_step_of_more_than_half_is_refused(two: Cloud, deployment: dict[str, Any], match: str) -> None:
+def test_step_of_more_than_half_is_refused(two: Cloud, deployment: dict[str, Any], about: str) -> None:
     """Sizes are checked before anything moves, and the endpoint stays in service."""
-    with pytest.raises(ClientError, match=match):
+    with faulted("ValidationException", 400, about):
         update(two, deployment)
     assert two.status()["EndpointStatus"] == "InService"

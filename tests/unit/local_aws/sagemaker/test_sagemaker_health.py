@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from fakes.faults import faulted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,17 +61,21 @@ def test_pings_have_to_fail_in_a_row(cloud: Cloud, wait: Callable[..., None]) ->
     assert log_of(cloud).count("/ping failed, 1 in a row") == 2
 
 
-def test_the_only_instance_is_down_while_it_is_out_of_service(cloud: Cloud, wait: Callable[..., None]) -> None:
-    """Calls get 503 although the container runs and could answer; its log says why, with what the ping said."""
+def take_out_of_service(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """One answered call, then the pings of the only instance fail, and a call is refused."""
     switch(cloud, replacement_delay_s=LONG_S)
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     cloud.invoke()
     fail_pings(cloud.factory.started[0])
     wait(lambda: not cloud.instances()[0]["ready"])
-    with pytest.raises(cloud.runtime.exceptions.ServiceUnavailable) as caught:
+    with faulted("ServiceUnavailable", 503):
         cloud.invoke()
-    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+
+
+def test_the_only_instance_is_down_while_it_is_out_of_service(cloud: Cloud, wait: Callable[..., None]) -> None:
+    """Calls get 503 although the container runs and could answer; its log says why, with what the ping said."""
+    take_out_of_service(cloud, wait)
     assert (len(cloud.factory.started), len(cloud.factory.running)) == (1, 1)
     assert cloud.status()["EndpointStatus"] == "InService"
     assert (
@@ -81,14 +86,7 @@ def test_the_only_instance_is_down_while_it_is_out_of_service(cloud: Cloud, wait
 
 def test_a_call_that_finds_no_instance_is_no_answer_of_a_model(cloud: Cloud, wait: Callable[..., None]) -> None:
     """It counts as a call, and neither as 5XX nor as an error of the model: alarms on those see nothing of it."""
-    switch(cloud, replacement_delay_s=LONG_S)
-    cloud.put_model("a.tar.gz", answer="a")
-    cloud.deploy()
-    cloud.invoke()
-    fail_pings(cloud.factory.started[0])
-    wait(lambda: not cloud.instances()[0]["ready"])
-    with pytest.raises(cloud.runtime.exceptions.ServiceUnavailable):
-        cloud.invoke()
+    take_out_of_service(cloud, wait)
     wait(lambda: cloud.statistic("InvocationModelErrors", "SampleCount") == 2)
     assert cloud.statistic("Invocations", "Sum") == 2
     assert cloud.statistic("InvocationModelErrors", "Sum") == 0
@@ -195,7 +193,7 @@ def test_a_copy_goes_out_of_service_and_is_replaced(cloud: Cloud, wait: Callable
     cloud.serve_component()
     fail_pings(cloud.factory.started[0])
     wait(lambda: not copy_of(cloud)["ready"])
-    with pytest.raises(cloud.runtime.exceptions.ServiceUnavailable, match="inference component c"):
+    with faulted("ServiceUnavailable", 503, "inference component c"):
         cloud.call_component()
     assert cloud.component()["InferenceComponentStatus"] == "InService"
     switch(cloud, replacement_delay_s=0)

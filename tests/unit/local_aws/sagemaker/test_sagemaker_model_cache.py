@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fakes.faults import faulted
 
 from local_aws.sagemaker.model_cache.disk import ModelDisk
 from local_aws.sagemaker.settings import Settings
@@ -87,7 +88,7 @@ def test_a_load_that_takes_for_ever_is_given_up(make_cloud: Callable[..., Cloud]
     cloud.put_model("a.tar.gz", behaviour="load=held")
     cloud.deploy()
     cloud.factory.gate.shut()
-    with pytest.raises(cloud.runtime.exceptions.ModelError, match=r"not loaded within 0\.3 seconds"):
+    with faulted("ModelError", 424, "0.3 seconds"):
         cloud.invoke()
     assert len(cloud.cache().models) == 0
     cloud.put_model("a.tar.gz", answer="mended")
@@ -110,7 +111,7 @@ def test_a_corrupt_archive_is_a_validation_error_and_can_be_mended(cloud: Cloud)
     """What cannot be unpacked is refused with bucket and key, leaves nothing on disk, and can be replaced."""
     cloud.s3.put_object(Bucket="models", Key="p/a.tar.gz", Body=b"no archive")
     cloud.deploy()
-    with pytest.raises(cloud.runtime.exceptions.ValidationError, match=r"Failed to extract model data\(bucket: models"):
+    with faulted("ValidationError", 400, "Failed to extract model data(bucket: models"):
         cloud.invoke()
     assert [path for path in (cloud.state_dir / "endpoints").rglob("*") if path.is_file()] == []
     cloud.put_model("a.tar.gz", answer="mended")

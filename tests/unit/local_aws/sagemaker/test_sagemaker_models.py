@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError
+from fakes.faults import faulted
 
 if TYPE_CHECKING:
     from local_aws.testing.sagemaker_cloud import Cloud
@@ -15,12 +15,6 @@ pytestmark = pytest.mark.process
 
 REGISTRY = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 ARN = "arn:aws:sagemaker:us-east-1:123456789012"
-
-
-def refusal(caught: pytest.ExceptionInfo[ClientError]) -> str:
-    """The text of a ValidationException."""
-    assert caught.value.response["Error"]["Code"] == "ValidationException"
-    return str(caught.value.response["Error"]["Message"])
 
 
 def test_a_model_is_described_as_it_was_created(cloud: Cloud) -> None:
@@ -36,9 +30,8 @@ def test_a_model_is_described_as_it_was_created(cloud: Cloud) -> None:
 def test_a_name_is_used_once_whatever_its_case(cloud: Cloud) -> None:
     """A second model of the name is refused with the service's text, until the first is deleted."""
     cloud.create_model("m")
-    with pytest.raises(ClientError) as caught:
+    with faulted("ValidationException", 400, f'Cannot create already existing model "{ARN}:model/m".'):
         cloud.create_model("M")
-    assert refusal(caught) == f'Cannot create already existing model "{ARN}:model/m".'
     cloud.sagemaker.delete_model(ModelName="m")
     cloud.create_model("M")
 
@@ -46,24 +39,17 @@ def test_a_name_is_used_once_whatever_its_case(cloud: Cloud) -> None:
 @pytest.mark.parametrize("operation", ["describe_model", "delete_model"])
 def test_a_missing_model_is_not_found(cloud: Cloud, operation: str) -> None:
     """Describing and deleting what is not there give the service's text."""
-    with pytest.raises(ClientError) as caught:
+    with faulted("ValidationException", 400, f'Could not find model "{ARN}:model/gone".'):
         getattr(cloud.sagemaker, operation)(ModelName="gone")
-    assert refusal(caught) == f'Could not find model "{ARN}:model/gone".'
 
 
 @pytest.mark.parametrize(
-    ("container", "message"),
+    ("container", "about"),
     [
         ({"Image": f"{REGISTRY}/djl-inference:latest"}, f"Requested image {REGISTRY}/djl-inference:latest not found."),
-        ({"Image": "python:3.12"}, "Requested image python:3.12 not found."),
-        (
-            {"Image": f"{REGISTRY.replace('us-east-1', 'eu-west-1')}/djl-inference:0.36.0-cpu-full"},
-            "Requested image 763104351884.dkr.ecr.eu-west-1.amazonaws.com/djl-inference:0.36.0-cpu-full not found.",
-        ),
-        (
-            {"Image": f"{REGISTRY.replace('763104351884', '999999999999')}/djl-inference:0.36.0-cpu-full"},
-            "Requested image 999999999999.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-cpu-full not found.",
-        ),
+        ({"Image": "python:3.12"}, "python:3.12"),
+        ({"Image": f"{REGISTRY.replace('us-east-1', 'eu-west-1')}/djl-inference:0.36.0-cpu-full"}, "eu-west-1"),
+        ({"Image": f"{REGISTRY.replace('7631', '9999')}/djl-inference:0.36.0-cpu-full"}, "999904351884"),
         (
             {"Image": f"{REGISTRY}/vllm:0.20.2-gpu-py312-cu130"},
             (
@@ -72,34 +58,33 @@ def test_a_missing_model_is_not_found(cloud: Cloud, operation: str) -> None:
             ),
         ),
         ({"ModelDataUrl": "s3://no-such-bucket/p/"}, "Could not find model data at s3://no-such-bucket/p/."),
-        ({"ModelDataUrl": "s3://[no bucket/p/"}, "Could not find model data at s3://[no bucket/p/."),
-        ({"ModelDataUrl": "s3://models"}, "must end with '/'"),
-        ({"ModelDataUrl": None}, "ModelDataUrl: a container of Mode MultiModel needs the S3 prefix of its models"),
-        ({"ModelDataUrl": "s3://models/p"}, "must end with '/'"),
-        ({"ModelDataUrl": "s3://models/a.tar.gz"}, "must end with '/'"),
-        ({"ModelDataUrl": "https://s3.amazonaws.com/models/p/"}, "must be an Amazon S3 URI"),
-        ({"Mode": "SingleModel", "ModelDataUrl": "s3://models/no.tar.gz"}, "Could not find model data at"),
-        ({"Mode": "SingleModel", "MultiModelConfig": {"ModelCacheSetting": "Enabled"}}, "MultiModelConfig can only"),
-        ({"Environment": {f"K{i}": "v" * 1000 for i in range(40)}}, "32768 at most"),
-        ({"AdditionalModelDataSources": [{"ChannelName": "c", "S3DataSource": {}}]}, "not part of this emulation"),
+        ({"ModelDataUrl": "s3://[no bucket/p/"}, "s3://[no bucket/p/"),
+        ({"ModelDataUrl": "s3://models"}, "ModelDataUrl"),
+        ({"ModelDataUrl": None}, "ModelDataUrl"),
+        ({"ModelDataUrl": "s3://models/p"}, "ModelDataUrl"),
+        ({"ModelDataUrl": "s3://models/a.tar.gz"}, "ModelDataUrl"),
+        ({"ModelDataUrl": "https://s3.amazonaws.com/models/p/"}, "ModelDataUrl"),
+        ({"Mode": "SingleModel", "ModelDataUrl": "s3://models/no.tar.gz"}, "s3://models/no.tar.gz"),
+        ({"Mode": "SingleModel", "MultiModelConfig": {"ModelCacheSetting": "Enabled"}}, "MultiModelConfig"),
+        ({"Environment": {f"K{i}": "v" * 1000 for i in range(40)}}, "Environment"),
+        ({"AdditionalModelDataSources": [{"ChannelName": "c", "S3DataSource": {}}]}, "AdditionalModelDataSources"),
         (
             {
                 "ModelDataSource": {
                     "S3DataSource": {"S3Uri": "s3://models/p/", "S3DataType": "S3Prefix", "CompressionType": "None"}
                 }
             },
-            "ModelDataSource cannot be used with a container of Mode MultiModel",
+            "ModelDataSource",
         ),
     ],
 )
-def test_a_container_that_breaks_a_rule_is_refused(cloud: Cloud, container: dict[str, Any], message: str) -> None:
-    """Each rule for containers has its text, and no model is left behind."""
+def test_a_container_that_breaks_a_rule_is_refused(cloud: Cloud, container: dict[str, Any], about: str) -> None:
+    """Each rule for containers names what it is about, and no model is left behind."""
     if "AdditionalModelDataSources" in container:
         source = {"S3Uri": "s3://models/p/", "S3DataType": "S3Prefix", "CompressionType": "None"}
         container["AdditionalModelDataSources"][0]["S3DataSource"] = source
-    with pytest.raises(ClientError) as caught:
+    with faulted("ValidationException", 400, about):
         cloud.create_model(**container)
-    assert message in refusal(caught)
     assert cloud.sagemaker.list_models()["Models"] == []
 
 
@@ -115,20 +100,21 @@ def test_the_role_must_exist_and_trust_sagemaker(cloud: Cloud) -> None:
     foreign = cloud.iam.create_role(RoleName="foreign", AssumeRolePolicyDocument=policy)["Role"]["Arn"]
     for role in (foreign, "arn:aws:iam::123456789012:role/missing", f"arn:aws:iam::123456789012:role/{'r' * 200}"):
         cloud.role = role
-        with pytest.raises(ClientError) as caught:
-            cloud.create_model()
-        assert refusal(caught) == (
+        with faulted(
+            "ValidationException",
+            400,
             f"Could not assume role {role}. Please ensure that the role exists and allows principal "
-            "'sagemaker.amazonaws.com' to assume the role."
-        )
+            "'sagemaker.amazonaws.com' to assume the role.",
+        ):
+            cloud.create_model()
 
 
 def test_pipelines_are_refused_by_name(cloud: Cloud) -> None:
     """What the emulation does not have is said, not ignored."""
     container = {"Image": f"{REGISTRY}/djl-inference:0.36.0-cpu-full"}
-    with pytest.raises(ClientError, match="several containers is not part of this emulation"):
+    with faulted("ValidationException", 400, "several containers"):
         cloud.sagemaker.create_model(ModelName="m", Containers=[container, container], ExecutionRoleArn=cloud.role)
-    with pytest.raises(ClientError, match="a model needs a container"):
+    with faulted("ValidationException", 400, "PrimaryContainer"):
         cloud.sagemaker.create_model(ModelName="m", ExecutionRoleArn=cloud.role)
 
 
@@ -142,7 +128,7 @@ def test_lists_filter_sort_and_page(cloud: Cloud) -> None:
     assert [model["ModelName"] for model in by_name] == ["a1", "b1"]
     pages = cloud.sagemaker.get_paginator("list_models").paginate(PaginationConfig={"PageSize": 2})
     assert [model["ModelName"] for page in pages for model in page["Models"]] == newest_first
-    with pytest.raises(ClientError, match="NextToken"):
+    with faulted("ValidationException", 400, "NextToken"):
         cloud.sagemaker.list_models(NextToken="bm90IG91cnM=")
 
 
@@ -153,13 +139,11 @@ def test_tags_are_added_listed_and_deleted(cloud: Cloud) -> None:
     cloud.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "a", "Value": "3"}])
     cloud.sagemaker.delete_tags(ResourceArn=arn, TagKeys=["b"])
     assert cloud.sagemaker.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "a", "Value": "3"}]
-    with pytest.raises(ClientError, match="Could not find resource"):
+    with faulted("ValidationException", 400, f"Could not find resource {ARN}:model/gone."):
         cloud.sagemaker.list_tags(ResourceArn=f"{ARN}:model/gone")
 
 
 def test_other_operations_are_refused_by_name(cloud: Cloud) -> None:
     """An operation of SageMaker that the emulation does not have is a clear error with boto3."""
-    with pytest.raises(ClientError) as caught:
+    with faulted("UnknownOperationException", 400, "ListTrainingJobs"):
         cloud.sagemaker.list_training_jobs()
-    assert caught.value.response["Error"]["Code"] == "UnknownOperationException"
-    assert "ListTrainingJobs is not part of this emulation" in caught.value.response["Error"]["Message"]

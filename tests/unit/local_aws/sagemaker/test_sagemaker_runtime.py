@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ClientError
+from fakes.faults import faulted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,15 +45,14 @@ def test_an_endpoint_is_found_only_under_its_exact_name(cloud: Cloud) -> None:
     """A wrong name, or wrong letter case, is the service's ValidationError."""
     cloud.deploy()
     for name in ("none", "E"):
-        with pytest.raises(cloud.runtime.exceptions.ValidationError) as caught:
+        with faulted("ValidationError", 400, f"Endpoint {name} of account 123456789012 not found."):
             cloud.runtime.invoke_endpoint(EndpointName=name, TargetModel="a.tar.gz", Body=b"{}")
-        assert caught.value.response["Error"]["Message"] == f"Endpoint {name} of account 123456789012 not found."
 
 
 def test_a_multi_model_endpoint_wants_a_target(cloud: Cloud) -> None:
     """A call without TargetModel is told so."""
     cloud.deploy()
-    with pytest.raises(cloud.runtime.exceptions.ValidationError, match="is missing a target model header"):
+    with faulted("ValidationError", 400, "is missing a target model header."):
         cloud.invoke(None)
 
 
@@ -63,11 +62,9 @@ def test_a_single_model_endpoint_serves_its_archive_and_wants_no_target(cloud: C
     cloud.deploy(Mode="SingleModel", ModelDataUrl="s3://models/p/one.tar.gz")
     assert cloud.factory.started[0].options["multi_model"] is False
     assert cloud.invoke(None)["answer"] == "the one"
-    with pytest.raises(cloud.runtime.exceptions.ValidationError) as caught:
+    text = "Endpoint e is not a multi-model endpoint and does not support target model header."
+    with faulted("ValidationError", 400, text):
         cloud.invoke("a.tar.gz")
-    assert caught.value.response["Error"]["Message"] == (
-        "Endpoint e is not a multi-model endpoint and does not support target model header."
-    )
 
 
 def test_a_single_model_archive_that_is_gone_fails_the_endpoint(cloud: Cloud) -> None:
@@ -80,44 +77,44 @@ def test_a_single_model_archive_that_is_gone_fails_the_endpoint(cloud: Cloud) ->
 
 
 @pytest.mark.parametrize(
-    ("target", "message"),
+    ("target", "about"),
     [
-        ("none.tar.gz", r"Failed to download model data\(bucket: models, key: p/none.tar.gz\)"),
-        ("A.tar.gz", r"Failed to download model data\(bucket: models, key: p/A.tar.gz\)"),
-        ("../p/a.tar.gz", "without '..'"),
-        ("a/../../b", "without '..'"),
-        ("/", "must be the path of an archive"),
-        ("x" * 1024, "Failed to download model data"),
-        ("x" * 1025, "length less than or equal to 1024"),
+        ("none.tar.gz", "Failed to download model data(bucket: models, key: p/none.tar.gz). Please ensure that"),
+        ("A.tar.gz", "key: p/A.tar.gz"),
+        ("../p/a.tar.gz", "TargetModel"),
+        ("a/../../b", "TargetModel"),
+        ("/", "TargetModel"),
+        ("x" * 1024, "key: p/xxx"),
+        ("x" * 1025, "targetModel"),
     ],
 )
-def test_a_bad_target_is_a_validation_error(cloud: Cloud, target: str, message: str) -> None:
+def test_a_bad_target_is_a_validation_error(cloud: Cloud, target: str, about: str) -> None:
     """A target that is missing, in other letter case, too long or outside the prefix is refused; nothing is loaded."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
-    with pytest.raises(cloud.runtime.exceptions.ValidationError, match=message):
+    with faulted("ValidationError", 400, about):
         cloud.invoke(target)
     assert cloud.factory.started[0].loads == []
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("more", "about"),
     [
         ({"CustomAttributes": "x" * 1025}, "customAttributes"),
+        ({"CustomAttributes": "n\u00e9"}, "customAttributes"),
         (
-            {"CustomAttributes": "n\u00e9"},
-            "'customAttributes' failed to satisfy constraint: Member must satisfy reg",
+            {"InferenceComponentName": "c"},
+            "Inference Component Name header is not allowed",
         ),
-        ({"InferenceComponentName": "c"}, "Inference Component Name header is not allowed"),
-        ({"TargetVariant": "other"}, "Variant other not found"),
-        ({"TargetContainerHostname": "h"}, "TargetContainerHostname is not part of this emulation"),
+        ({"TargetVariant": "other"}, "other"),
+        ({"TargetContainerHostname": "h"}, "TargetContainerHostname"),
     ],
 )
-def test_header_fields_are_checked(cloud: Cloud, more: dict[str, str], message: str) -> None:
+def test_header_fields_are_checked(cloud: Cloud, more: dict[str, str], about: str) -> None:
     """Fields that are too long, or ask for what the endpoint is not, are refused."""
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
-    with pytest.raises(cloud.runtime.exceptions.ValidationError, match=message):
+    with faulted("ValidationError", 400, about):
         cloud.invoke(**more)
 
 
@@ -126,12 +123,8 @@ def test_the_body_has_a_limit(cloud: Cloud) -> None:
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     assert len(cloud.invoke(body="x" * 6_291_456)["body"]) == 6_291_456
-    with pytest.raises(ClientError) as caught:
+    with faulted("413", 413, "HTTP content length exceeded 6291456 bytes."):
         cloud.invoke(body="x" * 6_291_457)
-    assert caught.value.response["Error"] == {
-        "Code": "413",
-        "Message": "HTTP content length exceeded 6291456 bytes.",
-    }
 
 
 @pytest.mark.parametrize(("status", "side"), [(400, "client"), (503, "server")])
@@ -158,7 +151,7 @@ def test_a_call_that_takes_too_long_is_a_model_error(make_cloud: Callable[..., C
     cloud = make_cloud(invocation_timeout_s=0.2)
     cloud.put_model("a.tar.gz", behaviour="invoke=2")
     cloud.deploy()
-    with pytest.raises(cloud.runtime.exceptions.ModelError, match="Your invocation timed out while waiting") as caught:
+    with faulted("ModelError", 424, "Your invocation timed out while waiting") as caught:
         cloud.invoke()
     assert caught.value.response["OriginalStatusCode"] == 0
 
@@ -221,7 +214,7 @@ def test_no_call_is_lost_or_mixed_up(cloud: Cloud) -> None:
 def test_asynchronous_and_streaming_calls_are_refused_by_name(cloud: Cloud) -> None:
     """The runtime's other operations are no part of the emulation and say so."""
     cloud.deploy()
-    with pytest.raises(ClientError, match="Only InvokeEndpoint is part of this emulation"):
+    with faulted("ValidationError", 400, "operation"):
         cloud.runtime.invoke_endpoint_async(EndpointName="e", InputLocation="s3://models/in")
-    with pytest.raises(ClientError, match="Only InvokeEndpoint is part of this emulation"):
+    with faulted("ValidationError", 400, "operation"):
         cloud.runtime.invoke_endpoint_with_response_stream(EndpointName="e", Body=b"{}")

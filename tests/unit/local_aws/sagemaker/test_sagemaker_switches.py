@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from botocore.exceptions import ClientError
+from fakes.faults import faulted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,10 +41,9 @@ def test_throttled_calls_are_counted_down(cloud: Cloud) -> None:
     cloud.deploy()
     assert switch(cloud, throttled_calls=2) == {**OFF, "throttled_calls": 2}
     for _ in range(2):
-        with pytest.raises(ClientError, match=r"ThrottlingException.*None") as caught:
+        with faulted("ThrottlingException", 400) as caught:
             cloud.invoke()
-        assert caught.value.response["Error"]["Code"] == "ThrottlingException"
-        assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+        assert caught.value.response["Error"]["Message"] is None
     assert cloud.invoke()["answer"] == "a"
 
 
@@ -62,11 +61,10 @@ def test_unavailable_calls_are_typed(cloud: Cloud) -> None:
     cloud.put_model("a.tar.gz", answer="a")
     cloud.deploy()
     switch(cloud, throttled_calls=1, unavailable_calls=1)
-    with pytest.raises(ClientError, match="ThrottlingException"):
+    with faulted("ThrottlingException", 400):
         cloud.invoke()
-    with pytest.raises(cloud.runtime.exceptions.ServiceUnavailable) as caught:
+    with faulted("ServiceUnavailable", 503):
         cloud.invoke()
-    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
     assert cloud.invoke()["answer"] == "a"
 
 

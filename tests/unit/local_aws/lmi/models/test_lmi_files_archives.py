@@ -8,8 +8,9 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.faults import faulted
 
-from local_aws.lmi.errors import ArchiveFailure, EngineFailure, ModelNotFound
+from local_aws.lmi.errors import EngineFailure
 from local_aws.lmi.models.files import model_folder, name_from_url
 
 if TYPE_CHECKING:
@@ -58,14 +59,14 @@ def test_plain_tar_and_zip_are_unpacked(tmp_path: Path) -> None:
 def test_nothing_at_the_address_is_not_found(tmp_path: Path, name: str) -> None:
     """The answer names the address that was asked for (01)."""
     (tmp_path / "file.bin").touch()
-    with pytest.raises(ModelNotFound, match=f"Invalid model url: {tmp_path}/{name}"):
+    with faulted("ModelNotFoundException", 404, f"Invalid model url: {tmp_path}/{name}"):
         model_folder(str(tmp_path / name), tmp_path, _no_download)
 
 
 def test_a_file_that_is_no_gzip_is_refused_with_the_real_text(tmp_path: Path) -> None:
     """Recorded (22, broken.tar.gz)."""
     (tmp_path / "m.tar.gz").write_bytes(b"no gzip")
-    with pytest.raises(ArchiveFailure, match=r"^Input is not in the \.gz format$"):
+    with faulted("IOException", 500, "Input is not in the .gz format"):
         model_folder(str(tmp_path / "m.tar.gz"), tmp_path, _no_download)
 
 
@@ -76,7 +77,7 @@ def test_a_cut_archive_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "m.tar.gz").write_bytes(data[: len(data) // 2])
     cache = tmp_path / "cache"
     cache.mkdir()
-    with pytest.raises(ArchiveFailure):
+    with faulted("IOException", 500):
         model_folder(str(tmp_path / "m.tar.gz"), cache, _no_download)
     assert list(cache.iterdir()) == []
 
@@ -86,7 +87,7 @@ def test_a_member_outside_the_folder_is_refused(tmp_path: Path) -> None:
     _tar(tmp_path / "m.tar.gz", {"../../evil": b"x"})
     cache = tmp_path / "cache"
     cache.mkdir()
-    with pytest.raises(ArchiveFailure, match="outside"):
+    with faulted("IOException", 500):
         model_folder(str(tmp_path / "m.tar.gz"), cache, _no_download)
 
 

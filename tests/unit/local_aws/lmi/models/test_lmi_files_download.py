@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
+from fakes.faults import faulted
 from moto import mock_aws
 
-from local_aws.lmi.errors import EngineFailure
 from local_aws.lmi.models.files import download
 
 if TYPE_CHECKING:
@@ -44,5 +44,5 @@ def test_fetches_what_lies_below_the_address_alone(bucket: str, address: str, tm
 def test_nothing_there_fails_the_load(bucket: str, tmp_path: Path) -> None:
     """A model whose weights were removed says so."""
     assert bucket
-    with pytest.raises(EngineFailure, match="no object has that prefix"):
+    with faulted("EngineException", 500, "s3://weights/m/none/"):
         download("s3://weights/m/none/", tmp_path)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.faults import faulted
 from huggingface_hub import try_to_load_from_cache
 
-from local_aws.lmi.errors import EngineFailure
 from local_aws.lmi.models.files import with_local_weights
 from local_aws.lmi.models.hub import Hub
 from local_aws.lmi.models.serving_properties import read_settings
@@ -62,5 +62,5 @@ def test_weights_from_s3_are_a_folder_and_no_revision(tmp_path: Path) -> None:
 
 def test_a_model_that_the_hub_lacks_is_not_loaded(tmp_path: Path) -> None:
     """The answer to the load says which and where it was looked for."""
-    with pytest.raises(EngineFailure, match="org/other is not in the local hub"):
+    with faulted("EngineException", 500, "org/other"):
         read(tmp_path, "org/other")

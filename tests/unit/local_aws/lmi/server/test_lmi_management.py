@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes.faults import faulted
 from starlette.requests import Request
 
-from local_aws.lmi.errors import BadRequest, Fault, JsonSyntax, NullPointer, NumberFormat
+from local_aws.lmi.errors import Fault, JsonSyntax, NullPointer, NumberFormat
 from local_aws.lmi.server.management import LoadRequest, read_load_request
 from local_aws.lmi.server.routes import LmiApp
 from local_aws.lmi.workers.metrics import ModelMetrics
@@ -124,7 +125,7 @@ def test_numbers_in_json_become_text() -> None:
 @pytest.mark.parametrize("content_type", ["text/plain", ""])
 def test_a_query_without_an_address_is_refused(content_type: str) -> None:
     """A body that is not said to be JSON is not read (01, exchange 39)."""
-    with pytest.raises(BadRequest, match=r"Parameter url is required\."):
+    with faulted("BadRequestException", 400, "Parameter url is required."):
         _read(b'{"url": "u", "model_name": "m"}', content_type=content_type)
 
 

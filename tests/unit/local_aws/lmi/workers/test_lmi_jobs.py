@@ -7,9 +7,9 @@ import selectors
 from typing import Any, cast
 
 import pytest
+from fakes.faults import faulted
 
 from local_aws.lmi.answers import Answer
-from local_aws.lmi.errors import TranslateFault
 from local_aws.lmi.handler_api import Output
 from local_aws.lmi.workers.connection import Frame
 from local_aws.lmi.workers.jobs import AsyncAnswer, Job, JobQueue, join, split, take_part
@@ -60,7 +60,7 @@ def test_an_error_is_everybodys() -> None:
 )
 def test_an_answer_that_does_not_fit_is_refused(contents: list[tuple[str | None, bytes]], text: str) -> None:
     """Nobody gets another one's answer when a handler counts wrong (19)."""
-    with pytest.raises(TranslateFault, match=text):
+    with faulted("TranslateException", 400, text):
         split(_frame(*contents), 2)
 
 
@@ -82,14 +82,14 @@ def test_an_asynchronous_error_carries_its_status() -> None:
 
 def test_a_malformed_asynchronous_answer_is_a_fault() -> None:
     """A handler that forgets binary_encode gets an error, and the container goes on."""
-    with pytest.raises(TranslateFault, match="binary_encode"):
+    with faulted("TranslateException", 400, "binary_encode"):
         AsyncAnswer().add(_frame((None, b"\x00\x02oops")))
 
 
 def test_an_asynchronous_code_that_is_no_status_is_a_fault() -> None:
     """It must not reach the connection as an exception, which would cost every other request its answer."""
     part = Output.binary_encode({"data": "", "last": True, "code": "bad"})
-    with pytest.raises(TranslateFault, match="the code 'bad'"):
+    with faulted("TranslateException", 400, "'bad'"):
         AsyncAnswer().add(_frame((None, bytes(part))))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_workers import FakeStarter
+from fakes.faults import faulted
 
 from local_aws.lmi.answers import Unanswered
 from local_aws.lmi.errors import BackendStopped, CapacityExceeded, EngineFailure, NotReady, NoWorkers, WorkerFailure
@@ -148,7 +149,7 @@ def test_a_process_that_dies_in_a_call_fails_the_model_for_good(settings: ModelS
         await pool.start()
         doomed, *queued = await _hang(pool, starter, 3)
         starter.connections[0].die()
-        with pytest.raises(WorkerFailure, match="Python worker disconnected"):
+        with faulted("WlmException", 503, "Python worker disconnected"):
             await doomed
         await _settled()
         states = [worker.running for worker in pool.workers]
@@ -182,7 +183,7 @@ def test_a_call_over_predict_timeout_fails_the_model(settings: ModelSettings) ->
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         await pool.start()
         starter.hanging = True
-        with pytest.raises(WorkerFailure, match=r"java\.util\.concurrent\.TimeoutException"):
+        with faulted("WlmException", 503, "java.util.concurrent.TimeoutException"):
             await _ask(pool)
         await _settled()
         return pool.failed, starter.alive
@@ -431,7 +432,7 @@ def test_a_worker_that_cannot_start_fails_the_load(settings: ModelSettings) -> N
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> Any:
         starter.broken_loads = 1
-        with pytest.raises(EngineFailure, match="Failed to initialize model"):
+        with faulted("EngineException", 500, "Failed to initialize model"):
             await pool.start()
         await _settled()
         return pool.failed, len(starter.connections), starter.alive
@@ -462,7 +463,7 @@ def test_an_asynchronous_handler_that_cannot_be_imported_fails_the_load(asynchro
 
     async def scenario(pool: WorkerPool, starter: FakeStarter) -> int:
         starter.broken_imports = 1
-        with pytest.raises(EngineFailure, match="Python stream closed unexpectedly"):
+        with faulted("EngineException", 500, "Python stream closed unexpectedly"):
             await pool.start()
         await _settled()
         return len(starter.connections)
