@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
@@ -11,6 +12,8 @@ from constructs import Construct
 from constructs_lib.acknowledgements import acknowledge
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aws_cdk import aws_logs as logs
     from constructs import IConstruct
 
@@ -66,6 +69,16 @@ class ExecutionRole(Construct):
     def allow_logs(self, log_group: logs.ILogGroup) -> None:
         """Let containers write to one more log group."""
         log_group.grant(self.role, "logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams")
+
+    def allow_alarms(self, names: Sequence[str]) -> None:
+        """Let SageMaker read the alarms that take an update back (developer guide, "Auto-Rollback Configuration")."""
+        if names:
+            stack = cdk.Stack.of(self)
+            format_arn = partial(
+                stack.format_arn, service="cloudwatch", resource="alarm", arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME
+            )
+            arns = [format_arn(resource_name=name) for name in names]
+            self.role.add_to_policy(iam.PolicyStatement(actions=["cloudwatch:DescribeAlarms"], resources=arns))
 
     def _grant_pull(self, image: ImageUri) -> None:
         repository_arn = cdk.Stack.of(self).format_arn(

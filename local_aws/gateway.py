@@ -6,6 +6,7 @@ Authorization header or, when presigned, in the query parameter `X-Amz-Credentia
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from dataclasses import dataclass
@@ -18,18 +19,22 @@ from starlette.responses import Response
 
 from cohost.callers import foreign_caller
 from cohost.deploy.local_aws import PAGES_SERVICE
-from local_aws.signatures import NotSignedRight
+from local_aws.rights.judge import SESSIONS, DeniedError
+from local_aws.rights.requests import has_judged_body, read_call
+from local_aws.signatures import Code, NotSignedRight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from local_aws.signatures import Verifier
+    from local_aws.rights.judge import Judge
+    from local_aws.signatures import Caller, Verifier
 
 # `uvicorn` is told to write neither; an answer that holds either twice ends the cdk CLI with "Invalid time value".
 SINGLE_HEADERS: Final = (b"date", b"server")
 SERVER_NAME: Final = b"lmi-cohost-local-aws"
+DENIED: Final = Code(query="AccessDenied", json="AccessDeniedException", s3="AccessDenied")
 # Services that speak XML to requests which are no forms.
 XML_SERVICES: Final = frozenset({"cloudfront", "route53", "s3", "s3express"})
 
@@ -108,15 +113,23 @@ class Gateway:
 
     Args:
         verifier: checks signatures.
+        judge: checks that a role may make its calls.
         services: our own apps by signing name, e.g. `{"cloudformation": …}`.
         pages: apps by path, for requests that are signed for `cohost.deploy.local_aws.PAGES_SERVICE`.
         others: the app for all other services and pages.
     """
 
     def __init__(
-        self, *, verifier: Verifier, services: Mapping[str, ASGIApp], pages: Mapping[str, ASGIApp], others: ASGIApp
+        self,
+        *,
+        verifier: Verifier,
+        judge: Judge,
+        services: Mapping[str, ASGIApp],
+        pages: Mapping[str, ASGIApp],
+        others: ASGIApp,
     ) -> None:
         self._verifier = verifier
+        self._judge = judge
         self._services = services
         self._pages = pages
         self._others = others
@@ -126,6 +139,7 @@ class Gateway:
         send = single_headers(send)
         try:
             caller, receive = await self._verifier.verify(scope, receive)
+            receive = await self._allow(caller, scope, receive)
         except NotSignedRight as verdict:
             await refusal(verdict, scope)(scope, receive, send)
             return
@@ -136,6 +150,49 @@ class Gateway:
             scope["aws_scope"] = CredentialScope(caller.service, caller.region)
             app = self._services.get(caller.service, self._others)
         await app(scope, receive, send)
+
+    async def _allow(self, caller: Caller, scope: Scope, receive: Receive) -> Receive:
+        """Return the `receive` of a request that its caller has the rights for.
+
+        Raises:
+            NotSignedRight: the caller is a role without a right that the request needs, or may not take a role.
+        """
+        service = caller.service
+        if service == PAGES_SERVICE or not (service == "sts" or caller.key.principal.startswith(SESSIONS)):
+            return receive
+        query, body = scope["query_string"].decode("latin-1"), b""
+        if has_judged_body(service, query):
+            body = await read_body(receive)
+            receive = replay(body)
+        path = scope.get("raw_path", scope["path"].encode()).decode("latin-1").partition("?")[0]
+        call = read_call(service, caller.region, scope["method"], path, query, Headers(scope=scope), body)
+        try:
+            await asyncio.to_thread(self._judge.check, caller.key.principal, call)
+        except DeniedError as denial:
+            raise NotSignedRight(DENIED, str(denial), service) from denial
+        return receive
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Return the whole body of a request, in bytes."""
+    chunks = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        chunks.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            break
+    return b"".join(chunks)
+
+
+def replay(body: bytes) -> Receive:
+    """Return a `receive` that delivers `body` once more."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
 
 
 def single_headers(send: Send) -> Send:

@@ -22,10 +22,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from local_aws.gateway import aws_error
+from local_aws.gateway import aws_error, read_body, replay
 from local_aws.kit.access_keys import AccessKey
 from local_aws.kit.account import ACCOUNT_ID, PARTITION
 from local_aws.kit.errors import not_emulated
+from local_aws.rights.judge import RolePolicies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,6 +102,38 @@ def issued_key(key_id: str) -> AccessKey | None:
         token=role.session_token,
         expires=role.expiration.replace(tzinfo=UTC),
     )
+
+
+def role_policies(arn: str) -> RolePolicies | None:
+    """Return the policies of a role by its ARN or that of one of its sessions; None for a role that is not there."""
+    from moto.backends import get_backend  # moto loads late
+
+    iam: Any = get_backend("iam")[ACCOUNT_ID][PARTITION]
+    name, session = arn.split("/")[1 if ":assumed-role/" in arn else -1], None
+    role = next((one for one in iam.roles.values() if one.name == name), None)
+    if role is None:
+        return None
+    if ":assumed-role/" in arn:
+        sts: Any = get_backend("sts")[ACCOUNT_ID][PARTITION]
+        session = next((one.policy for one in sts.assumed_roles if one.arn == arn and one.policy), None)
+    boundary = iam.managed_policies.get(role.permissions_boundary_arn) if role.permissions_boundary_arn else None
+    limits = [*([] if boundary is None else [_in_force(boundary)]), *([] if session is None else [session])]
+    managed = map(_in_force, role.managed_policies.values())
+    return RolePolicies(
+        arn=role.arn,
+        trust=_document(role.assume_role_policy_document),
+        identity=list(map(_document, (*role.policies.values(), *managed))),
+        limits=list(map(_document, limits)),
+    )
+
+
+def _in_force(managed: Any) -> Any:
+    return next(one.document for one in managed.versions if one.version_id == managed.default_version_id)
+
+
+def _document(policy: object) -> Mapping[str, Any]:
+    document = json.loads(unquote(policy)) if isinstance(policy, str) else policy
+    return document if isinstance(document, dict) else {}
 
 
 def knows(service: str, region: str) -> bool:
@@ -224,28 +257,6 @@ def _caller_identity(key: AccessKey) -> Response:
         "</ResponseMetadata></GetCallerIdentityResponse>"
     )
     return Response(xml, media_type="text/xml")
-
-
-async def read_body(receive: Receive) -> bytes:
-    """Return the whole body of a request, in bytes."""
-    chunks = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            break
-        chunks.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            break
-    return b"".join(chunks)
-
-
-def replay(body: bytes) -> Receive:
-    """Return a `receive` that delivers `body` once more."""
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receive
 
 
 def _with_length(scope: Scope, body: bytes) -> Scope:

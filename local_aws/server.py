@@ -34,7 +34,9 @@ from local_aws.kit.clients import Clients
 from local_aws.kit.clock import PATH as CLOCK_PATH
 from local_aws.kit.clock import Clock
 from local_aws.lambda_functions.routes import LambdaFunctions
-from local_aws.moto_services import MotoServices, issued_key, moto_app, warm_up
+from local_aws.moto_services import MotoServices, issued_key, moto_app, role_policies, warm_up
+from local_aws.rights.judge import Dependent, Judge
+from local_aws.rights.requests import Call, judged
 from local_aws.sagemaker.debug.pages import PATH as INTROSPECTION_PATH
 from local_aws.sagemaker.fault_injection import PATH as FAULTS_PATH
 from local_aws.scheduler.routes import Scheduler
@@ -78,6 +80,7 @@ class LocalAws:
         self.port: int = self.listener.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}"
         settings.state_dir.mkdir(parents=True, exist_ok=True)
+        self.judge = Judge(role_policies, self._dependent_rights)
         keys = self.keys = AccessKeys(user_key(settings.state_dir), issued_key)
         clients = self._clients = Clients(lambda: self.url)
         moto = MotoServices(moto_app(managed_policies=settings.managed_policies))
@@ -107,12 +110,36 @@ class LocalAws:
         code = settings.state_dir / "functions"
         self.functions = LambdaFunctions(others=moto, clients=clients, keys=keys, folder=code)
         self.cloudformation = CloudFormation(clients=clients)
-        self.scheduler = Scheduler(others=moto, clients=clients, now=clock.now)
+        self.scheduler = Scheduler(others=moto, clients=clients, keys=keys, now=clock.now)
         self._server = _AnnouncingServer(self._config(self._app(moto)), self._announce)
         self._on_ready: Callable[[LocalAws], None] = _nobody
 
     async def _act_on_alarms(self, triggers: Sequence[AlarmTrigger]) -> None:
         await self.auto_scaling.act_on_alarms(triggers)
+
+    def _dependent_rights(self, call: Call) -> list[Dependent]:
+        """Return what DeleteEndpoint needs for an endpoint that is scaled.
+
+        Text: awslabs/stable-diffusion-aws-extension#161; right: SageMaker developer guide, "Delete endpoints configured
+        for auto scaling".
+        """
+        name = str(call.parameters.get("EndpointName", ""))
+        if call.operation != "DeleteEndpoint" or not self.auto_scaling.targets_of(name):
+            return []
+        dimension = "sagemaker:variant:DesiredInstanceCount"
+        parameters = {"ServiceNamespace": "sagemaker", "ScalableDimension": dimension}
+        deregister = Call(
+            service="application-autoscaling",
+            region=call.region,
+            operation="DeregisterScalableTarget",
+            parameters=parameters,
+        )
+        denial = (
+            "An Application AutoScaling scalable target exists for a variant being deleted, and the IAM identity used "
+            "to invoke DeleteEndpoint does not have application-autoscaling:DeregisterScalableTarget permission to "
+            "deregister the scalable target."
+        )
+        return [Dependent(request=request, denial=denial) for request in judged(deregister)]
 
     def _app(self, moto: ASGIApp) -> ASGIApp:
         services: dict[str, ASGIApp] = {
@@ -131,7 +158,10 @@ class LocalAws:
                 # Two that take no signature: one names the emulator, the other's address is a secret itself.
                 Route("/_cohost/health", self._health),
                 Route(f"{RESPONSE_PATH}/{{token}}", self.cloudformation.responses.receive, methods=["PUT"]),
-                Mount("/", Gateway(verifier=verifier, services=services, pages=pages, others=moto)),
+                Mount(
+                    "/",
+                    Gateway(verifier=verifier, judge=self.judge, services=services, pages=pages, others=moto),
+                ),
             ],
             middleware=[Middleware(ThisMachineOnly)],
             lifespan=self._lifespan,

@@ -74,7 +74,7 @@ def add_guardrails(catalog: Catalog, *, endpoint: HostedEndpoint, monitoring: Mo
         return
     own = guardrails.rollback_alarms
     names = own if isinstance(own, tuple) else monitoring.rollback_alarm_names if own else ()
-    endpoint.guard_updates(deployment_config(guardrails, names))
+    endpoint.guard_updates(deployment_config(guardrails, names), names)
 
 
 def add_expiry(stack: cdk.Stack, catalog: Catalog, *, endpoint: HostedEndpoint, topic: sns.ITopic) -> None:

@@ -17,6 +17,8 @@ from constructs_lib.endpoints.metrics import EndpointMetrics
 from constructs_lib.iam import ExecutionRole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from constructs import IDependable
 
     from cohost.hardware.images import ImageUri
@@ -34,6 +36,8 @@ class Archives(Protocol):
 
 
 VARIANT_NAME: Final = "AllTraffic"
+VARIANTS: Final = "sagemaker:variant:DesiredInstanceCount"
+"""Application Auto Scaling's dimension of a variant's instances."""
 
 
 def add_log_group(scope: Construct, construct_id: str, name: str) -> logs.LogGroup:
@@ -72,6 +76,8 @@ class HostedEndpoint(EndpointMetrics, Construct):
         self.log_group = add_log_group(self, "Logs", f"/aws/sagemaker/Endpoints/{endpoint_name}")
         self.execution_role = ExecutionRole(self, "ExecutionRole", image=image, log_group=self.log_group)
         store.grant_read(self.execution_role.role)
+        self.scaled = False
+        """True if the number of instances follows the calls, so that the variant is a scalable target."""
         self.endpoint_config_name: str
         self._config: sagemaker.CfnEndpointConfig
         self._endpoint: sagemaker.CfnEndpoint
@@ -98,9 +104,10 @@ class HostedEndpoint(EndpointMetrics, Construct):
         """
         self._config.kms_key_id = kms_key
 
-    def guard_updates(self, config: sagemaker.CfnEndpoint.DeploymentConfigProperty) -> None:
-        """Apply this configuration to later updates of the endpoint."""
+    def guard_updates(self, config: sagemaker.CfnEndpoint.DeploymentConfigProperty, alarm_names: Sequence[str]) -> None:
+        """Apply this configuration to later updates of the endpoint; the execution role may read its alarms."""
         self._endpoint.deployment_config = config
+        self.execution_role.allow_alarms(alarm_names)
 
     def _invoked_arns(self) -> list[str]:
         """Return the ARNs that a caller needs the right to invoke."""

@@ -8,7 +8,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sagemaker as sagemaker
 
 from constructs_lib.endpoints.autoscaling import Autoscaling
-from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint
+from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, VARIANTS, HostedEndpoint
 from constructs_lib.endpoints.metrics import INSTANCE_NAMESPACE
 
 if TYPE_CHECKING:
@@ -85,12 +85,13 @@ class MultiModelEndpoint(HostedEndpoint):
             container_startup_health_check_timeout_in_seconds=container_startup_health_check_timeout_in_seconds,
         )
         self._add_endpoint(variant, retain_all_variant_properties=None if scaling is None else True)
+        self.scaled = scaling is not None
         if scaling is not None:
             Autoscaling(
                 self,
                 "Scaling",
                 resource_id=f"endpoint/{endpoint_name}/variant/{VARIANT_NAME}",
-                scalable_dimension="sagemaker:variant:DesiredInstanceCount",
+                scalable_dimension=VARIANTS,
                 predefined_metric_type=TRACKED[scaling.metric],
                 scaling=scaling,
                 scaled=self._endpoint,

@@ -19,6 +19,7 @@ import cohost.archives
 from cohost.deploy.expiry import COPIES_TO_ZERO, DELETE_ENDPOINT
 from cohost.endpoint.copies import DIMENSION
 from constructs_lib.acknowledgements import accept_function, acknowledge
+from constructs_lib.endpoints.hosted_endpoint import VARIANTS
 from constructs_lib.endpoints.scale_to_zero import ScaleToZeroEndpoint
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class EndpointExpiry(Construct):
         else:
             parameters = json.dumps({"EndpointName": name})
             yield _Call(construct_id="End", arn=f"{sdk}:sagemaker:deleteEndpoint", parameters=parameters)
-            what = "is deleted; its archives, model and configuration stay"
+            what = "is being deleted; its archives, model and configuration stay"
         text = (
             f"Endpoint {name} of stack {stack} has reached its end (expires: {stated}) and {what}. "
             f"To have it back for eight hours: cohost expire 8h --stack {stack}"
@@ -259,21 +260,29 @@ class EndpointExpiry(Construct):
                 self._allow(action, key.key_arn)
         if not isinstance(self._endpoint, ScaleToZeroEndpoint):
             self._allow("sagemaker:DeleteEndpoint", self._endpoint.endpoint_arn)
+            if self._endpoint.scaled:
+                # Without it SageMaker refuses to delete a scaled endpoint (developer guide, "Delete endpoints
+                # configured for auto scaling").
+                self._allow_scaling("DeregisterScalableTarget", VARIANTS)
             return
         actions = ("sagemaker:UpdateInferenceComponentRuntimeConfig", "sagemaker:DescribeInferenceComponent")
         for action in actions:
             self._allow(action, self._endpoint.component_arn)
+        self._allow_scaling("RegisterScalableTarget", DIMENSION)
+
+    def _allow_scaling(self, action: str, dimension: str) -> None:
+        """Allow an action of Application Auto Scaling on one kind of SageMaker's resources."""
         stack = cdk.Stack.of(self)
         target = stack.format_arn(service="application-autoscaling", resource="scalable-target", resource_name="*")
-        of_components = {
+        of_kind = {
             "application-autoscaling:service-namespace": "sagemaker",
-            "application-autoscaling:scalable-dimension": DIMENSION,
+            "application-autoscaling:scalable-dimension": dimension,
         }
         self._role.add_to_policy(
             iam.PolicyStatement(
-                actions=["application-autoscaling:RegisterScalableTarget"],
+                actions=[f"application-autoscaling:{action}"],
                 resources=[target],
-                conditions={"StringEquals": of_components},
+                conditions={"StringEquals": of_kind},
             )
         )
         account = "<AWS::AccountId>" if cdk.Token.is_unresolved(stack.account) else stack.account
@@ -283,7 +292,7 @@ class EndpointExpiry(Construct):
             finding=(
                 f"Resource::arn:{stack.partition}:application-autoscaling:{stack.region}:{account}:scalable-target/*"
             ),
-            reason="The service makes up a target's id; conditions leave inference components of SageMaker alone.",
+            reason="The service makes up a target's id; conditions leave one kind of SageMaker's resources.",
         )
 
     def _allow(self, action: str, resource_arn: str) -> None:

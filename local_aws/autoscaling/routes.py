@@ -49,6 +49,11 @@ class AutoScaling:
         self._actions = ScheduledActions(account, self._targets, self._scaler, clock, self._loop.wake)
         self.asgi = self._app(account)
 
+    def targets_of(self, endpoint: str) -> list[str]:
+        """Return the resource ids of an endpoint's variants that are registered to be scaled."""
+        ids = (target.resource.resource_id for target in self._targets)
+        return [one for one in ids if one.lower().startswith(f"endpoint/{endpoint.lower()}/variant/")]
+
     async def act_on_alarms(self, triggers: Sequence[AlarmTrigger]) -> None:
         """Apply the scaling policies that alarms have triggered, after the scheduled actions that are due."""
         self._actions.run_due()

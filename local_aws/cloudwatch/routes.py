@@ -15,13 +15,13 @@ from starlette.datastructures import Headers
 
 from local_aws.cloudwatch.evaluation import AlarmEvaluator
 from local_aws.cloudwatch.metric_store import COARSE, Metric
-from local_aws.gateway import aws_error
+from local_aws.gateway import aws_error, read_body, replay
 from local_aws.kit.background import DueLoop
 from local_aws.kit.clients import MARK, ServiceClients
 from local_aws.kit.errors import not_emulated
 from local_aws.kit.query_protocol import parse_form
 from local_aws.kit.validation import service_model
-from local_aws.moto_services import capture, read_body, replay
+from local_aws.moto_services import capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

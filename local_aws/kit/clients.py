@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sagemaker import SageMakerClient
 
+    from local_aws.kit.access_keys import AccessKey
+
     Service = Literal["s3", "iam", "logs", "cloudwatch", "sagemaker", "sns", "application-autoscaling"]
 
 # A call on this machine that takes longer than the longest Lambda (15 minutes) will not come back.
@@ -43,7 +45,7 @@ class Clients:
     """
 
     endpoint_url: Callable[[], str]
-    _cached: Callable[[str, str], Any] = field(init=False, repr=False)
+    _cached: Callable[..., Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Bind the cache to this instance, so that two emulators in one process never share a client."""
@@ -53,21 +55,44 @@ class Clients:
         """Return the client of `service`, e.g. `"s3"`."""
         return self._cached(service, region)
 
-    def _make(self, service: str, region: str) -> Any:
+    def signed_by(self, key: AccessKey, service: str, region: str = DEFAULT_REGION) -> Any:  # as `get`
+        """Return the client of `service` whose calls are signed with a role's key, so that the role's rights hold."""
+        return self._cached(service, region, key)
+
+    def _make(self, service: str, region: str, key: AccessKey | None = None) -> Any:
         config = Config(
             read_timeout=READ_TIMEOUT_SECONDS,
             max_pool_connections=50,
             retries={"total_max_attempts": 1},
             s3={"addressing_style": "path"},
         )
-        return make_client(service, region, endpoint_url=self.endpoint_url(), config=config)
+        return make_client(service, region, endpoint_url=self.endpoint_url(), config=config, key=key)
 
 
-def make_client(service: str, region: str, *, endpoint_url: str, config: Config) -> Any:  # one type a service
-    """Make a client of the emulator; a lock guards it, since one session must not build clients in several threads."""
+def make_client(
+    service: str, region: str, *, endpoint_url: str, config: Config, key: AccessKey | None = None
+) -> Any:  # one type a service
+    """Make a client of the emulator; a lock guards it, since one session must not build clients in several threads.
+
+    Args:
+        service: botocore's name of it.
+        region: the region of its calls.
+        endpoint_url: the emulator's address.
+        config: botocore's settings.
+        key: the access key that signs; None stands for the emulator's own.
+    """
+    signer = {} if key is None else _signer(key)
     with _BUILDING:
         session: Any = _session(region)
-        return session.client(service, endpoint_url=endpoint_url, config=config)
+        return session.client(service, endpoint_url=endpoint_url, config=config, **signer)
+
+
+def _signer(key: AccessKey) -> dict[str, str | None]:
+    return {
+        "aws_access_key_id": key.key_id,
+        "aws_secret_access_key": key.secret,
+        "aws_session_token": key.token,
+    }
 
 
 @functools.cache
@@ -103,14 +128,18 @@ class ServiceClients:
 
     def __init__(self, endpoint_url: Callable[[], str], region: str, keys: AccessKeys | None = None) -> None:
         self._endpoint_url = endpoint_url
-        self._region = region
+        self.region = region
         self._keys = AccessKeys() if keys is None else keys
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[tuple[str, str | None], Any] = {}
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sagemaker-aws")
 
-    def s3(self) -> S3Client:
-        """Return the client of the emulated S3. Call it inside `run`: the first call builds it."""
-        client: S3Client = self._client("s3")
+    def s3(self, role: str | None = None) -> S3Client:
+        """Return the client of the emulated S3. Call it inside `run`: the first call builds it.
+
+        Args:
+            role: the ARN of the execution role that signs; None for the emulation itself.
+        """
+        client: S3Client = self._client("s3", role)
         return client
 
     def iam(self) -> IAMClient:
@@ -123,9 +152,9 @@ class ServiceClients:
         client: CloudWatchLogsClient = self._client("logs")
         return client
 
-    def cloudwatch(self) -> CloudWatchClient:
+    def cloudwatch(self, role: str | None = None) -> CloudWatchClient:
         """Return the client of the emulated CloudWatch; as `s3`."""
-        client: CloudWatchClient = self._client("cloudwatch")
+        client: CloudWatchClient = self._client("cloudwatch", role)
         return client
 
     def sagemaker(self) -> SageMakerClient:
@@ -156,8 +185,8 @@ class ServiceClients:
         return {
             "AWS_ENDPOINT_URL": self._endpoint_url(),
             **(none if role is None else self._keys.for_role(role, _SESSION).environment()),
-            "AWS_REGION": self._region,
-            "AWS_DEFAULT_REGION": self._region,
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
@@ -165,11 +194,12 @@ class ServiceClients:
         """End the threads: cancel calls that have not begun, and wait until the running ones have returned."""
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
 
-    def _client(self, service: Service) -> Any:  # one type a service
-        if service not in self._clients:
-            url = self._endpoint_url()
-            self._clients[service] = make_client(service, self._region, endpoint_url=url, config=_CONFIG)
-        return self._clients[service]
+    def _client(self, service: Service, role: str | None = None) -> Any:  # one type a service
+        if (service, role) not in self._clients:
+            url, key = self._endpoint_url(), None if role is None else self._keys.for_role(role, _SESSION)
+            client = make_client(service, self.region, endpoint_url=url, config=_CONFIG, key=key)
+            self._clients[service, role] = client
+        return self._clients[service, role]
 
 
 _CONFIG = Config(

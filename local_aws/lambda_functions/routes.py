@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 
+from local_aws.gateway import read_body, replay
 from local_aws.kit.account import DEFAULT_REGION
 from local_aws.lambda_functions.operations import FUNCTION, FunctionOperations, function_name
-from local_aws.moto_services import read_body, replay
 
 if TYPE_CHECKING:
     from pathlib import Path

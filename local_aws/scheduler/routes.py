@@ -9,11 +9,11 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from local_aws.gateway import read_body, replay
 from local_aws.kit.clock import check_schedule
 from local_aws.kit.errors import ServiceFault
 from local_aws.kit.json_protocol import read_members, request_id, runtime_fault
 from local_aws.kit.validation import check_request
-from local_aws.moto_services import read_body, replay
 from local_aws.scheduler.runner import ScheduleRunner
 from local_aws.scheduler.targets import check_target
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from local_aws.gateway import CredentialScope
+    from local_aws.kit.access_keys import AccessKeys
     from local_aws.kit.clients import Clients
 
 
@@ -38,12 +39,15 @@ class Scheduler:
     Args:
         others: moto, which keeps schedules and groups.
         clients: boto3 clients of the front door, for the targets.
+        keys: makes the access keys of the schedules' roles.
         now: the emulation's clock in seconds since 1970; left out, the machine's.
     """
 
-    def __init__(self, *, others: ASGIApp, clients: Clients, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, *, others: ASGIApp, clients: Clients, keys: AccessKeys, now: Callable[[], float] = time.time
+    ) -> None:
         self._others = others
-        self._runner = ScheduleRunner(clients=clients, now=now)
+        self._runner = ScheduleRunner(clients=clients, keys=keys, now=now)
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request: reject a bad schedule, leave the rest to moto, then read the schedules again."""

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -18,6 +19,7 @@ from local_aws.scheduler.targets import TargetError, invoke
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from local_aws.kit.access_keys import AccessKeys
     from local_aws.kit.clients import Clients
 
 
@@ -63,11 +65,13 @@ class ScheduleRunner:
 
     Args:
         clients: boto3 clients of the front door, for the schedules and for their targets.
+        keys: makes the access keys of the schedules' roles, whose rights hold for the targets.
         now: the emulation's clock in seconds since 1970; left out, the machine's.
     """
 
-    def __init__(self, *, clients: Clients, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, *, clients: Clients, keys: AccessKeys, now: Callable[[], float] = time.time) -> None:
         self._clients = clients
+        self._keys = keys
         self._now = now
         self._seen = self._now()
         self._regions: set[str] = set()
@@ -176,7 +180,8 @@ class ScheduleRunner:
     def _call(self, key: Key, entry: _Entry, now: float) -> None:
         target = entry.definition["Target"]
         try:
-            invoke(target, self._clients, key[0])
+            role = self._keys.for_role(str(target["RoleArn"]), "-".join(key[1:]))
+            invoke(target, partial(self._clients.signed_by, role), key[0])
         except (BotoCoreError, ClientError) as error:
             if self._will_retry(entry, now):
                 return

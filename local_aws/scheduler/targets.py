@@ -15,9 +15,7 @@ from botocore import xform_name
 from local_aws.kit.errors import ValidationException, not_emulated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from local_aws.kit.clients import Clients
+    from collections.abc import Callable, Mapping
 
 
 _UNIVERSAL: Final = re.compile(r"arn:aws[\w-]*:scheduler:::aws-sdk:([a-z0-9]+):([a-zA-Z0-9]+)")
@@ -49,8 +47,8 @@ def check_target(target: Mapping[str, Any]) -> None:
     _parameters(target)
 
 
-def invoke(target: Mapping[str, Any], clients: Clients, region: str) -> None:
-    """Call a target.
+def invoke(target: Mapping[str, Any], client_of: Callable[[str, str], Any], region: str) -> None:
+    """Call a target; `client_of` returns the client of a service in a region, signed with the schedule's role.
 
     Raises:
         ClientError: the service rejected the call.
@@ -59,11 +57,11 @@ def invoke(target: Mapping[str, Any], clients: Clients, region: str) -> None:
     check_target(target)
     arn = str(target["Arn"])
     if _TOPIC.fullmatch(arn):
-        clients.get("sns", region).publish(TopicArn=arn, Message=str(target.get("Input", "{}")))
+        client_of("sns", region).publish(TopicArn=arn, Message=str(target.get("Input", "{}")))
         return
     _, _, tail = arn.partition("aws-sdk:")
     service, _, action = tail.partition(":")
-    client: Any = clients.get(_HYPHENATED.get(service, service), region)
+    client: Any = client_of(_HYPHENATED.get(service, service), region)
     method = xform_name(action)
     # A client has other attributes too, and none of them is to be called.
     if method not in client.meta.method_to_api_mapping:

@@ -50,6 +50,8 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "data-capture-key": {"data_capture": {"sampling_percentage": 10, "kms_key": KEY}},
     "network": {"network": NETWORK, "models": {"nli": {**PUSHED, "weights": "s3"}}},
     "expiry": {"expires": "8h"},
+    "expiry-scaled": {"expires": "8h", "scaling": {"min": 1, "max": 2}},
+    "guarded": {"deployment": {"rollback_alarms": ["errors-of-another-stack"]}},
     "expiry-zero": {"expires": "8h", "endpoint": ZERO},
     "expiry-key": {"expires": "2099-12-31", "monitoring": {"kms_key": KEY}},
 }
@@ -347,7 +349,33 @@ def _call_of(target: dict[str, Any]) -> Request:
     return on(f"{service}:{operation}", resource)
 
 
-@pytest.mark.parametrize("design", ["expiry", "expiry-zero", "expiry-key"])
+def test_the_end_of_a_scaled_endpoint_may_deregister_its_variant_and_no_other_target() -> None:
+    """SageMaker refuses to delete a scaled endpoint to a caller without that right; one not scaled does not need it."""
+    target = f"arn:aws:application-autoscaling:{REGION}:{ACCOUNT}:scalable-target/0123"
+    of_variants = {
+        "application-autoscaling:service-namespace": "sagemaker",
+        "application-autoscaling:scalable-dimension": "sagemaker:variant:DesiredInstanceCount",
+    }
+    of_others = {
+        **of_variants,
+        "application-autoscaling:scalable-dimension": "sagemaker:inference-component:DesiredCopyCount",
+    }
+    deregister = "application-autoscaling:DeregisterScalableTarget"
+    for design, allowed in (("expiry-scaled", True), ("expiry", False)):
+        [who] = scheduled(design)
+        assert policies(design).allows(who, on(deregister, target, **of_variants)) is allowed
+        assert not policies(design).allows(who, on(deregister, target, **of_others))
+
+
+def test_updates_with_guardrails_may_read_the_alarms_that_take_them_back() -> None:
+    """The execution role reads them (SageMaker developer guide, "Auto-Rollback Configuration and Monitoring")."""
+    start = f"arn:aws:cloudwatch:{REGION}:{ACCOUNT}:alarm"
+    who = role("guarded", "EndpointExecutionRole")
+    assert policies("guarded").allows(who, on("cloudwatch:DescribeAlarms", f"{start}:errors-of-another-stack"))
+    assert not policies("guarded").allows(who, on("cloudwatch:DescribeAlarms", f"{start}:other"))
+
+
+@pytest.mark.parametrize("design", ["expiry", "expiry-scaled", "expiry-zero", "expiry-key"])
 def test_schedules_may_end_their_endpoint_and_nothing_else(design: str) -> None:
     """Each target of each schedule is allowed; another endpoint, another call and another topic are not."""
     found = scheduled(design)

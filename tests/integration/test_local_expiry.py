@@ -75,6 +75,27 @@ def resources(
                 ],
             },
         },
+        "Role": {
+            "Type": "AWS::IAM::Role",
+            "Properties": {
+                "AssumeRolePolicyDocument": {
+                    "Statement": {
+                        "Effect": "Allow",
+                        "Principal": {"Service": "scheduler.amazonaws.com"},
+                        "Action": "sts:AssumeRole",
+                    }
+                },
+                "Policies": [
+                    {
+                        "PolicyName": "publish",
+                        "PolicyDocument": {
+                            "Version": "2012-10-17",
+                            "Statement": {"Effect": "Allow", "Action": "sns:Publish", "Resource": {"Ref": "Topic"}},
+                        },
+                    }
+                ],
+            },
+        },
         "Group": {"Type": "AWS::Scheduler::ScheduleGroup", "Properties": {}},
         "Schedule": {
             "Type": "AWS::Scheduler::Schedule",
@@ -85,7 +106,7 @@ def resources(
                 "FlexibleTimeWindow": {"Mode": "OFF"},
                 "Target": {
                     "Arn": {"Ref": "Topic"},
-                    "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/r",
+                    "RoleArn": {"Fn::GetAtt": ["Role", "Arn"]},
                     "Input": wording,
                 },
             },
@@ -107,7 +128,7 @@ def at(moment: datetime) -> str:
 def test_resources_of_monitoring_are_made_changed_and_removed(door: FrontDoor) -> None:
     """Each type exists after the deploy with what the template says, changes in place, and is gone in the end."""
     cloudformation, later = door.client("cloudformation"), datetime.now(UTC) + timedelta(days=30)
-    cloudformation.create_stack(StackName="s", TemplateBody=template(when=at(later)))
+    cloudformation.create_stack(StackName="s", TemplateBody=template(when=at(later)), Capabilities=CAPABILITIES)
     first = outputs_of(door.settle("CREATE_COMPLETE"))
     sns, budgets = door.client("sns"), door.client("budgets")
     attributes = sns.get_topic_attributes(TopicArn=first["Topic"])["Attributes"]
@@ -117,7 +138,9 @@ def test_resources_of_monitoring_are_made_changed_and_removed(door: FrontDoor) -
     assert (mail["Protocol"], mail["Endpoint"]) == ("email", "team@example.com")
 
     later += timedelta(days=1)
-    cloudformation.update_stack(StackName="s", TemplateBody=template(when=at(later), budget=200, wording="bye"))
+    cloudformation.update_stack(
+        StackName="s", TemplateBody=template(when=at(later), budget=200, wording="bye"), Capabilities=CAPABILITIES
+    )
     assert outputs_of(door.settle("UPDATE_COMPLETE")) == first
     dashboard = door.client("cloudwatch").get_dashboard(DashboardName=first["Dashboard"])
     budget = budgets.describe_budget(AccountId=ACCOUNT, BudgetName=first["Budget"])["Budget"]
@@ -139,7 +162,7 @@ def test_schedule_publishes_to_its_topic(door: FrontDoor) -> None:
     sqs = door.client("sqs")
     url = sqs.create_queue(QueueName="q")["QueueUrl"]
     body = template(when="rate(1 day)", to=("sqs", f"arn:aws:sqs:us-east-1:{ACCOUNT}:q"))
-    door.client("cloudformation").create_stack(StackName="s", TemplateBody=body)
+    door.client("cloudformation").create_stack(StackName="s", TemplateBody=body, Capabilities=CAPABILITIES)
     door.settle("CREATE_COMPLETE")
     got: list[str] = []
 
@@ -156,7 +179,7 @@ def test_schedule_with_a_target_that_nobody_can_call_fails_the_deploy(door: Fron
     wrong = resources(when="rate(1 day)")
     wrong["Schedule"]["Properties"]["Target"]["Arn"] = "arn:aws:scheduler:::aws-sdk:sagemaker:describeEndpoint"
     client = door.client("cloudformation")
-    client.create_stack(StackName="s", TemplateBody=json.dumps({"Resources": wrong}))
+    client.create_stack(StackName="s", TemplateBody=json.dumps({"Resources": wrong}), Capabilities=CAPABILITIES)
     door.settle("ROLLBACK_COMPLETE")
     events = client.describe_stack_events(StackName="s")["StackEvents"]
     assert any("an action that only reads" in event.get("ResourceStatusReason", "") for event in events)
@@ -235,7 +258,9 @@ def test_end_deletes_the_endpoint_alone_and_the_command_brings_it_back(door: Fro
     wait_for(lambda: fake.endpoints == {})
     door.set_speed(1)
     wait_for(
-        lambda: mail.holds("Endpoint lmi of stack LmiCohostStack has reached its end (expires: 8h) and is deleted")
+        lambda: mail.holds(
+            "Endpoint lmi of stack LmiCohostStack has reached its end (expires: 8h) and is being deleted"
+        )
     )
     assert (fake.configs, fake.models) == (configs, models)
     assert _keys(door, bucket) != []

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from local_aws.cloudformation.errors import ResourceFailure
 from local_aws.cloudformation.intrinsics import as_text
 from local_aws.cloudformation.resources.base import Outcome, Request, ResourceType, physical_name
-from local_aws.moto_services import read_body
+from local_aws.gateway import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

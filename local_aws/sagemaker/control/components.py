@@ -236,7 +236,7 @@ class InferenceComponents:
         else:
             container = _as_container(specification["Container"])
             check_container(container, account_id=self._account.account_id, region=self._account.region)
-            await check_model_data(container, self._clients)
+            await check_model_data(container, role, self._clients)
         check_model(container)
         startup = specification.get("StartupParameters") or {}
         return ComponentPlan(

@@ -61,11 +61,14 @@ def check_container(container: dict[str, Any], *, account_id: str, region: str) 
         raise unsupported("ModelDataSource of a container")
 
 
-async def check_model_data(container: dict[str, Any], clients: ServiceClients) -> None:
-    """Check that the bucket, and for a single model the archive, is there.
+_FORBIDDEN = 403
+
+
+async def check_model_data(container: dict[str, Any], role: str | None, clients: ServiceClients) -> None:
+    """Check that the bucket, and for a single model the archive, is there and that the role may read it.
 
     Raises:
-        ValidationException: it is not.
+        ValidationException: it is not, or the role may not (text: philschmid/llm-sagemaker-sample#2).
     """
     if (url := container.get("ModelDataUrl")) is None:
         return
@@ -73,13 +76,21 @@ async def check_model_data(container: dict[str, Any], clients: ServiceClients) -
 
     def look() -> None:
         if container.get("Mode") == MULTI_MODEL:
-            clients.s3().head_bucket(Bucket=location.bucket)
+            clients.s3(role).list_objects_v2(Prefix=location.key, MaxKeys=1, Bucket=location.bucket)
         else:
-            clients.s3().head_object(Bucket=location.bucket, Key=location.key)
+            clients.s3(role).head_object(Bucket=location.bucket, Key=location.key)
 
     try:
         await clients.run(look)
-    except (ClientError, ParamValidationError):
+    except (ClientError, ParamValidationError) as error:
+        if isinstance(error, ClientError) and error.response["ResponseMetadata"]["HTTPStatusCode"] == _FORBIDDEN:
+            raise ValidationException(
+                f'Could not access model data at {url}. Please ensure that the role "{role}" exists and that its trust '
+                'relationship policy allows the action "sts:AssumeRole" for the service principal '
+                '"sagemaker.amazonaws.com". Also ensure that the role has "s3:GetObject" permissions and that the '
+                f"object is located in {clients.region}. If your Model uses multiple models or uncompressed models, "
+                'please ensure that the role has "s3:ListBucket" permission.'
+            ) from None
         raise ValidationException(f"Could not find model data at {url}.") from None
 
 
@@ -180,7 +191,7 @@ class Models:
             await check_role(role, self._clients)
         elif container.get("ModelDataUrl"):
             raise ValidationException("ExecutionRoleArn: a model with model data needs a role that may read it")
-        await check_model_data(container, self._clients)
+        await check_model_data(container, role, self._clients)
         definition = {key: request[key] for key in _KEPT if request.get(key) is not None}
         model = Resource(name=name, arn=self._models.arn(name), definition=definition, tags=tags_of(request))
         self._models.add(model)

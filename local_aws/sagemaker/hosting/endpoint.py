@@ -185,19 +185,22 @@ class EndpointDeployments:
             await endpoint.starting.start()
             await _move_copies(endpoint.fleet, endpoint.starting)
             if guardrails is not None and endpoint.fleet is not None:
-                await self._shift(endpoint, endpoint.fleet, endpoint.starting, guardrails)
+                role = next((plan.container.role for plan in plans if plan.container is not None), None)
+                await self._shift(endpoint, endpoint.fleet, endpoint.starting, guardrails, role)
             old, endpoint.fleet, endpoint.config_name = endpoint.fleet, endpoint.starting, config_name
         finally:
             endpoint.starting = None
         if old is not None:
             await old.drain_and_stop()
 
-    async def _shift(self, endpoint: Endpoint, old: Fleet, new: Fleet, guardrails: Guardrails) -> None:
+    async def _shift(
+        self, endpoint: Endpoint, old: Fleet, new: Fleet, guardrails: Guardrails, role: str | None
+    ) -> None:
         """Move calls under guardrails; raises DeploymentError if they are taken back, and the new fleet is gone."""
         endpoint.shift = Shift(old, new)
         try:
             try:
-                await shift_calls(endpoint.shift, guardrails, self._clients, self._context.clock)
+                await shift_calls(endpoint.shift, guardrails, role, self._clients, self._context.clock)
             finally:
                 # First of all, so that the new fleet gets no call any more while it ends.
                 endpoint.shift = None

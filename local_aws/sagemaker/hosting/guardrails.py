@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import ClientError
 
 from local_aws.kit.errors import ValidationException
 from local_aws.sagemaker.errors import DeploymentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from local_aws.kit.clients import ServiceClients
     from local_aws.kit.clock import Clock
@@ -83,22 +86,29 @@ def guardrails_of(definition: Mapping[str, Any] | None, plans: Sequence[VariantP
     )
 
 
-async def shift_calls(shift: Shift, guardrails: Guardrails, clients: ServiceClients, clock: Clock) -> None:
+async def shift_calls(
+    shift: Shift, guardrails: Guardrails, role: str | None, clients: ServiceClients, clock: Clock
+) -> None:
     """Give the new fleet its calls step by step and watch until the old one may go.
 
+    `role` is the execution role, with whose rights the alarms are read (SageMaker developer guide, "Auto-Rollback
+    Configuration and Monitoring"). Which of refusal and failed rollback a role without them gets on AWS is not known;
+    here the deployment fails.
+
     Raises:
-        DeploymentError: an alarm went off, and all calls must go back to the old fleet.
+        DeploymentError: an alarm went off, or cannot be read, and all calls must go back to the old fleet.
     """
     for share in guardrails.shares:
         shift.share = share
         last = share == guardrails.shares[-1]
-        await _watch(guardrails.termination_wait_s if last else guardrails.wait_s, guardrails.alarms, clients, clock)
+        seconds = guardrails.termination_wait_s if last else guardrails.wait_s
+        await _watch(seconds, partial(_gone_off, clients, guardrails.alarms, role), clients, clock)
 
 
-async def _watch(seconds: float, alarms: Sequence[str], clients: ServiceClients, clock: Clock) -> None:
+async def _watch(seconds: float, look: Callable[[], list[str]], clients: ServiceClients, clock: Clock) -> None:
     end = clock.now() + seconds
     while True:
-        if alarms and (gone_off := await clients.run(_gone_off, clients, alarms)):
+        if gone_off := await clients.run(look):
             raise DeploymentError(
                 f"The deployment was rolled back because of CloudWatch alarms in state ALARM: {', '.join(gone_off)}"
             )
@@ -108,9 +118,14 @@ async def _watch(seconds: float, alarms: Sequence[str], clients: ServiceClients,
         await asyncio.sleep(min(left, LOOK_SECONDS))
 
 
-def _gone_off(clients: ServiceClients, alarms: Sequence[str]) -> list[str]:
-    # moto leaves out StateValue where names are given.
-    found = clients.cloudwatch().describe_alarms(AlarmNames=list(alarms))
+def _gone_off(clients: ServiceClients, alarms: Sequence[str], role: str | None) -> list[str]:
+    if not alarms:
+        return []
+    try:
+        # moto leaves out StateValue where names are given.
+        found = clients.cloudwatch(role).describe_alarms(AlarmNames=list(alarms))
+    except ClientError as error:
+        raise DeploymentError(f"The alarms of the deployment cannot be read: {error}") from error
     return [alarm["AlarmName"] for alarm in found["MetricAlarms"] if alarm["StateValue"] == "ALARM"]
 
 

@@ -54,7 +54,7 @@ class Replica:
         self._meter = context.metrics.variant_meter(placement.endpoint_name, placement.variant_name)
         self._folder = context.state_dir / "endpoints" / placement.endpoint_name / placement.replica_id
         self._store = self._folder / "store"
-        self._disk = ModelDisk(context.clients, self._folder / "models")
+        self._disk = ModelDisk(context.clients, self._folder / "models", plan.role)
         self._container: ContainerProcess | None = None
         self._api: ContainerApi | None = None
         self._supervisor: asyncio.Task[None] | None = None

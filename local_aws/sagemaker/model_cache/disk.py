@@ -97,10 +97,11 @@ def _unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) 
 
 
 class ModelDisk:
-    """Fetch archives into `folder`, which belongs to one instance."""
+    """Fetch archives into `folder`, which belongs to one instance, with the rights of an execution role."""
 
-    def __init__(self, clients: ServiceClients, folder: Path) -> None:
+    def __init__(self, clients: ServiceClients, folder: Path, role: str | None) -> None:
         self._clients = clients
+        self._role = role
         self._folder = folder
 
     def holds(self, name: str) -> bool:
@@ -144,7 +145,7 @@ class ModelDisk:
 
     def _download(self, source: S3Location, path: Path) -> None:
         try:
-            body = self._clients.s3().get_object(Bucket=source.bucket, Key=source.key)["Body"]
+            body = self._clients.s3(self._role).get_object(Bucket=source.bucket, Key=source.key)["Body"]
         except (ClientError, ParamValidationError) as fault:
             raise model_data_unavailable(
                 "download",

@@ -235,14 +235,60 @@ def test_a_large_upload_with_a_wrong_secret_ends_with_the_reason(door: FrontDoor
         client_of(door, "s3", door.key["key_id"], "wrong").put_object(Bucket="b", Key="k", Body=bytes(20_000_000))
 
 
-def test_each_key_is_its_principal(door: FrontDoor) -> None:
+@pytest.fixture(scope="module")
+def taken(door: FrontDoor) -> str:
+    """The ARN of a role that this account may take and that may list the buckets, and nothing else."""
+    iam, trust = (
+        door.client("iam"),
+        {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "123456789012"}},
+    )
+    role = iam.create_role(RoleName="x", AssumeRolePolicyDocument=json.dumps({"Statement": trust}))["Role"]
+    allowed = {"Effect": "Allow", "Action": "s3:ListAllMyBuckets", "Resource": "*"}
+    iam.put_role_policy(
+        RoleName="x", PolicyName="list", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": allowed})
+    )
+    return str(role["Arn"])
+
+
+def test_a_role_may_only_what_its_policies_allow(door: FrontDoor, taken: str) -> None:
+    """A denial has the service's own code and form; nothing is written, and the user's own key is not judged."""
+    role = door.client("sts").assume_role(RoleArn=taken, RoleSessionName="session")["Credentials"]
+    key = (role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
+    door.client("s3").create_bucket(Bucket="judged")
+    who = "User: arn:aws:sts::123456789012:assumed-role/x/session is not authorized to perform:"
+    for service, call, code, action in (
+        ("s3", lambda client: client.put_object(Bucket="judged", Key="k", Body=b"x"), "AccessDenied", "s3:PutObject"),
+        ("sagemaker", lambda client: client.list_endpoints(), "AccessDeniedException", "sagemaker:ListEndpoints"),
+        ("iam", lambda client: client.list_roles(), "AccessDenied", "iam:ListRoles"),
+        ("scheduler", lambda client: client.list_schedules(), "AccessDeniedException", "scheduler:ListSchedules"),
+    ):
+        with pytest.raises(ClientError) as caught:
+            call(client_of(door, service, *key))
+        error = caught.value.response["Error"]
+        assert (error["Code"], caught.value.response["ResponseMetadata"]["HTTPStatusCode"]) == (code, 403)
+        assert error["Message"].startswith(f"{who} {action} on resource: ")
+    assert door.client("s3").list_objects_v2(Bucket="judged")["KeyCount"] == 0
+
+
+def test_a_role_that_does_not_trust_the_user_cannot_be_taken(door: FrontDoor) -> None:
+    """Its trust policy decides; a role that is not there is refused the same way."""
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
+    door.client("iam").create_role(RoleName="closed", AssumeRolePolicyDocument=json.dumps({"Statement": trust}))
+    for name in ("closed", "missing"):
+        arn = f"arn:aws:iam::123456789012:role/{name}"
+        with pytest.raises(ClientError) as caught:
+            door.client("sts").assume_role(RoleArn=arn, RoleSessionName="session")
+        assert caught.value.response["Error"]["Code"] == "AccessDenied"
+
+
+def test_each_key_is_its_principal(door: FrontDoor, taken: str) -> None:
     """The user, a role that was taken, and a user of the emulated IAM: STS names who signed."""
     sts, iam, account = door.client("sts"), door.client("iam"), "123456789012"
     identity = sts.get_caller_identity()
     assert (identity["Account"], identity["Arn"]) == (account, f"arn:aws:iam::{account}:user/cohost")
-    role = sts.assume_role(RoleArn=f"arn:aws:iam::{account}:role/x", RoleSessionName="session")["Credentials"]
-    taken = client_of(door, "sts", role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
-    assert taken.get_caller_identity()["Arn"] == f"arn:aws:sts::{account}:assumed-role/x/session"
+    role = sts.assume_role(RoleArn=taken, RoleSessionName="session")["Credentials"]
+    session = client_of(door, "sts", role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
+    assert session.get_caller_identity()["Arn"] == f"arn:aws:sts::{account}:assumed-role/x/session"
     iam.create_user(UserName="ada")
     made = iam.create_access_key(UserName="ada")["AccessKey"]
     ada = client_of(door, "sts", made["AccessKeyId"], made["SecretAccessKey"])
@@ -263,11 +309,10 @@ def test_a_role_of_another_account_is_refused(door: FrontDoor) -> None:
         door.client("sts").assume_role(RoleArn="arn:aws:iam::999999999999:role/x", RoleSessionName="session")
 
 
-def test_the_keys_of_two_sessions_are_not_mixed(door: FrontDoor) -> None:
+def test_the_keys_of_two_sessions_are_not_mixed(door: FrontDoor, taken: str) -> None:
     """A role's key with the token of another key, or without one, is none."""
     sts = door.client("sts")
-    arn = "arn:aws:iam::123456789012:role/x"
-    one, two = (sts.assume_role(RoleArn=arn, RoleSessionName=name)["Credentials"] for name in ("one", "two"))
+    one, two = (sts.assume_role(RoleArn=taken, RoleSessionName=name)["Credentials"] for name in ("one", "two"))
     pair = (one["AccessKeyId"], one["SecretAccessKey"])
     assert client_of(door, "s3", *pair, one["SessionToken"]).list_buckets()["ResponseMetadata"]["HTTPStatusCode"] == 200
     for token in (two["SessionToken"], None):

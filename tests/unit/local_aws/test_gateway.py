@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse
 from cohost.deploy.local_aws import PAGES_SERVICE
 from local_aws.gateway import CredentialScope, Gateway, ThisMachineOnly, aws_error, refusal
 from local_aws.kit.access_keys import AccessKey, AccessKeys
+from local_aws.rights.judge import Judge
 from local_aws.signatures import MISMATCH, MISSING, UNKNOWN_KEY, NotSignedRight, Verifier
 from local_aws.testing.signing import signed_headers
 
@@ -61,7 +62,7 @@ def call(app: Any, scope: Any) -> list[dict[str, Any]]:
 def gateway(**apps: Any) -> Gateway:
     """A front door that knows one key."""
     parts = {"services": {}, "pages": {}, "others": PlainTextResponse("others"), **apps}
-    return Gateway(verifier=Verifier(AccessKeys(USER), "cohost local env"), **parts)
+    return Gateway(verifier=Verifier(AccessKeys(USER), "cohost local env"), judge=Judge(lambda _: None), **parts)
 
 
 def signed(service: str, path: str = "/") -> Any:

@@ -29,8 +29,9 @@ class FakeClients:
         """Run in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: function(*args, **more))
 
-    def s3(self) -> FakeClients:
-        """Itself."""
+    def s3(self, role: str | None) -> FakeClients:
+        """Itself, for the role of the model."""
+        assert role == "arn:aws:iam::123456789012:role/r"
         return self
 
     def get_object(self, **_: str) -> dict[str, io.BytesIO]:
@@ -43,7 +44,7 @@ class FakeClients:
 def test_a_fetch_that_was_given_up_leaves_no_copy(tmp_path: Path) -> None:
     """Its thread goes on; what it brings in the end would be a later fetch's copy, or stand in its way."""
     clients = FakeClients()
-    disk = ModelDisk(clients, tmp_path)  # type: ignore[arg-type]
+    disk = ModelDisk(clients, tmp_path, "arn:aws:iam::123456789012:role/r")  # type: ignore[arg-type]
 
     async def give_up() -> None:
         fetching = asyncio.create_task(disk.fetch(S3Location(bucket="b", key="k"), "m"))

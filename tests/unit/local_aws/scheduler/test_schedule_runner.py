@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 from fakes.faults import faulted
 
+from local_aws.kit.access_keys import AccessKey, AccessKeys
 from local_aws.scheduler.runner import ScheduleRunner
 from local_aws.scheduler.targets import check_target
 from local_aws.testing import wait_for
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 START = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 DELETE = "arn:aws:scheduler:::aws-sdk:sagemaker:deleteEndpoint"
+ROLE = "arn:aws:iam::123456789012:role/ends"
 TOPIC = "arn:aws:sns:us-east-1:123456789012:alarms"
 ACTIONS = {
     "delete_endpoint": "DeleteEndpoint",
@@ -48,6 +50,11 @@ class World:
         assert region == "us-east-1"
         assert service in {"scheduler", "sagemaker", "sns", "application-autoscaling"}
         return self
+
+    def signed_by(self, key: AccessKey, service: str, region: str) -> World:
+        """The client of a target, with the key of the schedule's role."""
+        assert key.principal.startswith("arn:aws:sts::123456789012:assumed-role/ends/g-")
+        return self.get(service, region)
 
     def get_paginator(self, operation: str) -> World:
         """The paginator of the one listing."""
@@ -98,7 +105,7 @@ def schedule(expression: str, **changes: Any) -> dict[str, Any]:
         "EndDate": None,
         "State": "ENABLED",
         "ActionAfterCompletion": "NONE",
-        "Target": {"Arn": DELETE, "Input": '{"EndpointName": "e"}'},
+        "Target": {"Arn": DELETE, "Input": '{"EndpointName": "e"}', "RoleArn": ROLE},
         **changes,
     }
 
@@ -109,7 +116,7 @@ class Watch:
     def __init__(self) -> None:
         self.world = World()
         clients: Any = self.world
-        self.runner = ScheduleRunner(clients=clients, now=self.world.now)
+        self.runner = ScheduleRunner(clients=clients, keys=AccessKeys(), now=self.world.now)
 
     def put(self, **schedules: dict[str, Any]) -> None:
         """Change the store."""
@@ -202,10 +209,11 @@ def test_other_targets_are_a_topic_and_the_api_of_scaling(watch: Watch) -> None:
     """A topic's ARN is published to; the service name of a universal target lacks boto3's hyphen."""
     scaling = {
         "Arn": "arn:aws:scheduler:::aws-sdk:applicationautoscaling:registerScalableTarget",
+        "RoleArn": ROLE,
         "Input": '{"MinCapacity": 0, "MaxCapacity": 0}',
     }
     watch.put(
-        a=schedule("at(2026-11-30T20:00:00)", Target={"Arn": TOPIC, "Input": "the end"}),
+        a=schedule("at(2026-11-30T20:00:00)", Target={"Arn": TOPIC, "Input": "the end", "RoleArn": ROLE}),
         b=schedule("at(2026-11-30T20:01:00)", Target=scaling),
     )
     watch.pass_time(hours=9)
@@ -225,7 +233,7 @@ def test_expression_that_nobody_can_read_stops_no_other(watch: Watch) -> None:
 @pytest.mark.parametrize("action", ["conquerEndpoint", "meta"])
 def test_action_that_the_service_lacks_stops_no_other(watch: Watch, action: str) -> None:
     """A misspelt action passes the deploy; it is done with at its time, and the schedules behind it still come."""
-    misspelt = {"Arn": f"arn:aws:scheduler:::aws-sdk:sagemaker:{action}", "Input": "{}"}
+    misspelt = {"Arn": f"arn:aws:scheduler:::aws-sdk:sagemaker:{action}", "Input": "{}", "RoleArn": ROLE}
     watch.put(
         a=schedule("at(2026-11-30T20:00:00)", Target=misspelt, ActionAfterCompletion="DELETE"),
         b=schedule("at(2026-11-30T20:01:00)"),
@@ -239,7 +247,7 @@ def test_call_that_fails_in_an_unforeseen_way_stops_no_other(watch: Watch) -> No
     """It is given up, so that neither the calls behind it nor the next looks fail by it."""
     watch.world.broken = "publish"
     watch.put(
-        a=schedule("at(2026-11-30T20:00:00)", Target={"Arn": TOPIC}),
+        a=schedule("at(2026-11-30T20:00:00)", Target={"Arn": TOPIC, "RoleArn": ROLE}),
         b=schedule("at(2026-11-30T20:01:00)"),
     )
     watch.pass_time(hours=9)

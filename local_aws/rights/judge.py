@@ -1,0 +1,150 @@
+"""Allow or deny what a role's key signs, in AWS's words, and keep a record of it.
+
+A user's own key is not judged: what a person may do is the account's business. Judged are the roles that services and
+the `cdk` command take: their policies, permissions boundary, session policy and, when a role is taken, its trust
+policy. Source: IAM user guide, "Policy evaluation logic" and "Troubleshoot access denied error messages".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from local_aws.kit.account import ACCOUNT_ID, PARTITION
+from local_aws.rights.policies import Request, UnknownConditionError, Verdict, evaluate, trusts
+from local_aws.rights.requests import judged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from local_aws.rights.requests import Call
+
+_LOGGER: Final = logging.getLogger(__name__)
+SESSIONS: Final = f"arn:{PARTITION}:sts::{ACCOUNT_ID}:assumed-role/"
+ROOT: Final = f"arn:{PARTITION}:iam::{ACCOUNT_ID}:root"
+RECORDED: Final = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolePolicies:
+    """A role's trust policy, its own policies, and the documents that limit it.
+
+    `limits` are the permissions boundary and the session policy, where there are any: each must allow an action too.
+    """
+
+    arn: str
+    trust: Mapping[str, Any]
+    identity: Sequence[Mapping[str, Any]]
+    limits: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """One judged request: the principal's ARN, action, resource and condition keys, and whether it was allowed."""
+
+    principal: str
+    request: Request
+    allowed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dependent:
+    """A right that a call needs for something that exists, and AWS's text where the caller lacks it."""
+
+    request: Request
+    denial: str
+
+
+class DeniedError(Exception):
+    """The caller has no permission for an action; the text is AWS's."""
+
+
+class Judge:
+    """Judges the calls of roles.
+
+    Args:
+        find_role: returns the policies of a role by the ARN of the role or of one of its sessions; None for none.
+        dependents: returns the further rights that a call needs because of what exists.
+    """
+
+    def __init__(
+        self,
+        find_role: Callable[[str], RolePolicies | None],
+        dependents: Callable[[Call], Iterable[Dependent]] = lambda _: (),
+    ) -> None:
+        self._find_role = find_role
+        self._dependents = dependents
+        self._lock = threading.Lock()
+        self._record: list[Judgement] = []
+
+    def record(self) -> list[Judgement]:
+        """Return what was judged, oldest first; of very many the last ones."""
+        with self._lock:
+            return list(self._record)
+
+    def check(self, principal: str, call: Call) -> None:
+        """Check that a principal may make a call.
+
+        Raises:
+            DeniedError: it may not.
+        """
+        if call.operation == "AssumeRole" and call.service == "sts":
+            self._check_trust(principal, str(call.parameters.get("RoleArn", "")), call)
+        if not principal.startswith(SESSIONS) or (call.service, call.operation) in _FREE:
+            return
+        role = self._find_role(principal)
+        for request in judged(call):
+            self._check(principal, role, request)
+        for dependent in self._dependents(call):
+            self._check(principal, role, dependent.request, dependent.denial)
+
+    def _check(self, principal: str, role: RolePolicies | None, request: Request, denial: str | None = None) -> None:
+        context = {"aws:principalaccount": [ACCOUNT_ID], **request.context}
+        if role is not None:
+            context["aws:principalarn"] = [role.arn]
+        asked = Request(action=request.action, resource=request.resource, context=context)
+        verdict = Verdict.NOT_ALLOWED if role is None else _verdict(role, asked, principal)
+        with self._lock:
+            self._record.append(Judgement(principal=principal, request=asked, allowed=verdict is Verdict.ALLOWED))
+            del self._record[:-RECORDED]
+        if verdict is not Verdict.ALLOWED:
+            _LOGGER.warning("denied: %s on %s for %s", asked.action, asked.resource, principal)
+            raise DeniedError(denial or _denial(principal, asked, verdict.value.format(action=asked.action)))
+
+    def _check_trust(self, principal: str, role_arn: str, call: Call) -> None:
+        if f":{ACCOUNT_ID}:" not in role_arn:
+            return  # a role of another account is not there at all, which STS itself answers
+        role = self._find_role(role_arn)
+        taken = self._find_role(principal) if principal.startswith(SESSIONS) else None
+        names = {principal, ROOT, ACCOUNT_ID, "*"} | (set() if taken is None else {taken.arn})
+        request = Request(action="sts:AssumeRole", resource=role_arn, context=_session_context(call))
+        if role is None or not trusts(role.trust, names, request):
+            raise DeniedError(_denial(principal, request, ""))
+
+
+# It needs no permission, even where a policy denies it (STS API reference: GetCallerIdentity).
+_FREE: Final = frozenset({("sts", "GetCallerIdentity")})
+
+
+def _session_context(call: Call) -> dict[str, list[str]]:
+    named = {"sts:externalid": "ExternalId", "sts:rolesessionname": "RoleSessionName"}
+    return {key: [call.parameters[name]] for key, name in named.items() if name in call.parameters}
+
+
+def _verdict(role: RolePolicies, request: Request, principal: str) -> Verdict:
+    try:
+        verdict = evaluate(role.identity, request)
+        for limit in role.limits if verdict is Verdict.ALLOWED else ():
+            verdict = evaluate([limit], request) if verdict is Verdict.ALLOWED else verdict
+    except UnknownConditionError as unknown:
+        reason = f"because the emulation does not know the {unknown} of a policy of this role"
+        raise DeniedError(_denial(principal, request, reason)) from unknown
+    return verdict
+
+
+def _denial(principal: str, request: Request, reason: str) -> str:
+    return (
+        f"User: {principal} is not authorized to perform: {request.action} on resource: {request.resource} {reason}"
+    ).rstrip()

@@ -1,0 +1,300 @@
+"""Name the operation of a signed request, and the actions, resources and condition keys that IAM judges it by.
+
+Source: Service Authorization Reference (actions, resource types and condition keys of each service). Where a request
+has no row here, its action is `service:Operation` and its resource is `*`: a policy that names resources does not
+allow it, which is never kinder than AWS.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, unquote
+from xml.etree import ElementTree as ET
+
+import botocore.session
+
+from local_aws.kit.account import ACCOUNT_ID, PARTITION
+from local_aws.rights.policies import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+_REST_MODELS: Final[Mapping[str, str]] = {"sagemaker": "sagemaker-runtime"}
+"""botocore's name of a service with REST operations, where it is not the signing name."""
+
+_PREFIXES: Final[Mapping[str, str]] = {"monitoring": "cloudwatch"}
+"""The prefix of a service's actions where it is not the signing name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One signed request: service and region it was signed for, the operation by AWS's name, and its parameters.
+
+    The parameters of S3 are Bucket, Key and CopySource; those of a query service are text, as they were sent.
+    """
+
+    service: str
+    region: str
+    operation: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def arn(self, resource: str, *, service: str | None = None) -> str:
+        """Return the ARN of a resource in the account and region of this request."""
+        return f"arn:{PARTITION}:{service or self.service}:{self.region}:{ACCOUNT_ID}:{resource}"
+
+
+def has_judged_body(service: str, query: str) -> bool:
+    """Return True if the body of a request says what it is about; an upload's does not and is passed on as it comes."""
+    return service != "s3" or "delete" in parse_qs(query, keep_blank_values=True)
+
+
+def read_call(
+    service: str, region: str, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes
+) -> Call:
+    """Return the call that a request makes. `path` and `query` are as sent, `headers` have keys in lower case."""
+    if service == "s3":
+        return _s3_call(region, method, path, query, headers, body)
+    if target := headers.get("x-amz-target"):
+        return Call(service=service, region=region, operation=target.rpartition(".")[2], parameters=_json(body))
+    form = parse_qs(query, keep_blank_values=True)
+    if "json" not in headers.get("content-type", ""):
+        form |= parse_qs(body.decode("latin-1"), keep_blank_values=True)
+    if "Action" in form:
+        parameters = {name: values[0] for name, values in form.items()}
+        return Call(service=service, region=region, operation=form["Action"][0], parameters=parameters)
+    operation, labels = _rest_operation(service, method, path)
+    return Call(service=service, region=region, operation=operation, parameters={**_json(body), **labels})
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body) if body else {}
+    except ValueError:
+        return {}  # the service answers that it cannot read it
+    return content if isinstance(content, dict) else {}
+
+
+@cache
+def _rest_routes(service: str) -> list[tuple[str, re.Pattern[str], str]]:
+    model = botocore.session.get_session().get_service_model(_REST_MODELS.get(service, service))
+    routes = []
+    for name in model.operation_names:
+        http = model.operation_model(name).http
+        pattern = re.sub(r"\\\{(\w+)(\\\+)?\\\}", _label, re.escape(str(http["requestUri"]).partition("?")[0]))
+        routes.append((str(http["method"]), re.compile(pattern + "/?"), name))
+    # The pattern with the most literal text is the most specific one.
+    return sorted(routes, key=lambda route: len(re.sub(r"\(.*?\)", "", route[1].pattern)), reverse=True)
+
+
+def _label(found: re.Match[str]) -> str:
+    return f"(?P<{found[1]}>.+)" if found[2] else f"(?P<{found[1]}>[^/]+)"
+
+
+def _rest_operation(service: str, method: str, path: str) -> tuple[str, dict[str, str]]:
+    for verb, pattern, name in _rest_routes(service):
+        if verb == method and (match := pattern.fullmatch(path)) is not None:
+            return name, {label: unquote(text) for label, text in match.groupdict().items()}
+    return f"{method} {path}", {}
+
+
+_S3_OBJECT: Final[Mapping[str, str]] = {
+    "GET": "GetObject", "HEAD": "HeadObject", "PUT": "PutObject", "POST": "PostObject", "DELETE": "DeleteObject",
+}  # fmt: skip
+_S3_BUCKET: Final[Mapping[str, str]] = {
+    "GET": "ListObjects", "HEAD": "HeadBucket", "PUT": "CreateBucket", "DELETE": "DeleteBucket",
+}  # fmt: skip
+_S3_MARKED: Final[Mapping[tuple[str, str], str]] = {
+    ("GET", "list-type"): "ListObjectsV2", ("GET", "versions"): "ListObjectVersions",
+    ("POST", "delete"): "DeleteObjects", ("POST", "uploads"): "CreateMultipartUpload",
+    ("GET", "uploads"): "ListMultipartUploads", ("PUT", "partNumber"): "UploadPart",
+    ("POST", "uploadId"): "CompleteMultipartUpload", ("DELETE", "uploadId"): "AbortMultipartUpload",
+    ("GET", "uploadId"): "ListParts",
+}  # fmt: skip
+_S3_SUBRESOURCES: Final[Mapping[str, str]] = {
+    "acl": "Acl", "cors": "Cors", "encryption": "Encryption", "lifecycle": "LifecycleConfiguration",
+    "location": "Location", "logging": "Logging", "notification": "NotificationConfiguration",
+    "ownershipControls": "OwnershipControls", "policy": "Policy", "publicAccessBlock": "PublicAccessBlock",
+    "tagging": "Tagging", "versioning": "Versioning",
+}  # fmt: skip
+_VERBS: Final[Mapping[str, str]] = {"GET": "Get", "HEAD": "Get", "PUT": "Put", "DELETE": "Delete", "POST": "Post"}
+
+
+def _s3_call(region: str, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes) -> Call:
+    bucket, _, key = unquote(path).lstrip("/").partition("/")
+    marks = {name: values[0] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    parameters: dict[str, Any] = {"Bucket": bucket, "Key": key, "Prefix": marks.get("prefix", "")}
+    operation = next((name for (verb, mark), name in _S3_MARKED.items() if verb == method and mark in marks), None)
+    subresource = next((name for mark, name in _S3_SUBRESOURCES.items() if mark in marks), None)
+    if operation is None and subresource is not None:
+        operation = f"{_VERBS[method]}{'Object' if key else 'Bucket'}{subresource}"
+    if operation is None:
+        operation = "ListBuckets" if not bucket else (_S3_OBJECT if key else _S3_BUCKET)[method]
+    if operation == "DeleteObjects":
+        parameters["Keys"] = [found.text or "" for found in _xml(body).iterfind(".//{*}Object/{*}Key")]
+    if source := headers.get("x-amz-copy-source"):
+        parameters["CopySource"] = unquote(source).lstrip("/").partition("?")[0]
+        operation = {"PutObject": "CopyObject", "UploadPart": "UploadPartCopy"}.get(operation, operation)
+    return Call(service="s3", region=region, operation=operation, parameters=parameters)
+
+
+def _xml(body: bytes) -> ET.Element:
+    try:
+        return ET.fromstring(body)  # noqa: S314 - of a caller on this machine who signed it; expat bounds entities
+    except ET.ParseError:
+        return ET.Element("unreadable")  # the service answers that it cannot read it
+
+
+def judged(call: Call) -> list[Request]:
+    """Return every action and resource that a call needs a permission for, each with the call's condition keys."""
+    shared = {
+        "aws:securetransport": ["true"],
+        "aws:requestedregion": [call.region],
+        # The only account there is.
+        "aws:resourceaccount": [ACCOUNT_ID],
+    }
+    rows = _s3_rights(call) if call.service == "s3" else _rights(call)
+    return [
+        Request(action=action, resource=resource, context={**shared, **context}) for action, resource, context in rows
+    ]
+
+
+Right = tuple[str, str, "Mapping[str, Sequence[str]]"]
+"""An action, a resource's ARN, and the values of condition keys."""
+
+# Service Authorization Reference, "Actions, resources, and condition keys for Amazon S3".
+_S3_ACTIONS: Final[Mapping[str, str]] = {
+    "HeadObject": "GetObject", "UploadPart": "PutObject", "CreateMultipartUpload": "PutObject",
+    "CompleteMultipartUpload": "PutObject", "CopyObject": "PutObject", "UploadPartCopy": "PutObject",
+    "PostObject": "PutObject", "ListParts": "ListMultipartUploadParts", "ListObjects": "ListBucket",
+    "ListObjectsV2": "ListBucket", "HeadBucket": "ListBucket", "ListObjectVersions": "ListBucketVersions",
+    "ListMultipartUploads": "ListBucketMultipartUploads", "ListBuckets": "ListAllMyBuckets",
+    "GetBucketEncryption": "GetEncryptionConfiguration", "PutBucketEncryption": "PutEncryptionConfiguration",
+    "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
+    "PutBucketLifecycleConfiguration": "PutLifecycleConfiguration",
+    "GetBucketPublicAccessBlock": "GetBucketPublicAccessBlock",
+}  # fmt: skip
+
+
+def _s3_rights(call: Call) -> Iterator[Right]:
+    bucket, key = call.parameters["Bucket"], call.parameters["Key"]
+    action = f"s3:{_S3_ACTIONS.get(call.operation, call.operation)}"
+    arn = f"arn:{PARTITION}:s3:::{bucket}"
+    if call.operation == "ListBuckets":
+        yield action, "*", {}
+    elif call.operation == "DeleteObjects":
+        for one in call.parameters["Keys"]:
+            yield "s3:DeleteObject", f"{arn}/{one}", {}
+    elif key:
+        yield action, f"{arn}/{key}", {}
+    else:
+        yield action, arn, {"s3:prefix": [call.parameters["Prefix"]]} if action.startswith("s3:List") else {}
+    if source := call.parameters.get("CopySource"):
+        yield "s3:GetObject", f"arn:{PARTITION}:s3:::{source}", {}
+
+
+def _rights(call: Call) -> Iterator[Right]:
+    action = f"{_PREFIXES.get(call.service, call.service)}:{_ACTIONS.get(call.operation, call.operation)}"
+    resource = _RESOURCES.get((call.service, call.operation))
+    context = _CONTEXT[call.service](call) if call.service in _CONTEXT else {}
+    for arn in _alarms(call) if call.operation == "DescribeAlarms" else ["*" if resource is None else resource(call)]:
+        yield action, arn, context
+    target = call.parameters.get("Target")
+    given = {**call.parameters, **(target if isinstance(target, dict) else {})}
+    role = next((given[name] for name in _PASSED if given.get(name)), None)
+    if isinstance(role, str) and call.service != "sts":
+        yield "iam:PassRole", role, {"iam:passedtoservice": [f"{call.service}.amazonaws.com"]}
+
+
+def _alarms(call: Call) -> list[str]:
+    names = call.parameters.get("AlarmNames") or ["*"]
+    return [call.arn(f"alarm:{name}", service="cloudwatch") for name in names]
+
+
+_ACTIONS: Final[Mapping[str, str]] = {"Invoke": "InvokeFunction", "InvokeEndpointWithResponseStream": "InvokeEndpoint"}
+"""The name of an action where it is not the operation's."""
+
+_PASSED: Final = ("ExecutionRoleArn", "RoleARN", "RoleArn", "Role")
+"""Parameters that hand a role to a service (IAM user guide, "Grant a user permissions to pass a role"); not STS's."""
+
+
+def _named(kind: str, parameter: str) -> Callable[[Call], str]:
+    return lambda call: call.arn(f"{kind}/{_lower(call, parameter)}")
+
+
+def _lower(call: Call, parameter: str) -> str:
+    # SageMaker's ARNs are in lower case whatever the case of the name (issue amazon-sagemaker-examples#293).
+    return str(call.parameters.get(parameter, "*")).lower()
+
+
+def _plain(parameter: str) -> Callable[[Call], str]:
+    return lambda call: str(call.parameters.get(parameter, "*"))
+
+
+def _stack_arn(call: Call) -> str:
+    name = str(call.parameters.get("StackName") or "*")
+    return name if name.startswith("arn:") else call.arn(f"stack/{name}/*")
+
+
+_SAGEMAKER: Final[Mapping[str, str]] = {
+    "Endpoint": "endpoint", "EndpointConfig": "endpoint-config", "Model": "model",
+    "InferenceComponent": "inference-component",
+}  # fmt: skip
+
+_RESOURCES: Final[Mapping[tuple[str, str], Callable[[Call], str]]] = {
+    **{
+        ("sagemaker", f"{verb}{noun}"): _named(kind, f"{noun}Name")
+        for noun, kind in _SAGEMAKER.items()
+        for verb in ("Create", "Delete", "Describe", "Update")
+    },
+    ("sagemaker", "UpdateEndpointWeightsAndCapacities"): _named("endpoint", "EndpointName"),
+    ("sagemaker", "UpdateInferenceComponentRuntimeConfig"): _named("inference-component", "InferenceComponentName"),
+    ("sagemaker", "InvokeEndpoint"): _named("endpoint", "EndpointName"),
+    ("sagemaker", "AddTags"): _plain("ResourceArn"),
+    ("sagemaker", "ListTags"): _plain("ResourceArn"),
+    ("sns", "Publish"): _plain("TopicArn"),
+    ("sts", "AssumeRole"): _plain("RoleArn"),
+    ("kms", "Decrypt"): _plain("KeyId"),
+    ("kms", "GenerateDataKey"): _plain("KeyId"),
+    ("ssm", "GetParameter"): lambda call: call.arn(f"parameter/{str(call.parameters.get('Name', '*')).lstrip('/')}"),
+    **{
+        ("application-autoscaling", verb): lambda call: call.arn("scalable-target/*")
+        for verb in ("DeregisterScalableTarget", "RegisterScalableTarget", "PutScalingPolicy", "DeleteScalingPolicy",
+                     "PutScheduledAction", "DeleteScheduledAction")
+    },
+    **{
+        ("scheduler", f"{verb}Schedule"): lambda call: call.arn(
+            f"schedule/{call.parameters.get('GroupName', 'default')}/{call.parameters.get('Name', '*')}"
+        )
+        for verb in ("Create", "Delete", "Get", "Update")
+    },
+    **{
+        ("cloudformation", verb): _stack_arn
+        for verb in ("CreateChangeSet", "ExecuteChangeSet", "DescribeChangeSet", "DeleteChangeSet", "DescribeStacks",
+                     "DescribeStackEvents", "GetTemplate", "DeleteStack", "UpdateTerminationProtection", "CreateStack",
+                     "UpdateStack", "ListStackResources", "DescribeStackResources", "RollbackStack",
+                     "ContinueUpdateRollback")
+    },
+}  # fmt: skip
+
+
+def _scaling_context(call: Call) -> Mapping[str, Sequence[str]]:
+    named = {
+        "application-autoscaling:service-namespace": call.parameters.get("ServiceNamespace"),
+        "application-autoscaling:scalable-dimension": call.parameters.get("ScalableDimension"),
+    }
+    return {key: [value] for key, value in named.items() if value}
+
+
+def _metric_context(call: Call) -> Mapping[str, Sequence[str]]:
+    namespace = call.parameters.get("Namespace")
+    return {"cloudwatch:namespace": [namespace]} if namespace else {}
+
+
+_CONTEXT: Final[Mapping[str, Callable[[Call], Mapping[str, Sequence[str]]]]] = {
+    "application-autoscaling": _scaling_context,
+    "monitoring": _metric_context,
+}
