@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 import pytest
 from cfnlint.api import ManualArgs, lint_file
-from synthesis import FLAGS, ROOT, add_stacks
+from synthesis import FLAGS, ROOT
 
 from cohost.catalog_file import load_catalog
 from constructs_lib.storage import buckets as model_bucket
+from stacks.application import add_stacks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,7 @@ def test_unacknowledged_finding_fails_the_synth(tmp_path: Path, monkeypatch: pyt
     # GIVEN a stack with a bucket that has no access log and no acknowledgement
     monkeypatch.setattr(model_bucket, "acknowledge", lambda *_, **__: None)
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(tmp_path))
-    add_stacks()(app, load_catalog(ROOT / "model_configs/encoders.yaml"), cdk.Environment(region="us-east-1"))
+    add_stacks(app, load_catalog(ROOT / "model_configs/encoders.yaml"), cdk.Environment(region="us-east-1"))
     # WHEN
     with pytest.raises(RuntimeError, match="server access logs disabled"):
         app.synth()
