@@ -186,8 +186,8 @@ def inspect(
     loaded = load_with_warnings(catalog)
     entry = entry_of(loaded, name)
     if folder is None and entry.model_id.startswith("s3://"):
-        fault = f"{catalog}: models.{name}.model_id: {entry.model_id!r} is not on the Hub"
-        raise CatalogError([f"{fault}; allowed: a Hub id; fix: copy its files here and name them with --folder"])
+        field, fix = f"models.{name}.model_id", "copy its files here and name them with --folder"
+        raise CatalogError("model-not-on-hub", field, f"got {entry.model_id!r}", allowed="a Hub id", fix=fix)
     files = HubFiles(entry.model_id, entry.revision) if folder is None else Folder(folder)
     source = f"read from {'its files' if folder else files.where}"
     found = inspect_files(files, source=source, revision=entry.revision)

@@ -91,7 +91,7 @@ def test_faulty_catalog_is_told_line_by_line(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
     lines = [line for line in result.stderr.splitlines() if line.startswith(f"{catalog}:")]
     assert len(lines) >= 3
-    assert any("did you mean 'instance_type'" in line for line in lines)
+    assert any("fix: write 'instance_type'" in line for line in lines)
 
 
 def test_unknown_region_is_told_in_one_line(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from cohost.catalog.faults import faults_of
 from cohost.catalog.models import Endpoint
 from cohost.catalog.sections.scaling import Scaling
 from cohost.catalog.serving import copies_per_instance
-from cohost.catalog.yaml_source import YamlSource
 from cohost.endpoint.schedules import next_time
 from cohost.errors import SimulationError
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
@@ -111,10 +110,8 @@ def _scaling(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Scal
     try:
         return Scaling.model_validate(settings)
     except ValidationError as error:
-        faults = faults_of(error, Scaling, YamlSource(lines={(key,): 1 for key in settings}))
-        raise SimulationError(
-            "\n".join(f"scaling.{'.'.join(map(str, f.location))}: {f.text}" for f in faults)
-        ) from error
+        faults = faults_of(error, Scaling, settings)
+        raise SimulationError("\n".join(f"scaling.{fault}" for fault in faults)) from error
 
 
 def _catalog_settings(catalog: Catalog) -> dict[str, Any]:
@@ -142,7 +139,7 @@ def _checked_start(catalog: Catalog, topology: str, scaling: Scaling) -> int:
     )
     faults = list(scaling_faults(catalog.model_copy(update={"endpoint": endpoint, "scaling": scaling})))
     if faults:
-        raise SimulationError("\n".join(f"{'.'.join(map(str, place))}: {text}" for place, text in faults))
+        raise SimulationError("\n".join(map(str, faults)))
     return start
 
 

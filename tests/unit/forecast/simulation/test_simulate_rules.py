@@ -84,15 +84,15 @@ def test_what_a_topology_does_not_read_is_not_replayed_again(catalog: Callable[.
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [
-        ({"min": [2], "max": [1]}, "scaling.min: min 2 is over max 1; allowed: min up to max"),
-        ({"max": [0]}, "scaling.max: 0 is not allowed; allowed: 1 to 1000"),
-        ({"min": [-1]}, "scaling.min: -1 is not allowed"),
-        ({"idle_minutes": [0]}, "scaling.idle_minutes: 0 is not allowed; allowed: 1 to 1440 minutes"),
-        ({"idle_minutes": [60], "max": [2]}, "scaling.idle_minutes: 60 with up to 2 copies would do nothing"),
-        ({"metric": ["calls"], "target": [1.0]}, "scaling.metric: 'calls' is not allowed; allowed: invocations or"),
+        ({"min": [2], "max": [1]}, "scaling.min: 2 is over max 1"),
+        ({"max": [0]}, "scaling.max: got 0"),
+        ({"min": [-1]}, "scaling.min: got -1"),
+        ({"idle_minutes": [0]}, "scaling.idle_minutes: got 0"),
+        ({"idle_minutes": [60], "max": [2]}, "scaling.idle_minutes: has no effect with up to 2 copies"),
+        ({"metric": ["calls"], "target": [1.0]}, "scaling.metric: got 'calls'"),
         ({"metric": ["invocations"]}, "--metric: 'invocations' without a target"),
-        ({"target": [0.0]}, "scaling.target: target 0 with metric concurrency is not allowed"),
-        ({"scale_in_cooldown": [-5]}, "scaling.scale_in_cooldown: -5 is not allowed; allowed: 0 to 86400 seconds"),
+        ({"target": [0.0]}, "scaling.target: got 0 with metric concurrency"),
+        ({"scale_in_cooldown": [-5]}, "scaling.scale_in_cooldown: got -5"),
         ({"max": list(range(1, 502))}, "501 combinations of settings; allowed: 500"),
     ],
 )
