@@ -87,10 +87,10 @@ def _read(path: Path) -> YamlSource:
         return read_yaml(path)
     except OSError as error:
         fix = "name a catalog that exists, such as model_configs/encoders.yaml"
-        raise CatalogError("file-unreadable", str(path), f"cannot be read ({error.strerror})", fix=fix) from error
+        raise CatalogError("catalog-unreadable", str(path), f"cannot be read ({error.strerror})", fix=fix) from error
     except UnicodeDecodeError as error:
         problem = f"byte {error.start} is not UTF-8"
-        raise CatalogError("file-not-utf8", str(path), problem, fix="save the file as UTF-8") from error
+        raise CatalogError("catalog-not-utf8", str(path), problem, fix="save the file as UTF-8") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1

@@ -316,7 +316,9 @@ def _design_faults(designs: Designs | None, models: Collection[str]) -> Iterator
     for name in () if onnx is None else onnx.overrides:
         if name not in models:
             field, problem = f"designs.cpu-onnx.overrides.{name}", "is not a model of the catalog"
-            yield CatalogError("model-unknown", field, problem, allowed=", ".join(models), fix="name one of these")
+            yield CatalogError(
+                "model-not-in-catalog", field, problem, allowed=", ".join(models), fix="name one of these"
+            )
     components = None if designs is None else designs.inference_components
     if components is not None and components.min_instance_count > components.max_instance_count:
         yield CatalogError(

@@ -79,7 +79,7 @@ def _checked(text: str, info: ValidationInfo) -> str:
     if (path := package.wheel) is None:
         return package.line
     if not path.is_file():
-        refuse("file-missing", f"{path} is missing", allowed=PACKAGES, fix="put the file there, or correct the path")
+        refuse("wheel-missing", f"{path} is missing", allowed=PACKAGES, fix="put the file there, or correct the path")
     if path.stat().st_size > WHEEL_MIB * MIB:
         refuse(
             "value-too-large",

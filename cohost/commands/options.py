@@ -78,5 +78,5 @@ def entry_of(loaded: LoadedCatalog, name: str) -> ModelEntry:
         hint = difflib.get_close_matches(name, models, n=1)
         fix = f"write {hint[0]!r}" if hint else "name one of these, or add it to the catalog"
         field, problem = f"model {name}", f"is not in {loaded.source}"
-        raise CatalogError("model-unknown", field, problem, allowed=", ".join(models), fix=fix)
+        raise CatalogError("model-not-in-catalog", field, problem, allowed=", ".join(models), fix=fix)
     return models[name]

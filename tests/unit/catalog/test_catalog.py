@@ -153,6 +153,15 @@ def test_an_error_of_several_faults_has_each_with_its_place_and_way_out(write: W
     )
 
 
+@pytest.mark.parametrize("name", ["faulty", "contradictory"])
+def test_texts_of_catalogs_full_of_faults_are_as_agreed(name: str) -> None:
+    """Every line is `file:line: field: problem; allowed: …; fix: …`; a change of words is a change of this file."""
+    folder = Path(__file__).parents[2] / "data" / "catalogs"
+    with pytest.raises(CatalogError) as caught:
+        load_catalog(folder / f"{name}.yaml")
+    assert f"{caught.value}\n".replace(f"{folder}/", "") == (folder / f"{name}.txt").read_text(encoding="utf-8")
+
+
 def test_unknown_key_names_the_nearest_known_one(write: Write) -> None:
     """A misspelt key is refused, never ignored."""
     fault = only_fault(write, model="    batch_sise: 8\n")
@@ -391,7 +400,7 @@ def test_text_that_is_no_catalog_is_refused(write: Write, text: str, code: str, 
 def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """A wrong path is the error's field."""
     path = tmp_path / "nowhere.yaml"
-    with refused("file-unreadable", str(path), kind=CatalogError):
+    with refused("catalog-unreadable", str(path), kind=CatalogError):
         load_catalog(path)
 
 
@@ -400,7 +409,7 @@ def test_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "catalog.yaml"
     path.write_bytes(b"endpoint: \xff")
 
-    with refused("file-not-utf8", str(path), kind=CatalogError) as caught:
+    with refused("catalog-not-utf8", str(path), kind=CatalogError) as caught:
         load_catalog(path)
     assert "byte 10" in caught.value.problem
 

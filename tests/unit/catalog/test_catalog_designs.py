@@ -36,7 +36,7 @@ def test_a_design_that_is_not_named_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("designs", "code", "field"),
     [
-        ("cpu-onnx: {overrides: {typo: {precision: fp32}}}", "model-unknown", "cpu-onnx.overrides.typo"),
+        ("cpu-onnx: {overrides: {typo: {precision: fp32}}}", "model-not-in-catalog", "cpu-onnx.overrides.typo"),
         ("cpu-onnx: {precision: int4}", "value-not-allowed", "cpu-onnx.precision"),
         ("cpu_onx: {}", "key-unknown", "cpu_onx"),
         (

@@ -81,7 +81,7 @@ def load(tmp_path: Path, packages: str) -> None:
         ("'einops==0.8.1 --pre'", "version-not-pinned", ".0"),
         ("einops==0.8.1, 'git+https://example.com/x'", "version-not-pinned", ".1"),
         ("'--index-url=x'", "version-not-pinned", ".0"),
-        ("missing-1.0-py3-none-any.whl", "file-missing", ".0"),
+        ("missing-1.0-py3-none-any.whl", "wheel-missing", ".0"),
         ("../kernel.whl", "wheel-invalid", ".0"),
         ("'kernel-1.0+cu130-py3-none-any.whl'", "wheel-invalid", ".0"),
         ("tiny-kernel==1.2, tiny_kernel==1.3", "name-twice", ""),
