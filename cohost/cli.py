@@ -106,7 +106,7 @@ app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=
 
 
 @app.callback()
-def cohost() -> None:
+def root() -> None:
     """Several encoder models on one SageMaker endpoint."""
 
 

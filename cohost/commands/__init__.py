@@ -1,1 +1,1 @@
-"""The subcommands of `cohost`, one module for those that belong together; cohost/cli.py registers them."""
+"""The subcommands of `cohost`, one module for those that belong together; cohost/cli.py imports what is called."""

@@ -13,7 +13,7 @@ from rich.text import Text
 from cohost.commands import console
 from cohost.commands.options import JsonOption, StackOption
 from cohost.deploy.cleanup.leftovers import find_endpoints
-from cohost.deploy.cleanup.resource_types import Patience
+from cohost.deploy.cleanup.resource_types import Polling
 from cohost.deploy.cleanup.work import Inventory, clean_up, take_inventory
 from cohost.endpoint.stack_outputs import DEFAULT_REGION, DEFAULT_STACK
 from cohost.errors import CleanupError
@@ -52,7 +52,7 @@ def cleanup(
         return
     _ask(before, yes=yes, everything=everything)
     with console.err.status("Removing") as status:
-        outcome = clean_up(session, name, Patience(poll_s=poll, tell=status.update), everything=everything)
+        outcome = clean_up(session, name, Polling(poll_s=poll, tell=status.update), everything=everything)
     for fault in outcome.faults:
         console.print_fault(fault)
     if as_json:

@@ -32,7 +32,7 @@ def parse_seconds(text: str | float) -> float:
 
 
 CatalogOption = Annotated[
-    Path, typer.Option("--catalog", envvar="COHOST_CATALOG", help="The YAML file of what is deployed.")
+    Path, typer.Option("--catalog", envvar="COHOST_CATALOG", help="The YAML file that describes the deployment.")
 ]
 StackOption = Annotated[str, typer.Option("--stack", envvar="COHOST_STACK", help="The CloudFormation stack.")]
 JsonOption = Annotated[

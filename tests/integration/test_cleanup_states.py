@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from cohost import cli
 from cohost.deploy.cleanup.leftovers import STACK_TAG
-from cohost.deploy.cleanup.resource_types import ENDPOINT, KINDS, Patience
+from cohost.deploy.cleanup.resource_types import ENDPOINT, KINDS, Polling
 from cohost.deploy.cleanup.work import clean_up, take_inventory
 from local_aws.demo.script import find_leftovers
 from local_aws.sagemaker.routes import SageMaker
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
-PATIENCE = Patience(poll_s=0.05, limit_s=60)
+PATIENCE = Polling(poll_s=0.05, limit_s=60)
 
 
 class Session(boto3.Session):

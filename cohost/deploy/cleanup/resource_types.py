@@ -29,7 +29,7 @@ LIMIT_S = 2 * 60 * 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class Polling:
     """Options of a wait: the seconds between polls, the longest wait, and a callback that receives what is awaited."""
 
     poll_s: float = 10.0
@@ -104,7 +104,7 @@ def is_missing(error: ClientError) -> bool:
     return detail.get("Code") in _MISSING_CODES or any(text in detail.get("Message", "") for text in _MISSING_TEXTS)
 
 
-def wait_until_steady(session: boto3.Session, kind: Kind, name: str, patience: Patience) -> None:
+def wait_until_steady(session: boto3.Session, kind: Kind, name: str, polling: Polling) -> None:
     """Wait while a resource is in a state in which SageMaker rejects its deletion: Creating, Updating and the like.
 
     Raises:
@@ -122,7 +122,7 @@ def wait_until_steady(session: boto3.Session, kind: Kind, name: str, patience: P
             raise
         return now if now.endswith("ing") else None
 
-    patience.until(f"{kind.type} {name}", transit)
+    polling.until(f"{kind.type} {name}", transit)
 
 
 def name_of(physical_id: str) -> str:

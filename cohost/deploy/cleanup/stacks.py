@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import boto3
 
-    from cohost.deploy.cleanup.resource_types import Patience
+    from cohost.deploy.cleanup.resource_types import Polling
 
 
 DESCRIPTION: Final = "lmi-cohost:"
@@ -83,9 +83,7 @@ def resources_of(session: boto3.Session, stack: OurStack) -> list[StackResource]
     ]
 
 
-def delete_stack(
-    session: boto3.Session, stack: OurStack, patience: Patience, *, everything: bool
-) -> list[StackResource]:
+def delete_stack(session: boto3.Session, stack: OurStack, polling: Polling, *, everything: bool) -> list[StackResource]:
     """Delete a stack, also through operations that are under way and deletions that were rejected.
 
     What CloudFormation cannot delete after several attempts is left and returned. Objects that others put into its
@@ -95,18 +93,18 @@ def delete_stack(
         CleanupError: the stack is protected, or something did not settle in time.
     """
     for attempt in range(_ATTEMPTS):
-        _settle(session, stack, patience)
+        _settle(session, stack, polling)
         failed = [one for one in resources_of(session, stack) if one.status == "DELETE_FAILED"] if attempt else []
         if attempt and not failed:
             return []
         for resource in failed:
-            _make_deletable(session, resource, patience, everything=everything)
+            _make_deletable(session, resource, polling, everything=everything)
         _request(session, stack, retain=[one.logical_id for one in failed] if attempt == _ATTEMPTS - 1 else [])
-    _settle(session, stack, patience)
+    _settle(session, stack, polling)
     return failed
 
 
-def _settle(session: boto3.Session, stack: OurStack, patience: Patience) -> None:
+def _settle(session: boto3.Session, stack: OurStack, polling: Polling) -> None:
     cloudformation = session.client("cloudformation")
 
     def under_way() -> str | None:
@@ -114,7 +112,7 @@ def _settle(session: boto3.Session, stack: OurStack, patience: Patience) -> None
         # A stack whose change set nobody executed stays in review for ever.
         return status if status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS" else None
 
-    patience.until(f"stack {stack.name}", under_way)
+    polling.until(f"stack {stack.name}", under_way)
 
 
 def _request(session: boto3.Session, stack: OurStack, *, retain: Sequence[str]) -> None:
@@ -140,13 +138,13 @@ def _request(session: boto3.Session, stack: OurStack, *, retain: Sequence[str]) 
         ) from error
 
 
-def _make_deletable(session: boto3.Session, resource: StackResource, patience: Patience, *, everything: bool) -> None:
+def _make_deletable(session: boto3.Session, resource: StackResource, polling: Polling, *, everything: bool) -> None:
     """Remove the most likely causes of a failed deletion: an operation under way, or objects in a bucket."""
     kind = KINDS.get(resource.type)
     if kind is None or not kind.exists(session, resource.name):
         return
     if resource.type != BUCKET:
-        wait_until_steady(session, kind, resource.name, patience)
+        wait_until_steady(session, kind, resource.name, polling)
     elif everything:
         # What is left in a bucket after its archives were removed was put there by somebody else. What S3 refuses to
         # delete stays, and the bucket with it: the clean-up says so when it comes to the bucket.

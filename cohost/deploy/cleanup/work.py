@@ -15,7 +15,7 @@ from cohost.errors import CleanupError
 if TYPE_CHECKING:
     import boto3
 
-    from cohost.deploy.cleanup.resource_types import Patience
+    from cohost.deploy.cleanup.resource_types import Polling
     from cohost.deploy.cleanup.stacks import OurStack
 
 
@@ -52,7 +52,7 @@ def take_inventory(session: boto3.Session, stack: str | None) -> Inventory:
     )
 
 
-def clean_up(session: boto3.Session, stack: str | None, patience: Patience, *, everything: bool) -> Outcome:
+def clean_up(session: boto3.Session, stack: str | None, polling: Polling, *, everything: bool) -> Outcome:
     """Remove one stack, or for None all of this project, and what they left; a second run finds nothing to do.
 
     One thing that cannot be removed does not keep the others from going. With `everything`, buckets go that a stack
@@ -64,9 +64,9 @@ def clean_up(session: boto3.Session, stack: str | None, patience: Patience, *, e
     for one in find_stacks(session, stack):
         if one.gone:
             continue
-        patience.tell(f"deleting stack {one.name}")
+        polling.tell(f"deleting stack {one.name}")
         try:
-            left = delete_stack(session, one, patience, everything=everything)
+            left = delete_stack(session, one, polling, everything=everything)
             removed.append(f"stack {one.name}")
             faults += [str(_foreign(resource.name)) for resource in left if resource.type == BUCKET]
         except CleanupError as fault:
@@ -77,9 +77,9 @@ def clean_up(session: boto3.Session, stack: str | None, patience: Patience, *, e
         if leftover.stack in still_there:
             # What a protected stack has is that stack's, also when a deleted one had its name.
             continue
-        patience.tell(f"deleting {leftover.type} {leftover.name}")
+        polling.tell(f"deleting {leftover.type} {leftover.name}")
         try:
-            _remove(session, leftover, patience)
+            _remove(session, leftover, polling)
             removed.append(f"{leftover.type} {leftover.name}")
         except (CleanupError, ClientError) as fault:
             faults.append(f"{leftover.type} {leftover.name} is left: {fault}")
@@ -96,9 +96,9 @@ def _foreign(bucket: str) -> CleanupError:
     )
 
 
-def _remove(session: boto3.Session, leftover: Leftover, patience: Patience) -> None:
+def _remove(session: boto3.Session, leftover: Leftover, polling: Polling) -> None:
     kind = KINDS[leftover.type]
-    wait_until_steady(session, kind, leftover.name, patience)
+    wait_until_steady(session, kind, leftover.name, polling)
     try:
         kind.remove(session, leftover.name)
     except ClientError as error:
@@ -106,7 +106,7 @@ def _remove(session: boto3.Session, leftover: Leftover, patience: Patience) -> N
             raise
     if leftover.type in {COMPONENT, ENDPOINT}:
         # Others wait for these two: an endpoint for its components, a configuration for its endpoint.
-        patience.until(
+        polling.until(
             f"{leftover.type} {leftover.name}",
             lambda: "Deleting" if kind.exists(session, leftover.name) else None,
         )
