@@ -85,10 +85,11 @@ format: setup ## Rewrite the code in the project's format
 bench-local: setup ## Time a call through the AWS on this machine, layer by layer
 	python benchmarks/local_call.py
 
-bench: setup ## Time bundling and fleet planning; hold the estimate of activations against real passes
+bench: setup ## Time bundling, fleet planning and start-up; hold the estimate of activations against real passes
 	python benchmarks/bundle.py
 	python benchmarks/plan_fleet.py
 	python benchmarks/activations.py
+	python benchmarks/start_up.py
 
 load: setup ## Deploy on this machine, run the short load test, write its report
 	python -m load_tests.tools.on_this_machine

@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from cohost.catalog.checks import catalog_faults, name_faults
-from cohost.catalog.faults import Fault, faults_of
+from cohost.catalog.faults import faults_of
 from cohost.catalog.models import Catalog
 from cohost.catalog.yaml_source import YamlSource, read_yaml
 from cohost.errors import CatalogError, PlanError
@@ -55,26 +55,30 @@ def load_catalog(path: Path) -> LoadedCatalog:
         profiles = load_profiles(profiles_path(path))
         completed = with_derived_memory(catalog, profiles)
     except PlanError as error:
-        raise CatalogError([str(error)]) from error
+        raise CatalogError(
+            code=error.code, field=error.field, problem=error.problem, allowed=error.allowed, fix=error.fix
+        ) from error
     changed = frozenset(name for name, entry in completed.models.items() if entry is not catalog.models[name])
     return LoadedCatalog(catalog=completed, source=path, profiles=profiles, derived_memory=changed)
 
 
 def _checked(source: YamlSource, path: Path) -> Catalog:
     """Return the catalog of a file, or raise all its faults together, in the order of the file."""
-    faults = [Fault(line=line, location=location, text=text) for line, location, text in source.faults]
+    faults = source.faults
     data = {} if source.data is None else source.data
     if isinstance(data, dict):
-        faults += [Fault.at(location, text, source) for location, text in name_faults(data.get("models"))]
+        faults += name_faults(data.get("models"))
     catalog: Catalog | None = None
     try:
         catalog = Catalog.model_validate(data, context={"folder": path.parent})
     except ValidationError as error:
-        faults += faults_of(error, Catalog, source)
+        faults += faults_of(error, Catalog, source.lines)
     else:
-        faults += [Fault.at(location, text, source) for location, text in catalog_faults(catalog)]
+        faults += catalog_faults(catalog)
     if faults or catalog is None:
-        raise CatalogError([fault.render(path) for fault in sorted(faults, key=lambda fault: fault.line)])
+        for fault in faults:
+            fault.file, fault.line = str(path), fault.line or source.line_of(fault.field)
+        raise CatalogError.gathered(sorted(faults, key=lambda fault: fault.line))
     return catalog
 
 
@@ -82,13 +86,14 @@ def _read(path: Path) -> YamlSource:
     try:
         return read_yaml(path)
     except OSError as error:
-        example = "model_configs/encoders.yaml"
-        msg = f"{path}: cannot be read ({error.strerror}); fix: name a catalog that exists, such as {example}"
+        fix = "name a catalog that exists, such as model_configs/encoders.yaml"
+        raise CatalogError("catalog-unreadable", str(path), f"cannot be read ({error.strerror})", fix=fix) from error
     except UnicodeDecodeError as error:
-        msg = f"{path}: byte {error.start} is not UTF-8; fix: save the file as UTF-8"
+        problem = f"byte {error.start} is not UTF-8"
+        raise CatalogError("catalog-not-utf8", str(path), problem, fix="save the file as UTF-8") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
-        what = getattr(error, "problem", None) or str(error).splitlines()[0]
-        msg = f"{path}:{line}: not readable as YAML: {what}; fix: check indentation, quotes and colons on that line"
-    raise CatalogError([msg])
+        problem = f"cannot be read as YAML ({getattr(error, 'problem', None) or str(error).splitlines()[0]})"
+        fix = "check indentation, quotes and colons on that line"
+        raise CatalogError("yaml-unreadable", "the file", problem, fix=fix, file=str(path), line=line) from error

@@ -2,6 +2,7 @@
 
 CohostError              base of all: the user can correct the cause, and the text says how
 ├── CatalogError         the catalog file has faults
+├── InvalidValueError    a key of the catalog, or an option, does not take a value
 ├── ImageError           an image reference is unknown, or does not fit the backend or the region
 ├── RoutingError         a call names a model, or a way of addressing one, that the endpoint does not have
 ├── InvocationError      the endpoint answered a call with an error
@@ -32,7 +33,7 @@ Each is a `CodedError`: a stable code, and one line that names the field, the va
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from cohost.archives.errors import CodedError
 
@@ -52,11 +53,61 @@ class CohostError(CodedError):
 
 
 class CatalogError(CohostError):
-    """A catalog file has faults. `faults` holds one line per fault, in the order of the file."""
+    """A catalog has faults; of several, the parts are those of the first, and `further` holds the others.
 
-    def __init__(self, faults: Sequence[str]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("\n".join(self.faults))
+    `file` and `line` are empty and 0 for a catalog that is in no file.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        field: str,
+        problem: str,
+        *,
+        allowed: str = "",
+        fix: str = "",
+        file: str = "",
+        line: int = 0,
+    ) -> None:
+        super().__init__(code, field, problem, allowed=allowed, fix=fix)
+        self.file, self.line = file, line
+        self.further: tuple[CatalogError, ...] = ()
+
+    @classmethod
+    def gathered(cls, faults: Sequence[CatalogError]) -> CatalogError:
+        """Return one error of all these faults, in their order."""
+        first, *further = faults
+        first.further = tuple(further)
+        return first
+
+    def __str__(self) -> str:
+        """Return one line per fault."""
+        return "\n".join(self.faults)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Return one line per fault, which begins with file and line if there are any."""
+        own = super().__str__()
+        return (f"{self.file}:{self.line}: {own}" if self.file else own, *map(str, self.further))
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return one mapping per fault, with `file` and `line` if there are any."""
+        place = {"file": self.file, "line": self.line} if self.file else {}
+        own = {**super().entries()[0], "message": self.faults[0], **place}
+        return [own, *(entry for fault in self.further for entry in fault.entries())]
+
+
+class InvalidValueError(CohostError, ValueError):
+    """A key or an option does not take a value. Whoever knows the field adds it."""
+
+
+def refuse(code: str, problem: str, *, allowed: str = "", fix: str = "") -> NoReturn:
+    """Reject a value.
+
+    Raises:
+        InvalidValueError: always.
+    """
+    raise InvalidValueError(code, problem=problem, allowed=allowed, fix=fix)
 
 
 class ImageError(CohostError):

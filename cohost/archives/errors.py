@@ -6,7 +6,7 @@ They stand here because the Lambda function carries no other code of cohost.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ class CodedError(Exception):
         text = f"{field}: {problem}" if field else problem
         super().__init__(text + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else ""))
 
-    def entries(self) -> list[dict[str, str]]:
+    def entries(self) -> list[dict[str, Any]]:
         """Return the error as `--json` prints it: one mapping, or one per fault where a class gathers several."""
         parts = {"code": self.code, "field": self.field, "problem": self.problem}
         return [{**parts, "allowed": self.allowed, "fix": self.fix, "message": str(self)}]

@@ -1,76 +1,71 @@
-"""Pydantic's errors as lines that a user can act on: location, problem, allowed values, fix."""
+"""Pydantic's errors as faults of a catalog: field, problem, allowed values, fix."""
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from cohost.errors import CatalogError, InvalidValueError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Container, Iterator
 
     from pydantic import ValidationError
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-    from cohost.catalog.yaml_source import Location, YamlSource
+Location = tuple[str | int, ...]
 
 SHOWN_CHARACTERS = 80
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """One fault of a file: its line, the path of the value, the problem and the fix."""
+def faults_of(error: ValidationError, root: type[BaseModel], fields: Container[str]) -> Iterator[CatalogError]:
+    """Yield one fault per error, in pydantic's order.
 
-    line: int
-    location: Location
-    text: str
-
-    @classmethod
-    def at(cls, location: Location, text: str, source: YamlSource) -> Fault:
-        """Return a fault on the line of its value in a file."""
-        return cls(line=source.line_of(location), location=location, text=text)
-
-    def render(self, path: Path) -> str:
-        """Return the fault as `file:line: field: text`."""
-        field = ".".join(str(part) for part in self.location) or "the file"
-        return f"{path}:{self.line}: {field}: {self.text}"
-
-
-def faults_of(error: ValidationError, root: type[BaseModel], source: YamlSource) -> Iterator[Fault]:
-    """Yield one fault per error, in pydantic's order; `root` is the model that was validated against."""
+    Args:
+        error: pydantic's.
+        root: the model that was validated against.
+        fields: the dotted paths of all values that were given.
+    """
     seen: set[Location] = set()
     for detail in error.errors(include_url=False):
         # `[key]` is pydantic's mark for a mapping's key; the file has no such level.
         location = tuple(part for part in detail["loc"] if part != "[key]")
-        if detail["type"] != "missing" and location not in source.lines:
+        if detail["type"] != "missing" and _dotted(location) not in fields:
             # The file has no level for the members of a union either; the errors of all members are about the same
             # value.
             location = location[:-1]
             if location in seen:
                 continue
         seen.add(location)
-        yield Fault.at(location, _text(detail, location, root), source)
+        yield _fault(detail, location, root)
 
 
-def _text(detail: ErrorDetails, location: Location, root: type[BaseModel]) -> str:
-    kind, got = detail["type"], _shown(detail["input"])
+def _dotted(location: Location) -> str:
+    return ".".join(map(str, location))
+
+
+def _fault(detail: ErrorDetails, location: Location, root: type[BaseModel]) -> CatalogError:
+    field, kind, got = _dotted(location) or "the file", detail["type"], _shown(detail["input"])
+    refusal = detail.get("ctx", {}).get("error")
+    if isinstance(refusal, InvalidValueError):
+        return CatalogError(
+            code=refusal.code, field=field, problem=refusal.problem, allowed=refusal.allowed, fix=refusal.fix
+        )
     if kind == "extra_forbidden":
-        return _unknown_key(str(location[-1]), _model_at(root, location[:-1]))
+        return _unknown_key(field, str(location[-1]), _model_at(root, location[:-1]))
     allowed = _allowed(root, location)
     if kind == "missing":
-        return f"is missing; allowed: {allowed}; fix: add it"
-    if kind == "value_error":
-        return detail["msg"].removeprefix("Value error, ")
+        return CatalogError("field-missing", field, "is missing", allowed=allowed, fix="add it")
     if kind == "too_short":
-        return f"is empty; allowed: {allowed}; fix: add an entry"
+        return CatalogError("value-empty", field, "is empty", allowed=allowed, fix="add an entry")
     if kind in {"model_type", "dict_type", "model_attributes_type"}:
-        return f"{got} is not a mapping; allowed: {allowed}; fix: write `key: value` lines below it"
-    return f"{got} is not allowed; allowed: {allowed}; fix: {_fix(kind, detail)}"
+        fix = "write `key: value` lines below it"
+        return CatalogError("not-a-mapping", field, f"{got} is not a mapping", allowed=allowed, fix=fix)
+    return CatalogError("value-not-allowed", field, f"got {got}", allowed=allowed, fix=_fix(kind, detail))
 
 
 def _fix(kind: str, detail: ErrorDetails) -> str:
@@ -81,11 +76,11 @@ def _fix(kind: str, detail: ErrorDetails) -> str:
     return "change the value to what is allowed"
 
 
-def _unknown_key(key: str, model: type[BaseModel] | None) -> str:
+def _unknown_key(field: str, key: str, model: type[BaseModel] | None) -> CatalogError:
     known = [info.alias or name for name, info in model.model_fields.items()] if model else []
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else "take it out"
-    return f"unknown key; allowed: {', '.join(known)}; fix: {hint}"
+    fix = f"write {close[0]!r}" if close else "take it out"
+    return CatalogError("key-unknown", field, "is not a key", allowed=", ".join(known), fix=fix)
 
 
 def _allowed(root: type[BaseModel], location: Location) -> str:

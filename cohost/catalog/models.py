@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from cohost.catalog.packages import PACKAGES, Packages
 from cohost.catalog.sections import rules
@@ -18,7 +18,8 @@ from cohost.catalog.sections.monitoring import DEFAULT_MONITORING, Budget, DataC
 from cohost.catalog.sections.rules import IMAGE, INSTANCE_TYPE, KMS_KEY, KmsKey, Settings
 from cohost.catalog.sections.scaling import MULTI_MODEL, Scaling, with_default_bounds
 from cohost.catalog.sections.storage import ModelSource, Storage, WeightsSettings
-from cohost.handler.cohost_options import LIMITS
+from cohost.errors import refuse
+from cohost.handler.cohost_options import LIMITS, LIMITS_OR_AUTO
 
 Task = Literal["text-classification", "zero-shot-classification", "feature-extraction"]
 Seconds = Annotated[int, Field(ge=60, le=3600, description="60 to 3600 seconds")]
@@ -73,7 +74,9 @@ class Endpoint(Settings):
     model_data_download_timeout_in_seconds: Seconds = 1200
     container_startup_health_check_timeout_in_seconds: Seconds = 600
     model_cache_setting: Literal["Enabled", "Disabled"] = Field(default="Enabled", description="Enabled or Disabled")
-    environment: Annotated[dict[str, str], AfterValidator(rules.check_environment)] = Field(
+    environment: Annotated[
+        dict[str, str], rules.each(rules.check_variable), AfterValidator(rules.check_environment_size)
+    ] = Field(
         default_factory=dict, description="text values by environment variable, no secrets, each 1024 bytes at most"
     )
     kms_key: KmsKey | None = Field(default=None, description=KMS_KEY)
@@ -113,25 +116,24 @@ class Network(Settings):
         parts = {"vpc": self.vpc, "subnets": self.subnets, "security_groups": self.security_groups}
         missing = [name for name, value in parts.items() if not value]
         if len(missing) not in {0, len(parts)}:
-            raise ValueError(
-                f"{' and '.join(missing)} missing; allowed: vpc, subnets and security_groups together, or none of "
-                "them; fix: name all three"
+            refuse(
+                "field-missing",
+                f"has no {' and no '.join(missing)}",
+                allowed="vpc, subnets and security_groups together, or none of them",
+                fix="name all three",
             )
         if missing and not self.isolation:
-            raise ValueError(
-                "nothing is asked for; allowed: a vpc, isolation, or both; fix: name them, or leave it out"
-            )
+            refuse("value-empty", "is empty", allowed="a vpc, isolation, or both", fix="name them, or leave it out")
         ways = [name for name in ("internet", "s3_endpoint", "route_tables") if getattr(self, name)]
         if ways and missing:
-            raise ValueError(f"{ways[0]} without a vpc; allowed: with a vpc only; fix: name the vpc, or take it out")
-        return self
-
-    @model_validator(mode="after")
-    def _one_s3_endpoint(self) -> Network:
+            fix = "name the vpc, or take it out"
+            refuse("settings-conflict", f"has {ways[0]} without a vpc", allowed="with a vpc only", fix=fix)
         if self.s3_endpoint is not None and self.route_tables:
-            raise ValueError(
-                "s3_endpoint: given beside route_tables; allowed: one of them; fix: take route_tables out if the VPC "
-                "has the endpoint, else s3_endpoint"
+            refuse(
+                "settings-conflict",
+                "has s3_endpoint: given beside route_tables",
+                allowed="one of them",
+                fix="take route_tables out if the VPC has the endpoint, else s3_endpoint",
             )
         return self
 
@@ -148,11 +150,12 @@ class DeviceSettings(Settings):
     @model_validator(mode="after")
     def _bounds_in_order(self) -> DeviceSettings:
         if self.min_workers > self.max_workers:
-            msg = (
-                f"minWorkers {self.min_workers} is over maxWorkers {self.max_workers}; "
-                "allowed: minWorkers up to maxWorkers; fix: raise maxWorkers or lower minWorkers"
+            refuse(
+                "bounds-crossed",
+                f"has minWorkers {self.min_workers} over maxWorkers {self.max_workers}",
+                allowed="minWorkers up to maxWorkers",
+                fix="raise maxWorkers or lower minWorkers",
             )
-            raise ValueError(msg)
         return self
 
 
@@ -162,6 +165,15 @@ class GpuSettings(DeviceSettings):
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
+_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items()}
+
+
+def _number(name: str, unit: str) -> Any:  # a field of any type
+    """Return the field of a number with the handler's limits."""
+    least, most = _RANGES[name]
+    return Field(default=None, description=f"{least} to {most} {unit}")
+
+
 class BatchedSettings(Settings):
     """Settings of `handler: batched`. A key that is left out has the handler's default.
 
@@ -169,18 +181,14 @@ class BatchedSettings(Settings):
     one label.
     """
 
-    max_length: Annotated[int, Field(ge=8, le=1_000_000)] | Auto | None = Field(
-        default=None, description="8 to 1000000 tokens, or auto: what the model can take"
-    )
+    max_length: int | Auto | None = _number("max_length", "tokens, or auto: what the model can take")
     truncation: bool | None = Field(default=None, description="true (cut longer texts) or false (refuse them with 400)")
     pooling: Literal["none", "mean", "cls"] | None = Field(default=None, description="none, mean or cls")
     normalize: bool | None = Field(default=None, description="true or false")
-    max_batch_tokens: Annotated[int, Field(ge=64, le=10_000_000)] | Auto | None = Field(
-        default=None, description="64 to 10000000 tokens in one forward pass, or auto"
-    )
-    max_batch_sequences: int | None = Field(default=None, ge=1, le=4096, description="1 to 4096 sequences in a pass")
-    pass_cost_tokens: Annotated[int, Field(ge=0, le=1_000_000)] | Auto | None = Field(
-        default=None, description="0 to 1000000 tokens of padding that another pass costs as much as, or auto"
+    max_batch_tokens: int | Auto | None = _number("max_batch_tokens", "tokens in one forward pass, or auto")
+    max_batch_sequences: int | None = _number("max_batch_sequences", "sequences in a pass")
+    pass_cost_tokens: int | Auto | None = _number(
+        "pass_cost_tokens", "tokens of padding that another pass costs as much as, or auto"
     )
     attention: Literal["auto", "sdpa", "eager", "disentangled-flash", "flashdeberta"] | None = Field(
         default=None, description="auto, sdpa, eager, or for DeBERTa disentangled-flash or flashdeberta"
@@ -190,49 +198,48 @@ class BatchedSettings(Settings):
         default=None, description="true or false: let torch.compile make a program for each of a few lengths"
     )
     dtype_fallback: bool | None = Field(default=None, description="true (serve fp32 instead) or false (refuse to load)")
-    threads: Annotated[int, Field(ge=1, le=256)] | Auto | None = Field(
-        default=None, description="1 to 256 threads of a worker on the CPU, or auto"
-    )
-    max_texts_per_request: int | None = Field(default=None, ge=1, le=1_000_000, description="1 to 1000000 texts")
-    max_sequences_per_request: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="1 to 1000000 sequences (labels x texts)"
-    )
-    max_characters_per_text: int | None = Field(
-        default=None, ge=1, le=10_000_000, description="1 to 10000000 characters"
-    )
-    max_queued_sequences: int | None = Field(
-        default=None, ge=1, le=10_000_000, description="1 to 10000000 sequences that wait before others get 503"
-    )
-    max_queue_time_ms: int | None = Field(
-        default=None, ge=1, le=3_600_000, description="1 to 3600000 milliseconds in the queue before 503"
-    )
-    pass_timeout_s: int | None = Field(
-        default=None,
-        ge=LIMITS["pass_timeout_s"][0],
-        le=LIMITS["pass_timeout_s"][1],
-        description="1 to 3600 seconds that a forward pass may take before the process ends",
+    threads: int | Auto | None = _number("threads", "threads of a worker on the CPU, or auto")
+    max_texts_per_request: int | None = _number("max_texts_per_request", "texts")
+    max_sequences_per_request: int | None = _number("max_sequences_per_request", "sequences (labels x texts)")
+    max_characters_per_text: int | None = _number("max_characters_per_text", "characters")
+    max_queued_sequences: int | None = _number("max_queued_sequences", "sequences that wait before others get 503")
+    max_queue_time_ms: int | None = _number("max_queue_time_ms", "milliseconds in the queue before 503")
+    pass_timeout_s: int | None = _number(
+        "pass_timeout_s", "seconds that a forward pass may take before the process ends"
     )
     warm_up: bool | None = Field(default=None, description="true (READY means fast) or false (load sooner)")
-    log_interval_s: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")
+    log_interval_s: int | None = _number("log_interval_s", "seconds")
+
+    @field_validator(*_RANGES, check_fields=False)
+    @classmethod
+    def _within_the_handlers_limits(cls, value: int | Auto | None, info: ValidationInfo) -> int | Auto | None:
+        least, most = _RANGES[str(info.field_name)]
+        if isinstance(value, int) and not least <= value <= most:
+            allowed = cls.model_fields[str(info.field_name)].description or ""
+            refuse("value-not-allowed", f"got {value}", allowed=allowed, fix="change the value to what is allowed")
+        return value
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> BatchedSettings:
         """Reject combinations that the handler would reject when it loads the model."""
         if self.attention == "disentangled-flash" and (self.packing is False or self.compile):
-            raise ValueError(
-                "attention 'disentangled-flash' with packing false or compile true is not allowed; allowed: attention "
-                "disentangled-flash with packing true and compile false, since it runs sequences packed; "
-                "fix: leave packing and compile out"
+            refuse(
+                "settings-conflict",
+                "has attention disentangled-flash with packing false or compile true",
+                allowed="with packing true and compile false, since it runs sequences packed",
+                fix="leave packing and compile out",
             )
-        queue = LIMITS["max_queued_sequences"][2] if self.max_queued_sequences is None else self.max_queued_sequences
-        request = LIMITS["max_sequences_per_request"][2]
-        if self.max_sequences_per_request is not None:
-            request = self.max_sequences_per_request
+        queue, request = (
+            LIMITS[name][2] if (stated := getattr(self, name)) is None else stated
+            for name in ("max_queued_sequences", "max_sequences_per_request")
+        )
         if queue < request:
-            raise ValueError(
-                f"max_queued_sequences {queue} is under max_sequences_per_request {request}, so the largest request "
-                "could never be taken; allowed: a queue that takes it; fix: raise max_queued_sequences or lower "
-                "max_sequences_per_request"
+            refuse(
+                "bounds-crossed",
+                f"has max_queued_sequences {queue} under max_sequences_per_request {request}, so the largest request "
+                "could never be taken",
+                allowed="a queue that takes it",
+                fix="raise max_queued_sequences or lower max_sequences_per_request",
             )
         return self
 
@@ -257,7 +264,7 @@ class ModelEntry(ModelSource):
     trust_remote_code: bool | None = Field(default=None, description="true or false")
     packages: Packages = Field(default_factory=list, description=PACKAGES)
     tensor_parallel_degree: int = Field(default=1, ge=1, le=16, description="1 to 16 GPUs for one worker")
-    properties: Annotated[dict[str, str], AfterValidator(rules.check_properties)] = Field(
+    properties: Annotated[dict[str, str], rules.each(rules.check_property)] = Field(
         default_factory=dict, description="text values by DJL Serving key, for keys that the catalog has no field for"
     )
 
@@ -279,10 +286,10 @@ class Catalog(WeightsSettings):
     termination_protection: bool = Field(default=False, description="true or false")
     storage: Storage = Field(default_factory=Storage, description=", ".join(Storage.model_fields))
     network: Network | None = Field(default=None, description="vpc, subnets, security_groups, isolation and more")
-    tags: Annotated[dict[str, str], AfterValidator(rules.check_tags)] = Field(
+    tags: Annotated[dict[str, str], rules.each(rules.check_tag), AfterValidator(rules.check_number_of_tags)] = Field(
         default_factory=dict, description="text values by tag key, at most 50, no key that starts with aws:"
     )
-    acknowledge: Annotated[dict[str, str], AfterValidator(rules.check_acknowledged)] = Field(
+    acknowledge: Annotated[dict[str, str], rules.each(rules.check_acknowledged)] = Field(
         default_factory=dict, description="reasons by the id of a warning (docs/checks.md)"
     )
     budget: Budget | None = Field(default=None, description="monthly_usd, email")

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import AfterValidator, ValidationInfo
 
+from cohost.errors import refuse
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -57,39 +59,48 @@ def package_of(text: str, folder: Path | None = None) -> Package:
     """Read an entry of `packages`; a wheel's path is relative to `folder`.
 
     Raises:
-        ValueError: the text is neither a requirement with one version nor a wheel's path.
+        InvalidValueError: the text is neither a requirement with one version nor a wheel's path.
     """
     if text.endswith(".whl"):
         path = Path(text) if folder is None else folder / text
         if not (match := _WHEEL.fullmatch(path.name)) or len(path.name) > _LONGEST_NAME:
-            raise _fault(f"{text!r} is not named as a wheel", "use the name that the wheel was built with")
+            fix = "use the name that the wheel was built with"
+            refuse("wheel-invalid", f"{text!r} is not named as a wheel", allowed=PACKAGES, fix=fix)
         return Package(name=_normal(match[1]), version=match[2], wheel=path)
     if not (match := _PINNED.fullmatch(text)):
-        raise _fault(f"{text!r}", "write name==version, so that the same catalog gives the same container")
+        fix = "write name==version, so that the same catalog gives the same container"
+        refuse("version-not-pinned", f"got {text!r}", allowed=PACKAGES, fix=fix)
     return Package(name=_normal(match[1]), version=match[2])
 
 
-def check_packages(texts: Sequence[str], folder: Path | None) -> list[str]:
-    """Return the entries of `packages`, wheels with their full path.
+def _checked(text: str, info: ValidationInfo) -> str:
+    """Return an entry of `packages`, a wheel with its full path."""
+    package = package_of(text, (info.context or {}).get("folder"))
+    if (path := package.wheel) is None:
+        return package.line
+    if not path.is_file():
+        refuse("wheel-missing", f"{path} is missing", allowed=PACKAGES, fix="put the file there, or correct the path")
+    if path.stat().st_size > WHEEL_MIB * MIB:
+        refuse(
+            "value-too-large",
+            f"{path.name} has {path.stat().st_size / MIB:.0f} MiB",
+            allowed=f"{WHEEL_MIB} MiB",
+            fix=f"write {package.line} for the package index",
+        )
+    if not zipfile.is_zipfile(path):
+        refuse("wheel-invalid", f"{path.name} is not a zip file, and so not a wheel", fix="copy or build it again")
+    return str(path)
 
-    Raises:
-        ValueError: entries are not allowed; the text lists all faults.
-    """
-    faults: list[str] = []
-    packages: list[Package] = []
-    for text in texts:
-        try:
-            package = package_of(text, folder)
-            _check_wheel(package)
-        except ValueError as error:
-            faults.append(str(error))
-            continue
-        if package.name in {other.name for other in packages}:
-            faults.append(str(_fault(f"{package.name} a second time", "keep one of its entries")))
-        packages.append(package)
-    if faults:
-        raise ValueError(" | ".join(faults))
-    return [package.line if package.wheel is None else str(package.wheel) for package in packages]
+
+def _each_once(texts: list[str]) -> list[str]:
+    names = [package_of(text).name for text in texts]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        refuse("name-twice", f"has {twice} twice", allowed="each package once", fix="keep one of its entries")
+    return texts
+
+
+Packages = Annotated[list[Annotated[str, AfterValidator(_checked)]], AfterValidator(_each_once)]
+"""The type of the field `packages`; its validation context is {"folder": the base of wheel paths}."""
 
 
 def requirement_lines(texts: Iterable[str], others: Sequence[str] = ()) -> tuple[str, ...]:
@@ -114,33 +125,6 @@ def wheels_of(texts: Iterable[str]) -> dict[str, bytes]:
     return {wheel.name: wheel.read_bytes() for wheel in wheels}
 
 
-def _checked(texts: list[str], info: ValidationInfo) -> list[str]:
-    return check_packages(texts, (info.context or {}).get("folder"))
-
-
-Packages = Annotated[list[str], AfterValidator(_checked)]
-"""The type of the field `packages`; its validation context is {"folder": the base of wheel paths}."""
-
-
-def _check_wheel(package: Package) -> None:
-    path = package.wheel
-    if path is None:
-        return
-    if not path.is_file():
-        raise _fault(f"{str(path)!r}, which is not there,", "put the file there, or correct the path")
-    if path.stat().st_size > WHEEL_MIB * MIB:
-        raise _fault(
-            f"{path.name} of {path.stat().st_size / MIB:.0f} MiB",
-            f"stay at {WHEEL_MIB} MiB, or write {package.line} for the package index",
-        )
-    if not zipfile.is_zipfile(path):
-        raise _fault(f"{path.name}, which is no zip file and so no wheel,", "copy or build it again")
-
-
 def _normal(name: str) -> str:
     """Return a package's name in the form that indexes and pip compare (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _fault(what: str, fix: str) -> ValueError:
-    return ValueError(f"{what} is not allowed; allowed: {PACKAGES}; fix: {fix}")

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from cohost.errors import CatalogError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 MERGE_TAG = "tag:yaml.org,2002:merge"
-
-Location = tuple[str | int, ...]
 
 
 @dataclass(kw_only=True)
 class YamlSource:
     """The content of one YAML file: plain data, the line of each value, and the faults found while reading.
 
-    `lines` maps the path of a value, as a tuple of keys and indices, to its line, counted from 1. `faults` holds (line,
-    path, text) for mistakes that YAML itself accepts.
+    `lines` maps the path of a value, keys and indices joined by dots, to its line, counted from 1. `faults` holds
+    mistakes that YAML itself accepts.
     """
 
     data: Any = None
-    lines: dict[Location, int] = field(default_factory=dict)
-    faults: list[tuple[int, Location, str]] = field(default_factory=list)
+    lines: dict[str, int] = field(default_factory=dict)
+    faults: list[CatalogError] = field(default_factory=list)
 
-    def line_of(self, location: Location) -> int:
+    def line_of(self, path: str) -> int:
         """Return the line of a value, or of the nearest value around it; 1 for a value that is not in the file."""
-        while location and location not in self.lines:
-            location = location[:-1]
-        return self.lines.get(location, 1)
+        while path and path not in self.lines:
+            path = path.rpartition(".")[0]
+        return self.lines.get(path, 1)
 
 
 def read_yaml(path: Path) -> YamlSource:
@@ -51,7 +51,7 @@ def read_yaml(path: Path) -> YamlSource:
     try:
         node = loader.get_single_node()
         if node is not None:
-            source.data = _Builder(loader, source).build(node, ())
+            source.data = _Builder(loader, source).build(node, "")
     finally:
         loader.dispose()
     return source
@@ -65,55 +65,60 @@ class _Builder:
         self._source = source
         self._open: list[yaml.Node] = []
 
-    def build(self, node: yaml.Node, location: Location) -> Any:  # YAML holds anything
-        self._source.lines.setdefault(location, node.start_mark.line + 1)
+    def build(self, node: yaml.Node, path: str) -> Any:  # YAML holds anything
+        line = self._source.lines.setdefault(path, node.start_mark.line + 1)
         if node in self._open:
-            self._fault(node, location, "refers to itself; fix: write the value out instead of the alias")
+            fix = "write the value out instead of the alias"
+            self._source.faults.append(CatalogError("alias-loop", path, "refers to itself", fix=fix, line=line))
             return None
         self._open.append(node)
         try:
             if isinstance(node, yaml.MappingNode):
-                return self._mapping(node, location)
+                return self._mapping(node, path)
             if isinstance(node, yaml.SequenceNode):
-                return [self.build(item, (*location, index)) for index, item in enumerate(node.value)]
+                return [self.build(item, _below(path, index)) for index, item in enumerate(node.value)]
             return self._loader.construct_object(node)
         finally:
             self._open.pop()
 
-    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
-        repeated = self._refuse_duplicates(node, location)
+    def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Any]:
+        repeated = self._refuse_duplicates(node, path)
         if any(key.tag == MERGE_TAG for key, _ in node.value):
             # Insert merged keys (`<<`) before the mapping's own keys, so that its own keys win below.
             self._loader.flatten_mapping(node)
         built: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = None if key_node in repeated else self._key(key_node, location)
+            key = None if key_node in repeated else self._key(key_node, path)
             if key is not None:
-                self._source.lines[(*location, key)] = key_node.start_mark.line + 1
-                built[key] = self.build(value_node, (*location, key))
+                self._source.lines[_below(path, key)] = key_node.start_mark.line + 1
+                built[key] = self.build(value_node, _below(path, key))
         return built
 
-    def _key(self, node: yaml.Node, location: Location) -> str | None:
+    def _key(self, node: yaml.Node, path: str) -> str | None:
         key = self._loader.construct_object(node) if isinstance(node, yaml.ScalarNode) else None
         if isinstance(key, str):
             return key
         text = repr(node.value) if isinstance(node, yaml.ScalarNode) else "a list or mapping"
-        self._fault(node, location, f"the key {text} is not text to YAML; fix: put the key in quotes")
+        problem, fix, line = f"the key {text} is not text to YAML", "put the key in quotes", node.start_mark.line + 1
+        self._source.faults.append(CatalogError("key-not-text", path or "the file", problem, fix=fix, line=line))
         return None
 
-    def _refuse_duplicates(self, node: yaml.MappingNode, location: Location) -> list[yaml.Node]:
+    def _refuse_duplicates(self, node: yaml.MappingNode, path: str) -> list[yaml.Node]:
         """Record a fault for each repeated key, and return the repeated keys; the first occurrence is kept."""
         first: dict[str, int] = {}
         repeated: list[yaml.Node] = []
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == MERGE_TAG:
                 continue
-            if key_node.value in first:
-                text = f"the key stands twice, first on line {first[key_node.value]}; fix: keep one of the two"
-                self._fault(key_node, (*location, key_node.value), text)
+            key, line = key_node.value, key_node.start_mark.line + 1
+            if key in first:
+                problem, fix = f"is there twice, first on line {first[key]}", "keep one of the two"
+                fault = CatalogError("key-twice", _below(path, key), problem, fix=fix, line=line)
+                self._source.faults.append(fault)
                 repeated.append(key_node)
-            first.setdefault(key_node.value, key_node.start_mark.line + 1)
+            first.setdefault(key, line)
         return repeated
 
-    def _fault(self, node: yaml.Node, location: Location, text: str) -> None:
-        self._source.faults.append((node.start_mark.line + 1, location, text))
+
+def _below(path: str, key: str | int) -> str:
+    return f"{path}.{key}" if path else str(key)

@@ -98,7 +98,7 @@ def entry_of(loaded: LoadedCatalog, name: str) -> ModelEntry:
     models = loaded.catalog.models
     if name not in models:
         hint = difflib.get_close_matches(name, models, n=1)
-        fix = f"did you mean {hint[0]!r}?" if hint else "name one of these, or add it to the catalog"
-        allowed = ", ".join(models)
-        raise CatalogError([f"{loaded.source}: model {name!r} is not in the catalog; allowed: {allowed}; fix: {fix}"])
+        fix = f"write {hint[0]!r}" if hint else "name one of these, or add it to the catalog"
+        field, problem = f"model {name}", f"is not in {loaded.source}"
+        raise CatalogError("model-not-in-catalog", field, problem, allowed=", ".join(models), fix=fix)
     return models[name]

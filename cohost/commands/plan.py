@@ -13,7 +13,7 @@ from cohost.catalog.serving import instance_bounds
 from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
 from cohost.endpoint.stack_outputs import DEFAULT_REGION
-from cohost.errors import PlanError
+from cohost.errors import CatalogError
 from cohost.forecast.fleet import plan_fleet, read_loads
 from cohost.forecast.plan.capacity import first_change, room_of
 from cohost.forecast.plan.drawing import gpu_segments, host_segments, html_page, terminal_bar
@@ -179,13 +179,8 @@ def inspect(
     loaded = load_with_warnings(catalog)
     entry = entry_of(loaded, name)
     if folder is None and entry.model_id.startswith("s3://"):
-        raise PlanError(
-            "model-elsewhere",
-            f"models.{name}.model_id",
-            f"{entry.model_id!r} is not on the Hub",
-            allowed="the id of a model on the Hub",
-            fix="copy its files here and name them with --folder",
-        )
+        field, fix = f"models.{name}.model_id", "copy its files here and name them with --folder"
+        raise CatalogError("model-not-on-hub", field, f"got {entry.model_id!r}", allowed="a Hub id", fix=fix)
     files = HubFiles(entry.model_id, entry.revision) if folder is None else Folder(folder)
     source = f"read from {'its files' if folder else files.where}"
     found = inspect_files(files, source=source, revision=entry.revision)

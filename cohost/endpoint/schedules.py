@@ -14,6 +14,8 @@ import zoneinfo
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cohost.errors import refuse
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -55,12 +57,11 @@ def check_expression(text: str) -> str:
     """Return the expression unchanged if Application Auto Scaling accepts it.
 
     Raises:
-        ValueError: Application Auto Scaling would refuse it; the text states the error, what is allowed and the fix.
+        InvalidValueError: Application Auto Scaling would refuse it.
     """
     if (fault := next(_faults(text), None)) is not None:
         what, fix = fault
-        msg = f"{text!r}: {what}; allowed: {ALLOWED_EXPRESSION}; fix: {fix}"
-        raise ValueError(msg)
+        refuse("schedule-not-allowed", f"{text!r} {what}", allowed=ALLOWED_EXPRESSION, fix=fix)
     return text
 
 

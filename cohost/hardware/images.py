@@ -202,14 +202,13 @@ def parse_image(reference: str) -> Image:
     kinds = [kind for kind in _KINDS if kind.repository == repository]
     if not kinds or not tag:
         known = ", ".join(sorted({kind.repository for kind in _KINDS}))
-        raise ImageError(
-            f"image: {reference!r} is not repository:tag with a known repository ({known}); "
-            f"write {_EXAMPLES}, and put an image of your own under image_uri beside the one it was built from"
-        )
+        fix = f"write {_EXAMPLES}, and put an image of your own under image_uri beside the one it was built from"
+        raise ImageError("image-unknown", "image", f"got {reference!r}", allowed=f"repository:tag of {known}", fix=fix)
     for kind in kinds:
         if match := kind.tag.fullmatch(tag):
             return _image(kind, tag, match)
-    raise ImageError(f"image: tag {tag!r} is not one of {repository}'s; write a full tag such as {_EXAMPLES}")
+    problem = f"got tag {tag!r}, which is not one of {repository}'s"
+    raise ImageError("image-tag-unknown", "image", problem, fix=f"write a full tag such as {_EXAMPLES}")
 
 
 def _image(kind: _Kind, tag: str, match: re.Match[str]) -> Image:
@@ -233,8 +232,11 @@ def registry_account(region: str) -> str:
     """
     if (account := ACCOUNTS.get(region)) is None:
         raise ImageError(
-            f"region: {region!r} has no known account of AWS Deep Learning Containers (table of {TABLES_DATED}); "
-            f"known ones near it: {', '.join(_near(region))}; deploy there, or name the image in full under image_uri"
+            "region-unknown",
+            "region",
+            f"{region!r} has no known account of AWS Deep Learning Containers (table of {TABLES_DATED})",
+            allowed=f"a region of the table; near it: {', '.join(_near(region))}",
+            fix="deploy there, or name the image in full under image_uri",
         )
     return account
 
@@ -272,10 +274,9 @@ def parse_image_uri(uri: str) -> ImageUri:
             VPC.
     """
     if (match := _ECR_URI.fullmatch(uri)) is None:
-        raise ImageError(
-            f"image_uri: {uri!r} is not an image in Amazon ECR; "
-            "allowed: <account>.dkr.ecr.<region>.<suffix>/<repository>:<tag>; fix: push the image to ECR and name it so"
-        )
+        allowed = "an image in Amazon ECR: <account>.dkr.ecr.<region>.<suffix>/<repository>:<tag>"
+        fix = "push the image to ECR and name it so"
+        raise ImageError("image-not-in-ecr", "image_uri", f"got {uri!r}", allowed=allowed, fix=fix)
     return ImageUri(**match.groupdict())
 
 

@@ -60,48 +60,24 @@ _GPUS: Final[Mapping[str, _Gpu]] = {
     "g6e": _Gpu(name="L40S", memory_mib=45776, compute_capability=(8, 9)),
 }
 
-# family → size → vCPUs, memory in GiB, GPUs
+# size → vCPUs, memory in GiB, GPUs
+_G5_SIZES: Final[Mapping[str, tuple[int, int, int]]] = {
+    "xlarge": (4, 16, 1),
+    "2xlarge": (8, 32, 1),
+    "4xlarge": (16, 64, 1),
+    "8xlarge": (32, 128, 1),
+    "12xlarge": (48, 192, 4),
+    "16xlarge": (64, 256, 1),
+    "24xlarge": (96, 384, 4),
+    "48xlarge": (192, 768, 8),
+}
 _GPU_SIZES: Final[Mapping[str, Mapping[str, tuple[int, int, int]]]] = {
     "p2": {"xlarge": (4, 61, 1), "8xlarge": (32, 488, 8), "16xlarge": (64, 732, 16)},
     "p3": {"2xlarge": (8, 61, 1), "8xlarge": (32, 244, 4), "16xlarge": (64, 488, 8)},
-    "g4dn": {
-        "xlarge": (4, 16, 1),
-        "2xlarge": (8, 32, 1),
-        "4xlarge": (16, 64, 1),
-        "8xlarge": (32, 128, 1),
-        "12xlarge": (48, 192, 4),
-        "16xlarge": (64, 256, 1),
-    },
-    "g5": {
-        "xlarge": (4, 16, 1),
-        "2xlarge": (8, 32, 1),
-        "4xlarge": (16, 64, 1),
-        "8xlarge": (32, 128, 1),
-        "12xlarge": (48, 192, 4),
-        "16xlarge": (64, 256, 1),
-        "24xlarge": (96, 384, 4),
-        "48xlarge": (192, 768, 8),
-    },
-    "g6": {
-        "xlarge": (4, 16, 1),
-        "2xlarge": (8, 32, 1),
-        "4xlarge": (16, 64, 1),
-        "8xlarge": (32, 128, 1),
-        "12xlarge": (48, 192, 4),
-        "16xlarge": (64, 256, 1),
-        "24xlarge": (96, 384, 4),
-        "48xlarge": (192, 768, 8),
-    },
-    "g6e": {
-        "xlarge": (4, 32, 1),
-        "2xlarge": (8, 64, 1),
-        "4xlarge": (16, 128, 1),
-        "8xlarge": (32, 256, 1),
-        "12xlarge": (48, 384, 4),
-        "16xlarge": (64, 512, 1),
-        "24xlarge": (96, 768, 4),
-        "48xlarge": (192, 1536, 8),
-    },
+    "g4dn": {size: figures for size, figures in _G5_SIZES.items() if size not in {"24xlarge", "48xlarge"}},
+    "g5": _G5_SIZES,
+    "g6": _G5_SIZES,
+    "g6e": {size: (vcpus, 2 * memory_gib, gpus) for size, (vcpus, memory_gib, gpus) in _G5_SIZES.items()},
 }
 
 # AWS: "Supported algorithms, frameworks, and instances for multi-model endpoints", read 2026-11-30.

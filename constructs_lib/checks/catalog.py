@@ -175,13 +175,13 @@ def _together(plan: MemoryPlan) -> Iterator[Misfit]:
         yield warning(
             "gpu-memory",
             f"models: all workers take {plan.gpu_used_mib:,.0f} of {plan.gpu_usable_mib:,.0f} MiB of one "
-            f"{plan.instance.gpu_name}, so models are unloaded for one another; first change: {first_change(plan)}",
+            f"{plan.instance.gpu_name}, so models are unloaded for one another; fix: {first_change(plan)}",
         )
     if not plan.host_fits:
         yield warning(
             "host-memory",
             f"models: all workers take {plan.host_used_mib:,.0f} of {plan.instance.memory_mib:,} MiB of the host's "
-            f"memory, so models are unloaded for one another; first change: {first_change(plan)}",
+            f"memory, so models are unloaded for one another; fix: {first_change(plan)}",
         )
 
 

@@ -117,7 +117,8 @@ def _unknown_instance(endpoint: Endpoint, image: Image) -> Iterator[Misfit]:
     yield warning(
         "instance-type",
         f"endpoint.instance_type: {endpoint.instance_type!r} is in no table of this version, so nothing is checked for "
-        "it; known: ml.g4dn, ml.g5, ml.g6, ml.g6e, ml.p2, ml.p3 and the x86 types of ml.c, ml.m and ml.r",
+        "it; allowed: ml.g4dn, ml.g5, ml.g6, ml.g6e, ml.p2, ml.p3 and the x86 types of ml.c, ml.m and ml.r; fix: take "
+        "one of these, or acknowledge it",
     )
 
 
@@ -157,5 +158,6 @@ def _gpu_misfits(endpoint: Endpoint, image: Image, instance: Instance) -> Iterat
         yield warning(
             "instance-multi-model",
             f"endpoint.instance_type: {endpoint.instance_type!r} is not among the GPU types that AWS documents for "
-            "multi-model endpoints (one-GPU types of ml.g4dn, ml.g5, ml.p2, ml.p3); try it before you rely on it",
+            "multi-model endpoints; allowed: one-GPU types of ml.g4dn, ml.g5, ml.p2, ml.p3; fix: take one of these, or "
+            "try it before you rely on it",
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,7 @@ from cohost.catalog.models import Catalog
 from stacks.lmi_cohost_stack import STACK_ID, LmiCohostStack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from cohost.forecast.plan.profiles import Profile
 
@@ -58,18 +56,6 @@ def make_stack(
     """A fresh stack in a fresh app with the flags of cdk.json."""
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=None if outdir is None else str(outdir))
     return LmiCohostStack(app, STACK_ID, catalog=catalog, profiles=profiles, env=cdk.Environment(region=region))
-
-
-@functools.cache
-def add_stacks() -> Callable[..., None]:
-    """What app.py does with a catalog; it lies beside the packages, and is none."""
-    spec = importlib.util.spec_from_file_location("cohost_app", ROOT / "app.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    added: Callable[..., None] = module.add_stacks
-    return added
 
 
 def template_of(stack: cdk.Stack) -> dict[str, Any]:

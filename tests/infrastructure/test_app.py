@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 import pytest
 from cfnlint.api import ManualArgs, lint_file
-from synthesis import FLAGS, ROOT, add_stacks
+from synthesis import FLAGS, ROOT
 
 from cohost.catalog_file import load_catalog
 from constructs_lib.storage import buckets as model_bucket
+from stacks.application import add_stacks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,7 @@ def test_unacknowledged_finding_fails_the_synth(tmp_path: Path, monkeypatch: pyt
     # GIVEN a stack with a bucket that has no access log and no acknowledgement
     monkeypatch.setattr(model_bucket, "acknowledge", lambda *_, **__: None)
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(tmp_path))
-    add_stacks()(app, load_catalog(ROOT / "model_configs/encoders.yaml"), cdk.Environment(region="us-east-1"))
+    add_stacks(app, load_catalog(ROOT / "model_configs/encoders.yaml"), cdk.Environment(region="us-east-1"))
     # WHEN
     with pytest.raises(RuntimeError, match="server access logs disabled"):
         app.synth()
@@ -90,7 +91,7 @@ def test_faulty_catalog_is_told_line_by_line(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
     lines = [line for line in result.stderr.splitlines() if line.startswith(f"{catalog}:")]
     assert len(lines) >= 3
-    assert any("did you mean 'instance_type'" in line for line in lines)
+    assert any("fix: write 'instance_type'" in line for line in lines)
 
 
 def test_unknown_region_is_told_in_one_line(tmp_path: Path) -> None:

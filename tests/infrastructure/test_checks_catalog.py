@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from synthesis import ROOT, make_catalog, make_stack
 
 from cohost.catalog import check_ids
+from cohost.catalog.faults import faults_of
 from cohost.catalog.models import Catalog
 from cohost.catalog_file import load_catalog
 from cohost.forecast.plan.profiles import load_profiles, profiles_path
@@ -215,15 +216,17 @@ def test_every_check_in_the_sources_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "code"),
     [
-        ({"model-memory": "x"}, "an error, which no reason makes work"),
-        ({"no-such-check": "x"}, "no check"),
-        ({"price-old": " "}, "without a reason"),
+        ({"model-memory": "x"}, "check-unknown"),
+        ({"no-such-check": "x"}, "check-unknown"),
+        ({"price-old": " "}, "value-empty"),
     ],
 )
-def test_only_known_warnings_are_accepted_and_only_with_a_reason(entry: dict[str, str], told: str) -> None:
+def test_only_known_warnings_are_accepted_and_only_with_a_reason(entry: dict[str, str], code: str) -> None:
     """An error, an unknown id or an empty reason is a fault of the catalog."""
     data = make_catalog().model_dump(by_alias=True, exclude_none=True)
-    with pytest.raises(ValidationError, match=told):
+    with pytest.raises(ValidationError) as caught:
         Catalog.model_validate(data | {"acknowledge": entry})
+    (fault,) = faults_of(caught.value, Catalog, {f"acknowledge.{next(iter(entry))}"})
+    assert (fault.code, fault.field) == (code, f"acknowledge.{next(iter(entry))}")

@@ -15,7 +15,7 @@ import aws_cdk as cdk
 import pytest
 from cfnlint.api import ManualArgs, lint_file
 from deployed import identities, read_recorded, replacements
-from synthesis import FLAGS, ROOT, add_stacks
+from synthesis import FLAGS, ROOT
 
 from cohost.catalog_file import load_catalog
 from cohost.deploy.cleanup.resource_types import KINDS
@@ -25,6 +25,7 @@ from cohost.forecast.pricing.designs import compare
 from cohost.forecast.pricing.price_list import load_prices
 from cohost.onnx.archive import archive_file, note_file
 from cohost.onnx.recipe import cpu_design, recipe_for
+from stacks.application import add_stacks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +83,7 @@ def example(catalog_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
     loaded = load_catalog(catalog_file)
     ready = ready_to_deploy(loaded.catalog, tmp_path_factory.mktemp("onnx"))
     app = cdk.App(context=FLAGS, analytics_reporting=False, outdir=str(tmp_path_factory.mktemp("assembly")))
-    add_stacks()(app, replace(loaded, catalog=ready), cdk.Environment(region=REGION))
+    add_stacks(app, replace(loaded, catalog=ready), cdk.Environment(region=REGION))
     assembly = app.synth()
     told = [f"{m.level}: {m.entry.data}" for stack in assembly.stacks for m in stack.messages]
     return loaded.catalog, app_folder(assembly), told

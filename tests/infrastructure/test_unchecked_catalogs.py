@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 import pytest
+from fakes.refusals import refused
 from synthesis import FLAGS, make_catalog, make_stack
 
 from cohost.catalog.sections.scaling import Scaling
@@ -38,7 +39,7 @@ def changed_in_memory() -> Catalog:
 def test_stack_of_an_unchecked_catalog_is_refused(stack: Callable[..., Any], unchecked: Callable[[], Catalog]) -> None:
     """The field is named before anything of the stack is made."""
     app = cdk.App(context=FLAGS, analytics_reporting=False)
-    with pytest.raises(CatalogError, match=r"^scaling\.min: min .*; allowed: .*; fix: "):
+    with refused("zero-not-allowed", "scaling.min", kind=CatalogError):
         stack(app, "Unchecked", catalog=unchecked())
     assert app.node.children == []
 
@@ -48,4 +49,7 @@ def test_every_fault_is_a_line_of_its_own() -> None:
     batched = {**ENTRY, "handler": "batched", "max_idle_time": 60}
     with pytest.raises(CatalogError) as caught:
         make_stack(make_catalog(models={"nli": ENTRY, "n-li": batched}))
-    assert [fault.split(": ")[0] for fault in caught.value.faults] == ["models.n-li", "models.n-li.max_idle_time"]
+    assert [(entry["code"], entry["field"]) for entry in caught.value.entries()] == [
+        ("name-twice", "models.n-li"),
+        ("setting-unused", "models.n-li.max_idle_time"),
+    ]

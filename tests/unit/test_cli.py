@@ -101,7 +101,7 @@ def test_render_prints_the_file_that_is_deployed() -> None:
 
 def test_render_of_an_unknown_model_names_the_nearest() -> None:
     """A misspelt name is told with the right one."""
-    with pytest.raises(CatalogError, match="did you mean 'mdeberta'"):
+    with pytest.raises(CatalogError, match="fix: write 'mdeberta'"):
         run("render", "mdebert", "--catalog", ENCODERS)
 
 

@@ -15,8 +15,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from cohost.catalog.sections import rules
 from cohost.catalog.sections.rules import Settings
+from cohost.errors import refuse
 
 ROLLBACK_ALARMS: Final = ("server_errors_percent", "model_errors_percent", "model_latency_p99_ms")
 """The alarms that show a bad model within minutes. Other alarms are slow, or may be in ALARM before the deployment."""
@@ -31,8 +31,8 @@ _PERCENT: Final = re.compile(r"([1-9]\d?)%")
 def _check_size(size: int | str) -> int | str:
     percent = _PERCENT.fullmatch(size) if isinstance(size, str) else None
     if (percent is None and isinstance(size, str)) or (percent and int(percent[1]) > MOST_PERCENT):
-        msg = f"{size!r} is not allowed; allowed: {ALLOWED_SIZE}; fix: write a number, or 1% to {MOST_PERCENT}%"
-        raise ValueError(msg)
+        fix = f"write a number, or 1% to {MOST_PERCENT}%"
+        refuse("value-not-allowed", f"got {size!r}", allowed=ALLOWED_SIZE, fix=fix)
     return size
 
 
@@ -119,21 +119,23 @@ def read_expiry(text: str) -> Expiry:
     A date expires at the end of that day in UTC.
 
     Raises:
-        ValueError: the text cannot be read; the message states the allowed forms and the fix.
+        InvalidValueError: the text cannot be read.
     """
     if found := _LENGTH.fullmatch(text):
         length = int(found[1]) * _UNITS[found[2]]
         if not SHORTEST <= length <= LONGEST:
-            rules.refuse(repr(text), f"{SHORTEST.seconds // 60}m to {LONGEST.days}d", "choose a length between")
+            allowed = f"{SHORTEST.seconds // 60}m to {LONGEST.days}d"
+            refuse("value-not-allowed", f"got {text!r}", allowed=allowed, fix="choose a length between")
         return Expiry(after=length)
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError:
-        rules.refuse(repr(text), ALLOWED_EXPIRES, "write it as one of these")
+        refuse("value-not-allowed", f"got {text!r}", allowed=ALLOWED_EXPIRES, fix="write it as one of these")
     if _DAY.fullmatch(text):
         return Expiry(at=moment.replace(tzinfo=dt.UTC) + dt.timedelta(days=1))
     if moment.tzinfo is None:
-        rules.refuse(repr(text), ALLOWED_EXPIRES, f"say in which zone, e.g. {text}Z or {text}+09:00")
+        fix = f"add the zone, such as {text}Z or {text}+09:00"
+        refuse("zone-missing", f"got {text!r}", allowed=ALLOWED_EXPIRES, fix=fix)
     return Expiry(at=moment.astimezone(dt.UTC).replace(microsecond=0))
 
 

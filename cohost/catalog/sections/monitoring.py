@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from cohost.catalog.sections.rules import EMAIL, EMAIL_CHARACTERS, KMS_KEY, KmsKey, Settings, check_prefix
+from cohost.errors import refuse
 
 OFF: Final = "false switches it off"
 IDLE_HOURS: Final = 12
@@ -20,8 +21,8 @@ IDLE_HOURS: Final = 12
 
 def _only_false(value: bool) -> bool:  # noqa: FBT001 - a validator takes the value
     if value:
-        msg = f"true is not allowed; allowed: a threshold; {OFF}; fix: write the threshold, or leave the key out"
-        raise ValueError(msg)
+        allowed, fix = f"a threshold; {OFF}", "write the threshold, or leave the key out"
+        refuse("value-not-allowed", "got True", allowed=allowed, fix=fix)
     return value
 
 

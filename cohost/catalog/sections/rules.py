@@ -1,20 +1,23 @@
 """The rules that all sections share: unknown keys are rejected, single values have the form that AWS and DJL accept.
 
-Each check returns its value unchanged or raises ValueError with `what is wrong; allowed: …; fix: …`.
+Each check of a single value returns it unchanged or rejects it with `refuse`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from cohost.archives.known_keys import KNOWN_KEYS, nearest
 from cohost.catalog import check_ids
+from cohost.errors import InvalidValueError, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
+
+    from pydantic_core import InitErrorDetails
 
 INSTANCE_TYPE: Final = r"^ml\.[a-z0-9-]+\.[a-z0-9]+$"
 IMAGE: Final = r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
@@ -80,100 +83,121 @@ class Settings(BaseModel):
 def check_endpoint_name(name: str) -> str:
     """Check that SageMaker accepts an endpoint's name (API reference: CreateEndpoint)."""
     if not SAGEMAKER_NAME_PATTERN.fullmatch(name):
-        refuse(repr(name), SAGEMAKER_NAME, "rename the endpoint")
+        refuse("name-not-allowed", f"got {name!r}", allowed=SAGEMAKER_NAME, fix="rename the endpoint")
     return name
 
 
 def check_model_id(model_id: str) -> str:
     """Check that the container can fetch weights by a model id."""
     if not (_HUB_ID.fullmatch(model_id) or _S3_PREFIX.fullmatch(model_id)):
-        hint = "end the s3:// address with /" if model_id.startswith("s3://") else "copy the id from the model's page"
-        refuse(repr(model_id), MODEL_ID, hint)
+        fix = "end the s3:// address with /" if model_id.startswith("s3://") else "copy the id from the model's page"
+        refuse("value-not-allowed", f"got {model_id!r}", allowed=MODEL_ID, fix=fix)
     return model_id
 
 
 def check_prefix(prefix: str) -> str:
     """Check that SageMaker can append a TargetModel to a prefix."""
-    allowed = (
-        f"at most {PREFIX_CHARACTERS} letters, digits and !_.*'()-, parts set apart by single /, with / at the end only"
-    )
     if not prefix.endswith("/"):
-        refuse(repr(prefix), "a prefix that ends with /", f"write {prefix + '/'!r}")
+        allowed, fix = "a prefix that ends with /", f"write {prefix + '/'!r}"
+        refuse("value-not-allowed", f"got {prefix!r}", allowed=allowed, fix=fix)
     parts = prefix[:-1].split("/")
     if not _PREFIX_CHARACTERS.fullmatch(prefix) or len(prefix) > PREFIX_CHARACTERS or {"", ".", ".."} & set(parts):
-        refuse(repr(prefix), allowed, "take out what is not allowed")
+        allowed = (
+            f"at most {PREFIX_CHARACTERS} letters, digits and !_.*'()-, parts set apart by single /, with / at the end "
+            "only"
+        )
+        refuse("value-not-allowed", f"got {prefix!r}", allowed=allowed, fix="take out what is not allowed")
     return prefix
 
 
-def check_environment(environment: dict[str, str]) -> dict[str, str]:
-    """Check that an environment fits SageMaker's limits and holds no secret: DescribeModel shows it in plain text."""
-    for name, value in environment.items():
-        if not _ENVIRONMENT_NAME.fullmatch(name):
-            refuse(f"the variable {name!r}", "letters, digits and _, not starting with a digit", "rename it")
-        if _SECRET_WORDS.search(name):
-            refuse(
-                f"the variable {name!r}",
-                "no secrets, because everybody who may describe the model reads them",
-                "copy gated weights to s3:// and name that as model_id",
-            )
-        if max(len(name.encode()), len(value.encode())) > ENVIRONMENT_VALUE_BYTES:
-            refuse(
-                f"the variable {name!r} of {len(value.encode())} bytes",
-                f"{ENVIRONMENT_VALUE_BYTES} bytes",
-                "shorten it",
-            )
+def each(check: Callable[[str, str], None]) -> AfterValidator:
+    """Return a validator that applies a check to every entry of a mapping, and reports the faults of all at their keys.
+
+    Args:
+        check: takes key and value; rejects them with `refuse`.
+    """
+
+    def checked(entries: dict[str, str]) -> dict[str, str]:
+        faults: list[InitErrorDetails] = []
+        for key, value in entries.items():
+            try:
+                check(key, value)
+            except InvalidValueError as error:
+                faults.append({"type": "value_error", "loc": (key,), "input": value, "ctx": {"error": error}})
+        if faults:
+            raise ValidationError.from_exception_data("entries", faults)
+        return entries
+
+    return AfterValidator(checked)
+
+
+def check_variable(name: str, value: str) -> None:
+    """Check that a variable fits SageMaker's limits and is no secret: DescribeModel shows it in plain text."""
+    if not _ENVIRONMENT_NAME.fullmatch(name):
+        allowed = "letters, digits and _, not starting with a digit"
+        refuse("name-not-allowed", "is not the name of a variable", allowed=allowed, fix="rename it")
+    if _SECRET_WORDS.search(name):
+        refuse(
+            "secret-not-allowed",
+            "has the name of a secret",
+            allowed="no secrets, because everybody who may describe the model reads them",
+            fix="copy gated weights to s3:// and name that as model_id",
+        )
+    if (size := max(len(name.encode()), len(value.encode()))) > ENVIRONMENT_VALUE_BYTES:
+        refuse("value-too-large", f"has {size} bytes", allowed=f"{ENVIRONMENT_VALUE_BYTES} bytes", fix="shorten it")
+
+
+def check_environment_size(environment: dict[str, str]) -> dict[str, str]:
+    """Check that all variables together fit SageMaker's limit."""
     total = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())
     if total > ENVIRONMENT_BYTES:
-        refuse(f"an environment of {total} bytes", f"{ENVIRONMENT_BYTES} bytes in all", "take variables out")
+        refuse(
+            "value-too-large", f"has {total} bytes", allowed=f"{ENVIRONMENT_BYTES} bytes in all", fix="take some out"
+        )
     return environment
 
 
-def check_tags(tags: dict[str, str]) -> dict[str, str]:
-    """Check that every tagged service of the stack accepts the tags (AWS tagging reference)."""
+def check_tag(key: str, value: str) -> None:
+    """Check that every tagged service of the stack accepts a tag (AWS tagging reference)."""
+    if not key or key.lower().startswith("aws:") or len(key) > TAG_KEY_CHARACTERS:
+        allowed = f"keys of 1 to {TAG_KEY_CHARACTERS} characters, not starting with aws:"
+        refuse("name-not-allowed", f"got the key {key!r}", allowed=allowed, fix="rename it")
+    if len(value) > TAG_VALUE_CHARACTERS or not _TAG_CHARACTERS.fullmatch(key + value):
+        allowed = f"letters, digits, blanks and _.:/=+-@, {TAG_VALUE_CHARACTERS} characters a value"
+        refuse("value-not-allowed", f"got {value!r}", allowed=allowed, fix="reword it")
+
+
+def check_number_of_tags(tags: dict[str, str]) -> dict[str, str]:
+    """Check that every tagged service of the stack accepts this many tags (AWS tagging reference)."""
     if len(tags) > TAGS:
-        refuse(f"{len(tags)} tags", f"at most {TAGS}", "take tags out")
-    for key, value in tags.items():
-        if not key or key.lower().startswith("aws:") or len(key) > TAG_KEY_CHARACTERS:
-            refuse(f"the tag key {key!r}", f"1 to {TAG_KEY_CHARACTERS} characters, not starting with aws:", "rename it")
-        if len(value) > TAG_VALUE_CHARACTERS or not _TAG_CHARACTERS.fullmatch(key + value):
-            refuse(
-                f"the tag {key!r}: {value!r}",
-                f"letters, digits, blanks and _.:/=+-@, {TAG_VALUE_CHARACTERS} characters a value",
-                "reword it",
-            )
+        refuse("value-too-large", f"has {len(tags)} tags", allowed=f"at most {TAGS}", fix="take tags out")
     return tags
 
 
-def check_acknowledged(reasons: dict[str, str]) -> dict[str, str]:
-    """Check that each acknowledged warning exists and has a reason that a reviewer can read."""
-    for name, reason in reasons.items():
-        if name not in check_ids.WARNINGS:
-            kind = "an error, which no reason makes work" if name in check_ids.ERRORS else "no check"
-            refuse(f"{name!r} is {kind}; it", ", ".join(check_ids.WARNINGS), "see docs/checks.md")
-        if not reason.strip():
-            refuse(f"{name!r} without a reason", "a sentence that says why it does no harm here", "write one")
-    return reasons
+def check_acknowledged(name: str, reason: str) -> None:
+    """Check that an acknowledged warning exists and has a reason that a reviewer can read."""
+    if name not in check_ids.WARNINGS:
+        problem = "is an error, which no reason makes work" if name in check_ids.ERRORS else "is not a check"
+        refuse("check-unknown", problem, allowed=", ".join(check_ids.WARNINGS), fix="take it out (docs/checks.md)")
+    if not reason.strip():
+        refuse("value-empty", "has no reason", allowed="a sentence that says why it does no harm here", fix="write one")
 
 
-def check_properties(properties: dict[str, str]) -> dict[str, str]:
-    """Check `properties`: no key that the catalog sets itself, none misspelt, no text that CDK loses."""
-    faults = [fault for key, value in properties.items() for fault in _property_faults(key, value)]
-    if faults:
-        raise ValueError(" | ".join(faults))
-    return properties
-
-
-def _property_faults(key: str, value: str) -> Iterator[str]:
+def check_property(key: str, value: str) -> None:
+    """Check a property: not a key that the catalog sets itself, none misspelt, no text that CDK loses."""
     if key in FIELDS_OF_KEYS:
-        yield f"{key!r} has a field of its own; allowed there: {FIELDS_OF_KEYS[key]}; fix: use that field"
-    elif key not in KNOWN_KEYS and (close := nearest(key)):
-        yield f"{key!r} is unknown; allowed: the keys of DJL Serving; fix: did you mean {close!r}?"
+        refuse("key-not-allowed", "is set by another field", allowed=FIELDS_OF_KEYS[key], fix="use that field")
+    if key not in KNOWN_KEYS and (close := nearest(key)):
+        refuse("key-unknown", "is not a key", allowed="the keys of DJL Serving", fix=f"write {close!r}")
     if value != value.strip():
-        yield f"{key!r}: {value!r} has a blank at an end, which Java keeps as part of the value; fix: remove it"
+        problem = f"{value!r} has a blank at an end, which Java keeps as part of the value"
+        refuse("value-not-allowed", problem, fix="remove it")
     if not (key + value).isascii() or not (key + value).isprintable():
-        yield (
-            f"{key!r}: {value!r} has characters outside printable ASCII; allowed: printable ASCII, since `cdk diff` "
-            "leaves out changes in other text; fix: write it in ASCII"
+        refuse(
+            "value-not-allowed",
+            f"got {value!r}",
+            allowed="printable ASCII, since `cdk diff` leaves out changes in other text",
+            fix="write it in ASCII",
         )
 
 
@@ -191,22 +215,23 @@ def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, ba
     if handler == "batched":
         if batching:
             refuse(
-                f"{' and '.join(batching)} with handler batched",
-                "batching by the server with handler stock only",
-                "take it out; the handler forms batches itself, see max_batch_tokens under `batched`",
+                "settings-conflict",
+                f"has {' and '.join(batching)} with handler batched",
+                allowed="batching by the server with handler stock only",
+                fix="take it out; the handler forms batches itself, see max_batch_tokens under `batched`",
             )
         return
     if batched:
-        refuse(f"`batched` with handler {handler}", "`batched` with handler batched only", "write handler: batched")
+        refuse(
+            "settings-conflict",
+            f"has `batched` with handler {handler}",
+            allowed="`batched` with handler batched only",
+            fix="write handler: batched",
+        )
     if dtype == "auto":
-        refuse(f"dtype 'auto' with handler {handler}", "fp32, fp16 or bf16", "choose one, or leave dtype out")
-
-
-def refuse(what: str, allowed: str, fix: str) -> NoReturn:
-    """Reject a value.
-
-    Raises:
-        ValueError: always; the text states the problem, the allowed values and the fix.
-    """
-    msg = f"{what} is not allowed; allowed: {allowed}; fix: {fix}"
-    raise ValueError(msg)
+        refuse(
+            "settings-conflict",
+            f"has dtype auto with handler {handler}",
+            allowed="fp32, fp16 or bf16",
+            fix="choose one, or leave dtype out",
+        )

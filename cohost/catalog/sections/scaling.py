@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from cohost.catalog.sections.rules import Settings
 from cohost.endpoint.schedules import ALLOWED_EXPRESSION, check_expression
+from cohost.errors import refuse
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
 
 __all__ = ["MULTI_MODEL", "SCALE_TO_ZERO", "Metric", "Scaling", "ScheduledScaling", "with_default_bounds"]
@@ -28,11 +29,8 @@ _MAXIMUM: Final = "1 to 1000 instances or copies"
 
 def _check_max(value: int) -> int:
     if not 1 <= value <= _MOST:
-        msg = (
-            f"{value} is not allowed; allowed: {_MAXIMUM}; fix: write max: 1 or more; what shall cost nothing while "
-            "nobody calls has min: 0 with topology: scale-to-zero"
-        )
-        raise ValueError(msg)
+        fix = "write max: 1 or more; what shall cost nothing while nobody calls has min: 0 with topology: scale-to-zero"
+        refuse("value-not-allowed", f"got {value}", allowed=_MAXIMUM, fix=fix)
     return value
 
 
@@ -40,11 +38,8 @@ def _check_timezone(name: str) -> str:
     known = zoneinfo.available_timezones()
     # A machine without a time zone database knows no zones; the name cannot be checked then.
     if known and name not in known:
-        msg = (
-            f"{name!r} is not allowed; allowed: an IANA time zone such as Europe/Berlin or Asia/Seoul; "
-            "fix: write region/city as in the IANA list"
-        )
-        raise ValueError(msg)
+        allowed = "an IANA time zone such as Europe/Berlin or Asia/Seoul"
+        refuse("value-not-allowed", f"got {name!r}", allowed=allowed, fix="write region/city as in the IANA list")
     return name
 
 
@@ -72,8 +67,7 @@ class ScheduledScaling(Settings):
     @model_validator(mode="after")
     def _changes_something(self) -> ScheduledScaling:
         if self.min is None and self.max is None:
-            msg = "neither min nor max is stated; allowed: one or both; fix: add the bound that changes"
-            raise ValueError(msg)
+            refuse("field-missing", "has neither min nor max", allowed="one or both", fix="add the bound that changes")
         return self
 
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from cohost.catalog.sections.rules import KMS_KEY, MODEL_ID, KmsKey, Settings, check_model_id, check_prefix, refuse
+from cohost.catalog.sections.rules import KMS_KEY, MODEL_ID, KmsKey, Settings, check_model_id, check_prefix
+from cohost.errors import refuse
 
 BUCKET_NAME = "a bucket's name: 3 to 63 small letters, digits, hyphens and dots"
 TOKEN_SOURCE = "secretsmanager:NAME or ssm:NAME, where the token lies"  # noqa: S105 - says where, not what
@@ -24,13 +25,10 @@ _TOKEN_SOURCE = re.compile(r"(?:secretsmanager|ssm):[\w/+=.@:-]{1,2048}", re.ASC
 
 
 def check_bucket_name(name: str) -> str:
-    """Return a bucket's name, or reject one that S3 does not accept.
-
-    Raises:
-        ValueError: S3 does not accept it.
-    """
+    """Check that S3 accepts a bucket's name."""
     if not _BUCKET_NAME.fullmatch(name):
-        refuse(repr(name), BUCKET_NAME, "name a bucket, without s3:// and without a path")
+        fix = "name a bucket, without s3:// and without a path"
+        refuse("name-not-allowed", f"got {name!r}", allowed=BUCKET_NAME, fix=fix)
     return name
 
 
@@ -38,13 +36,14 @@ def check_token_source(source: str) -> str:
     """Return the address of a token; an error never shows the text, since it may be the token itself.
 
     Raises:
-        ValueError: the text names neither a secret nor a parameter.
+        InvalidValueError: the text names neither a secret nor a parameter.
     """
     if not _TOKEN_SOURCE.fullmatch(source):
         refuse(
-            "the text (not shown, in case it is the token itself)",
-            TOKEN_SOURCE,
-            "put the token into Secrets Manager or Parameter Store, and name that",
+            "token-source-unknown",
+            "got a text that is not shown, in case it is the token itself",
+            allowed=TOKEN_SOURCE,
+            fix="put the token into Secrets Manager or Parameter Store, and name that",
         )
     return source
 
@@ -83,15 +82,18 @@ class ModelSource(Settings):
         if not self.model_id.startswith(_S3):
             return self
         if self.revision is not None:
-            raise ValueError(
-                f"revision {self.revision!r} cannot go with weights from {self.model_id!r}; allowed: a revision with a "
-                "Hub id only; fix: leave revision out and put the weights under a prefix of their own"
+            refuse(
+                "settings-conflict",
+                f"has revision {self.revision} with weights from {self.model_id}",
+                allowed="a revision with a Hub id only",
+                fix="leave revision out and put the weights under a prefix of their own",
             )
         if self.weights is not None:
             refuse(
-                f"weights: {self.weights} with model_id {self.model_id!r}",
-                "weights with a Hub id",
-                "leave weights out, since the address says where they are",
+                "settings-conflict",
+                f"has weights: {self.weights} with model_id {self.model_id}",
+                allowed="weights with a Hub id",
+                fix="leave weights out, since the address says where they are",
             )
         return self
 
@@ -100,21 +102,26 @@ class ModelSource(Settings):
         if self.pushed:
             if self.revision is None:
                 refuse(
-                    f"weights: {self.weights} without a revision",
-                    "a model with its revision, since each revision is uploaded under a key of its own",
-                    "revision: the 40 digits of the commit that you tested",
+                    "revision-missing",
+                    f"has weights: {self.weights} without a revision",
+                    allowed="a model with its revision, since each revision is uploaded under a key of its own",
+                    fix="revision: the 40 digits of the commit that you tested",
                 )
             return self
         if self.allow_pickle:
             refuse(
-                "allow_pickle without weights: s3 or archive", "allow_pickle for what is pushed to S3", "take it out"
+                "settings-conflict",
+                "has allow_pickle without weights: s3 or archive",
+                allowed="allow_pickle for what is pushed to S3",
+                fix="take it out",
             )
         if self.gated:
             refuse(
-                "gated: true with weights that the container fetches",
-                "weights: s3, since everybody who may describe a model reads its container's environment, and with it "
-                "any token",
-                "weights: s3, and `cohost weights push` with a token (hub_token, --token-from or HF_TOKEN)",
+                "settings-conflict",
+                "has gated: true with weights that the container fetches",
+                allowed="weights: s3, since everybody who may describe a model reads its container's environment, and "
+                "with it any token",
+                fix="weights: s3, and `cohost weights push` with a token (hub_token, --token-from or HF_TOKEN)",
             )
         return self
 

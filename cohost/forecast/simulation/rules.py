@@ -13,7 +13,6 @@ from cohost.catalog.faults import faults_of
 from cohost.catalog.models import Endpoint
 from cohost.catalog.sections.scaling import Scaling
 from cohost.catalog.serving import copies_per_instance
-from cohost.catalog.yaml_source import YamlSource
 from cohost.endpoint.schedules import next_time
 from cohost.errors import SimulationError, SimulationFaultsError
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from cohost.catalog.models import Catalog
     from cohost.catalog.sections.scaling import Metric, ScheduledScaling
-    from cohost.catalog.yaml_source import Location
+    from cohost.errors import CatalogError
     from cohost.forecast.simulation.traces import Trace
 
 
@@ -106,8 +105,7 @@ def _scaling(catalog: Catalog, topology: str, chosen: Mapping[str, Any]) -> Scal
     try:
         return Scaling.model_validate(settings)
     except ValidationError as error:
-        faults = faults_of(error, Scaling, YamlSource(lines={(key,): 1 for key in settings}))
-        raise _refusal((("scaling", *fault.location), fault.text) for fault in faults) from error
+        raise _refusal(faults_of(error, Scaling, settings), "scaling.") from error
 
 
 def _catalog_settings(catalog: Catalog) -> dict[str, Any]:
@@ -131,9 +129,12 @@ def _checked_start(catalog: Catalog, topology: str, scaling: Scaling) -> int:
     return start
 
 
-def _refusal(faults: Iterable[tuple[Location, str]]) -> SimulationError:
+def _refusal(faults: Iterable[CatalogError], above: str = "") -> SimulationError:
     return SimulationFaultsError(
-        [SimulationError("scaling-invalid", ".".join(map(str, place)), text) for place, text in faults]
+        [
+            SimulationError("scaling-invalid", above + fault.field, fault.problem, allowed=fault.allowed, fix=fault.fix)
+            for fault in faults
+        ]
     )
 
 

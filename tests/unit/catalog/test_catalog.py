@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.refusals import refused
 from pydantic import ValidationError
 
 from cohost.archives.archive import server_name
@@ -40,19 +41,20 @@ def write(tmp_path: Path) -> Write:
     return to_file
 
 
-def faults_of(path: Path) -> list[str]:
-    """The faults of a file, without the file's name."""
+def faults_of(path: Path) -> list[tuple[int, str, str]]:
+    """The line, code and field of each fault of a file."""
     with pytest.raises(CatalogError) as caught:
         load_catalog(path)
-    return [fault.removeprefix(f"{path}:") for fault in caught.value.faults]
+    return [(entry["line"], entry["code"], entry["field"]) for entry in caught.value.entries()]
 
 
-def only_fault(write: Write, *, endpoint: str = "", model: str = "", rest: str = "") -> str:
+def only_fault(write: Write, *, endpoint: str = "", model: str = "", rest: str = "") -> CatalogError:
     """The one fault of an otherwise right catalog with an addition to the endpoint, the model, or the file."""
     entry = f"  nli:\n    model_id: org/nli\n    task: text-classification\n{model}"
-    faults = faults_of(write(f"{ENDPOINT}{endpoint}{rest}models:\n{entry}"))
-    assert len(faults) == 1, faults
-    return faults[0]
+    with pytest.raises(CatalogError) as caught:
+        load_catalog(write(f"{ENDPOINT}{endpoint}{rest}models:\n{entry}"))
+    assert not caught.value.further, caught.value
+    return caught.value
 
 
 def test_smallest_catalog_has_the_documented_defaults(write: Write) -> None:
@@ -111,13 +113,11 @@ models:
     task: text-clasification
     revision: main
 """
-    faults = faults_of(write(text))
-
-    assert [fault.split(": ")[0:2] for fault in faults] == [
-        ["2", "endpoint.name"],
-        ["3", "endpoint.instance_typ"],
-        ["9", "models.nli.task"],
-        ["10", "models.nli.revision"],
+    assert faults_of(write(text)) == [
+        (2, "name-not-allowed", "endpoint.name"),
+        (3, "key-unknown", "endpoint.instance_typ"),
+        (9, "value-not-allowed", "models.nli.task"),
+        (10, "value-not-allowed", "models.nli.revision"),
     ]
 
 
@@ -131,63 +131,73 @@ models:
   nli: {{model_id: org/nli, task: text-classification}}
   n-li: {{model_id: org/nli, task: text-classification, handler: batched, max_idle_time: 60}}
 """
-    faults = faults_of(write(text))
-
-    assert [fault.split(": ")[0:2] for fault in faults] == [
-        ["5", "scaling.min"],
-        ["7", "expires"],
-        ["10", "models.n-li"],
-        ["10", "models.n-li.max_idle_time"],
+    assert faults_of(write(text)) == [
+        (5, "bounds-crossed", "scaling.min"),
+        (7, "key-twice", "expires"),
+        (10, "name-twice", "models.n-li"),
+        (10, "setting-unused", "models.n-li.max_idle_time"),
     ]
+
+
+def test_an_error_of_several_faults_has_each_with_its_place_and_way_out(write: Write) -> None:
+    """`--json` prints what the lines say, in parts."""
+    path = write(f"{ENDPOINT}models:\n{MODEL}{MODEL}tags: 1\n")
+    with refused("key-twice", "models.nli", kind=CatalogError) as caught:
+        load_catalog(path)
+    first, second = caught.value.entries()
+    assert (first["file"], first["line"], first["fix"]) == (str(path), 7, "keep one of the two")
+    assert (second["code"], second["line"], second["message"]) == (
+        "not-a-mapping",
+        8,
+        str(caught.value).splitlines()[1],
+    )
+
+
+@pytest.mark.parametrize("name", ["faulty", "contradictory"])
+def test_texts_of_catalogs_full_of_faults_are_as_agreed(name: str) -> None:
+    """Every line is `file:line: field: problem; allowed: …; fix: …`; a change of words is a change of this file."""
+    folder = Path(__file__).parents[2] / "data" / "catalogs"
+    with pytest.raises(CatalogError) as caught:
+        load_catalog(folder / f"{name}.yaml")
+    assert f"{caught.value}\n".replace(f"{folder}/", "") == (folder / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def test_unknown_key_names_the_nearest_known_one(write: Write) -> None:
     """A misspelt key is refused, never ignored."""
-    assert "did you mean 'batch_size'?" in only_fault(write, model="    batch_sise: 8\n")
+    fault = only_fault(write, model="    batch_sise: 8\n")
+    assert (fault.code, fault.field) == ("key-unknown", "models.nli.batch_sise")
+    assert "'batch_size'" in fault.fix
 
 
 def test_unknown_key_without_a_near_one_lists_what_is_known(write: Write) -> None:
     """A key from another world is refused with the whole list."""
     fault = only_fault(write, rest="zzz: 1\n")
-
-    assert f"allowed: {', '.join(Catalog.model_fields)}; fix: take it out" in fault
+    assert (fault.code, fault.allowed) == ("key-unknown", ", ".join(Catalog.model_fields))
 
 
 def test_revision_must_be_a_commit(write: Write) -> None:
     """A branch or tag is no pin."""
     fault = only_fault(write, model="    revision: main\n")
-
-    assert "'main' is not allowed; allowed: the 40 hexadecimal digits of a commit" in fault
+    assert (fault.code, fault.field) == ("value-not-allowed", "models.nli.revision")
 
 
 def test_revision_of_weights_in_s3_is_refused(write: Write) -> None:
     """DJL ignores a revision beside s3://, so it must not look as if it did something."""
     entry = f"{{model_id: 's3://weights/nli/', task: text-classification, revision: {'a' * 40}}}"
-    (fault,) = faults_of(write(f"{ENDPOINT}models:\n  nli: {entry}\n"))
+    with refused("settings-conflict", "models.nli"):
+        load_catalog(write(f"{ENDPOINT}models:\n  nli: {entry}\n"))
 
-    assert "leave revision out" in fault
 
-
-@pytest.mark.parametrize(
-    ("prefix", "part"),
-    [
-        ("models", "fix: write 'models/'"),
-        ("/models/", "set apart by single /"),
-        ("a//b/", "set apart by single /"),
-        ("a/../b/", "set apart by single /"),
-        ("models/é/", "set apart by single /"),
-    ],
-)
-def test_prefix_must_be_one_that_archives_can_lie_below(write: Write, prefix: str, part: str) -> None:
+@pytest.mark.parametrize("prefix", ["models", "/models/", "a//b/", "a/../b/", "models/é/"])
+def test_prefix_must_be_one_that_archives_can_lie_below(write: Write, prefix: str) -> None:
     """SageMaker joins prefix and TargetModel as they stand, so a prefix without / would merge with a name."""
-    assert part in only_fault(write, rest=f"storage: {{prefix: {prefix!r}}}\n")
+    fault = only_fault(write, rest=f"storage: {{prefix: {prefix!r}}}\n")
+    assert (fault.code, fault.field) == ("value-not-allowed", "storage.prefix")
 
 
 def test_no_models_at_all_is_refused(write: Write) -> None:
     """An endpoint without models only costs."""
-    assert faults_of(write(f"{ENDPOINT}models: {{}}\n")) == [
-        "5: models: is empty; allowed: at least one model by name; fix: add an entry"
-    ]
+    assert faults_of(write(f"{ENDPOINT}models: {{}}\n")) == [(5, "value-empty", "models")]
 
 
 @pytest.mark.parametrize("name", ["xlmr-large", "Ab", "a-b-c", "1m", "x--y"])
@@ -202,52 +212,62 @@ def test_legal_name_reaches_the_server_as_a_name_of_its_own(write: Write, name: 
 @pytest.mark.parametrize("name", ["../x", "-nli", "nli-", "n li", "a/b", "ü", "n" * 64, "nli.v1", "nli_v1"])
 def test_model_name_must_suit_s3_sagemaker_and_djl(write: Write, name: str) -> None:
     """A name goes into an S3 key, a TargetModel, a URL path and a construct id."""
-    (fault,) = faults_of(write(f"{ENDPOINT}models:\n  {name!r}: {{model_id: org/nli, task: text-classification}}\n"))
-
-    assert f"the model name {name!r} is not allowed" in fault
+    with refused("name-not-allowed", f"models.{name}"):
+        load_catalog(write(f"{ENDPOINT}models:\n  {name!r}: {{model_id: org/nli, task: text-classification}}\n"))
 
 
 @pytest.mark.parametrize(("first", "second"), [("nli", "NLI"), ("mini-lm", "minilm"), ("a1", "a-1"), ("a-b", "a--b")])
 def test_names_that_become_equal_are_refused(write: Write, first: str, second: str) -> None:
     """CloudFormation's logical ids keep letters and digits only; people do not see case."""
     entry = "{model_id: org/nli, task: text-classification}"
-    (fault,) = faults_of(write(f"{ENDPOINT}models:\n  {first}: {entry}\n  {second}: {entry}\n"))
-
-    assert f"{first!r} and {second!r} differ in case or hyphens only" in fault
+    with refused("name-twice", f"models.{second}"):
+        load_catalog(write(f"{ENDPOINT}models:\n  {first}: {entry}\n  {second}: {entry}\n"))
 
 
 @pytest.mark.parametrize("second", ["a_b", "a.b", "a b"])
 def test_name_that_the_server_would_make_equal_is_refused(write: Write, second: str) -> None:
-    """`a-b` and `a_b` are one name to the server, which would not start with both (29): told with line and fix."""
+    """`a-b` and `a_b` are one name to the server, which would not start with both (29)."""
     entry = "{model_id: org/nli, task: text-classification}"
-    (fault,) = faults_of(write(f"{ENDPOINT}models:\n  a-b: {entry}\n  {second!r}: {entry}\n"))
+    faults = faults_of(write(f"{ENDPOINT}models:\n  a-b: {entry}\n  {second!r}: {entry}\n"))
 
-    assert fault.startswith(f"7: models.{second}: the model name {second!r} is not allowed; allowed: 1 to 63 letters")
-    assert fault.endswith("fix: rename the model")
+    assert faults == [(7, "name-not-allowed", f"models.{second}")]
 
 
 def test_duplicate_model_is_refused_with_both_lines(write: Write) -> None:
     """YAML would silently keep the last of two."""
-    (fault,) = faults_of(write(f"{ENDPOINT}models:\n{MODEL}{MODEL}"))
-
-    assert fault == "7: models.nli: the key stands twice, first on line 6; fix: keep one of the two"
+    fault = only_fault(write, rest=f"models:\n{MODEL}")
+    assert (fault.code, fault.line) == ("key-twice", 7)
+    assert "line 5" in fault.problem
 
 
 @pytest.mark.parametrize(
-    ("properties", "part"),
+    ("properties", "code"),
     [
-        ("{batch_sise: '8'}", "did you mean 'batch_size'?"),
-        ("{option.engine: Python}", "did you mean 'engine'?"),
-        ("{option.task: ner}", "fix: use that field"),
-        ("{option.rolling_batch: auto}", "always disable for encoders"),
-        ("{option.env: 'a=b '}", "has a blank at an end"),
-        ("{option.env: 'a=값'}", "outside printable ASCII"),
-        ('{option.env: "a\\nb"}', "outside printable ASCII"),
+        ("{batch_sise: '8'}", "key-unknown"),
+        ("{option.engine: Python}", "key-unknown"),
+        ("{option.task: ner}", "key-not-allowed"),
+        ("{option.rolling_batch: auto}", "key-not-allowed"),
+        ("{option.env: 'a=b '}", "value-not-allowed"),
+        ("{option.env: 'a=값'}", "value-not-allowed"),
+        ('{option.env: "a\\nb"}', "value-not-allowed"),
     ],
 )
-def test_escape_hatch_refuses_what_would_not_do_as_meant(write: Write, properties: str, part: str) -> None:
-    """Misspelt, doubled, blank-ended and non-ASCII properties are told apart and refused."""
-    assert part in only_fault(write, model=f"    properties: {properties}\n")
+def test_escape_hatch_refuses_what_would_not_do_as_meant(write: Write, properties: str, code: str) -> None:
+    """Misspelt, doubled, blank-ended and non-ASCII properties are told apart and refused, each at its key."""
+    fault = only_fault(write, model=f"    properties: {properties}\n")
+    assert (fault.code, fault.field) == (code, f"models.nli.properties.{properties[1:].partition(':')[0]}")
+
+
+def test_all_faulty_properties_and_variables_are_reported_at_their_lines(write: Write) -> None:
+    """Entries of one mapping are checked one by one."""
+    entry = "{model_id: org/nli, task: text-classification, properties: {option.engine: x, engine: y}}"
+    text = f"{ENDPOINT}  environment:\n    HF_TOKEN: x\n    1A: x\nmodels:\n  nli: {entry}\n"
+    assert faults_of(write(text)) == [
+        (6, "secret-not-allowed", "endpoint.environment.HF_TOKEN"),
+        (7, "name-not-allowed", "endpoint.environment.1A"),
+        (9, "key-unknown", "models.nli.properties.option.engine"),
+        (9, "key-not-allowed", "models.nli.properties.engine"),
+    ]
 
 
 def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> None:
@@ -261,120 +281,137 @@ def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> Non
 
 
 @pytest.mark.parametrize(
-    ("settings", "part"),
+    ("settings", "code", "field"),
     [
-        ("    handler: batched\n    batch_size: 8\n", "see max_batch_tokens under `batched`"),
-        ("    batched: {max_length: 128}\n", "write handler: batched"),
-        ("    dtype: auto\n", "allowed: fp32, fp16 or bf16"),
-        ("    handler: batched\n    batched: {max_lenght: 128}\n", "did you mean 'max_length'?"),
+        ("    handler: batched\n    batch_size: 8\n", "settings-conflict", ""),
+        ("    batched: {max_length: 128}\n", "settings-conflict", ""),
+        ("    dtype: auto\n", "settings-conflict", ""),
+        ("    handler: batched\n    batched: {max_lenght: 128}\n", "key-unknown", ".batched.max_lenght"),
         (
             "    handler: batched\n    batched: {attention: disentangled-flash, compile: true}\n",
-            "leave packing and compile out",
+            "settings-conflict",
+            ".batched",
         ),
-        ("    handler: batched\n    batched: {max_queued_sequences: 10}\n", "raise max_queued_sequences"),
-        ("    handler: fast\n", "allowed: stock or batched"),
+        ("    handler: batched\n    batched: {max_queued_sequences: 10}\n", "bounds-crossed", ".batched"),
+        ("    handler: fast\n", "value-not-allowed", ".handler"),
     ],
 )
-def test_setting_of_another_handler_is_refused(write: Write, settings: str, part: str) -> None:
+def test_setting_of_another_handler_is_refused(write: Write, settings: str, code: str, field: str) -> None:
     """Nothing in an entry is a setting that its handler does not read."""
-    assert part in only_fault(write, model=settings)
+    fault = only_fault(write, model=settings)
+    assert (fault.code, fault.field) == (code, f"models.nli{field}")
 
 
-def test_union_typed_setting_out_of_range_is_one_fault(write: Write) -> None:
-    """A value that is neither a number in range nor `auto` is told once, with both."""
-    fault = only_fault(write, model="    handler: batched\n    batched: {max_length: 4}\n")
-
-    assert "8 to 1000000 tokens, or auto" in fault
+@pytest.mark.parametrize("value", ["4", "1000001", "none"])
+def test_handlers_limits_hold_and_a_union_typed_setting_is_one_fault(write: Write, value: str) -> None:
+    """A value that is neither a number in range nor `auto` is reported once."""
+    fault = only_fault(write, model=f"    handler: batched\n    batched: {{max_length: {value}}}\n")
+    assert (fault.code, fault.field) == ("value-not-allowed", "models.nli.batched.max_length")
 
 
 def test_worker_bounds_must_be_in_order(write: Write) -> None:
     """DJL Serving ends with an error at the first call otherwise."""
     fault = only_fault(write, model="    gpu: {minWorkers: 2, maxWorkers: 1}\n")
-
-    assert "minWorkers 2 is over maxWorkers 1" in fault
+    assert (fault.code, fault.field) == ("bounds-crossed", "models.nli.gpu")
 
 
 @pytest.mark.parametrize(
-    ("setting", "field", "fix"),
+    ("setting", "code", "field"),
     [
-        ("gpu: {minWorkers: 1, maxWorkers: 3}", "gpu.minWorkers", "fix: minWorkers: 3, or fewer for both"),
-        ("cpu: {maxWorkers: 2}", "cpu.minWorkers", "fix: minWorkers: 2, or fewer for both"),
-        ("max_idle_time: 60", "max_idle_time", "fix: take it out"),
+        ("gpu: {minWorkers: 1, maxWorkers: 3}", "worker-bounds-differ", "gpu.minWorkers"),
+        ("cpu: {maxWorkers: 2}", "worker-bounds-differ", "cpu.minWorkers"),
+        ("max_idle_time: 60", "setting-unused", "max_idle_time"),
     ],
 )
 def test_a_batched_model_has_no_worker_that_the_server_could_end(
-    write: Write, setting: str, field: str, fix: str
+    write: Write, setting: str, code: str, field: str
 ) -> None:
     """The server leaks the process of an asynchronous worker that it ends; a stock model may have such workers."""
     fault = only_fault(write, model=f"    handler: batched\n    {setting}\n")
 
-    assert f"10: models.nli.{field}: " in fault
-    assert fault.endswith(fix)
+    assert (fault.line, fault.code, fault.field) == (10, code, f"models.nli.{field}")
     stock = f"  nli:\n    model_id: org/nli\n    task: text-classification\n    {setting}\n"
     assert load_catalog(write(f"{ENDPOINT}models:\n{stock}"))
 
 
 @pytest.mark.parametrize(
-    ("environment", "part"),
+    ("environment", "code"),
     [
-        ("{HF_TOKEN: hf_x}", "no secrets"),
-        ("{MY_API_KEY: x}", "no secrets"),
-        (f"{{A: {'x' * 1025}}}", "1024 bytes"),
-        ("{1A: x}", "not starting with a digit"),
-        ("{A: 1}", "put the value in quotes"),
+        ("{HF_TOKEN: hf_x}", "secret-not-allowed"),
+        ("{MY_API_KEY: x}", "secret-not-allowed"),
+        (f"{{A: {'x' * 1025}}}", "value-too-large"),
+        ("{" + ", ".join(f"A{n}: {'x' * 1000}" for n in range(40)) + "}", "value-too-large"),
+        ("{1A: x}", "name-not-allowed"),
+        ("{A: 1}", "value-not-allowed"),
     ],
+    ids=["token", "key", "value", "all-values", "name", "number"],
 )
-def test_environment_keeps_sagemakers_limits_and_no_secrets(write: Write, environment: str, part: str) -> None:
+def test_environment_keeps_sagemakers_limits_and_no_secrets(write: Write, environment: str, code: str) -> None:
     """Whoever may describe the model can read the environment."""
-    assert part in only_fault(write, endpoint=f"  environment: {environment}\n")
+    fault = only_fault(write, endpoint=f"  environment: {environment}\n")
+    assert fault.code == code
+    assert fault.field.startswith("endpoint.environment")
 
 
 @pytest.mark.parametrize("count", ["0", "'1'", "1.0", "true"])
 def test_instance_count_must_be_a_whole_number_from_one(write: Write, count: str) -> None:
     """A multi-model endpoint cannot start at zero, and YAML's look-alikes of numbers are no numbers."""
-    assert "initial_instance_count" in only_fault(write, endpoint=f"  initial_instance_count: {count}\n")
+    fault = only_fault(write, endpoint=f"  initial_instance_count: {count}\n")
+    assert (fault.code, fault.field) == ("value-not-allowed", "endpoint.initial_instance_count")
 
 
 def test_topology_that_is_not_there_is_refused(write: Write) -> None:
     """A topology is one that this version builds."""
-    assert "allowed: multi-model" in only_fault(write, endpoint="  topology: serverless\n")
-
-
-@pytest.mark.parametrize("tags", ["{aws:x: y}", "{'': y}", "{k: 'a;b'}", f"{{k: {'v' * 257}}}"])
-def test_tags_keep_the_services_rules(write: Write, tags: str) -> None:
-    """A tag that one service refuses would fail the deploy half-way."""
-    assert "tag" in only_fault(write, rest=f"tags: {tags}\n")
+    fault = only_fault(write, endpoint="  topology: serverless\n")
+    assert (fault.code, fault.field) == ("value-not-allowed", "endpoint.topology")
 
 
 @pytest.mark.parametrize(
-    ("text", "part"),
+    ("tags", "code"),
     [
-        ("endpoint: [", "not readable as YAML"),
-        ("a: b\n---\nc: d\n", "not readable as YAML"),
-        ("- x\n", "the file: ['x'] is not a mapping"),
-        ("", "endpoint: is missing"),
-        ("1: x\n", "put the key in quotes"),
-        ("? [a]\n: b\n", "put the key in quotes"),
+        ("{aws:x: y}", "name-not-allowed"),
+        ("{'': y}", "name-not-allowed"),
+        ("{k: 'a;b'}", "value-not-allowed"),
+        (f"{{k: {'v' * 257}}}", "value-not-allowed"),
+        (f"{{{', '.join(f'k{n}: v' for n in range(51))}}}", "value-too-large"),
     ],
 )
-def test_text_that_is_no_catalog_is_refused(write: Write, text: str, part: str) -> None:
+def test_tags_keep_the_services_rules(write: Write, tags: str, code: str) -> None:
+    """A tag that one service refuses would fail the deploy half-way."""
+    assert only_fault(write, rest=f"tags: {tags}\n").code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "field"),
+    [
+        ("endpoint: [", "yaml-unreadable", "the file"),
+        ("a: b\n---\nc: d\n", "yaml-unreadable", "the file"),
+        ("- x\n", "not-a-mapping", "the file"),
+        ("", "field-missing", "endpoint"),
+        ("1: x\n", "key-not-text", "the file"),
+        ("? [a]\n: b\n", "key-not-text", "the file"),
+    ],
+)
+def test_text_that_is_no_catalog_is_refused(write: Write, text: str, code: str, field: str) -> None:
     """Broken YAML and other documents end in one clear line, not in a traceback."""
-    assert any(part in fault for fault in faults_of(write(text)))
+    assert (1, code, field) in [(1, *fault[1:]) for fault in faults_of(write(text))]
 
 
 def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """A wrong path says which."""
-    with pytest.raises(CatalogError, match=r"nowhere\.yaml: cannot be read"):
-        load_catalog(tmp_path / "nowhere.yaml")
+    """A wrong path is the error's field."""
+    path = tmp_path / "nowhere.yaml"
+    with refused("catalog-unreadable", str(path), kind=CatalogError):
+        load_catalog(path)
 
 
 def test_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
-    """Another encoding is told, with the place."""
+    """Another encoding is named with the place."""
     path = tmp_path / "catalog.yaml"
     path.write_bytes(b"endpoint: \xff")
 
-    with pytest.raises(CatalogError, match="byte 10 is not UTF-8"):
+    with refused("catalog-not-utf8", str(path), kind=CatalogError) as caught:
         load_catalog(path)
+    assert "byte 10" in caught.value.problem
 
 
 def test_three_hundred_models_are_read(write: Write) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.refusals import refused
 
 from cohost.catalog.sections.lifecycle import is_past, read_expiry
 from cohost.catalog_file import load_catalog
@@ -55,21 +56,15 @@ def test_moment_that_yaml_reads_itself_keeps_its_zone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "fix"),
+    ("text", "code"),
     [
-        ("soon", "write it as one of these"),
-        ("'8'", "write it as one of these"),
-        ("'0h'", "write it as one of these"),
-        ("10m", "allowed: 15m to 366d"),
-        ("400d", "allowed: 15m to 366d"),
-        ("'2026-12-31T18:00'", r"say in which zone, e\.g\. 2026-12-31T18:00Z"),
-        ("2026-02-30T10:00Z", "write it as one of these"),
-        ("[8h]", "allowed: 8h, 90m or 7d"),
+        *((text, "value-not-allowed") for text in ("soon", "'8'", "'0h'", "10m", "400d", "2026-02-30T10:00Z", "[8h]")),
+        ("'2026-12-31T18:00'", "zone-missing"),
     ],
 )
-def test_what_says_no_end_is_refused(tmp_path: Path, text: str, fix: str) -> None:
-    """The message says what is allowed and what to write."""
-    with pytest.raises(CatalogError, match=fix):
+def test_what_says_no_end_is_refused(tmp_path: Path, text: str, code: str) -> None:
+    """A text that cannot be read, a length out of range, and a moment without its zone."""
+    with refused(code, "expires", kind=CatalogError):
         loaded(tmp_path, text)
 
 
@@ -85,5 +80,5 @@ def test_copies_at_zero_must_leave_no_instance(tmp_path: Path) -> None:
     """With a least number of copies the instances would bill on after the end."""
     topology = ", topology: scale-to-zero"
     assert loaded(tmp_path, "8h", endpoint=topology) == "8h"
-    with pytest.raises(CatalogError, match=r"expires: expires with a least number of 1 copies .* scaling\.min: 0"):
+    with refused("settings-conflict", "expires"):
         loaded(tmp_path, "8h", endpoint=topology, rest="scaling: {min: 1, max: 2}\n")

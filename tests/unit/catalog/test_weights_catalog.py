@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from fakes.refusals import refused
 from pydantic import ValidationError
 
 from cohost.archives.errors import ArtifactError
+from cohost.catalog.faults import faults_of
 from cohost.catalog.models import Catalog
 from cohost.catalog.serving import files_of, properties_of
 from cohost.catalog_file import load_catalog
@@ -30,12 +32,13 @@ def catalog(*, models: dict[str, dict[str, Any]] | None = None, **rest: Any) -> 
     return Catalog.model_validate({"endpoint": ENDPOINT, "models": models or {"nli": NLI}, **rest})
 
 
-def fault(**keys: Any) -> str:
-    """The only fault of a catalog."""
+def fault(**keys: Any) -> tuple[str, str]:
+    """Code and field of the only fault of a catalog."""
     with pytest.raises(ValidationError) as caught:
         catalog(**keys)
-    (found,) = caught.value.errors()
-    return str(found["msg"])
+    fields = {".".join(map(str, error["loc"])) for error in caught.value.errors()}
+    (found,) = faults_of(caught.value, Catalog, fields)
+    return found.code, found.field
 
 
 def test_weights_come_from_the_hub_unless_said_otherwise() -> None:
@@ -86,18 +89,18 @@ def test_archive_needs_the_bucket() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "part"),
+    ("model", "code"),
     [
-        ({"weights": "s3", "revision": None}, "weights: s3 without a revision"),
-        ({"weights": "s3", "model_id": "s3://mine/nli/", "revision": None}, "leave weights out"),
-        ({"model_id": "s3://mine/nli/"}, "leave revision out"),
-        ({"allow_pickle": True}, "allow_pickle without weights: s3"),
-        ({"gated": True}, "fix: weights: s3, and `cohost weights push` with a token"),
+        ({"weights": "s3", "revision": None}, "revision-missing"),
+        ({"weights": "s3", "model_id": "s3://mine/nli/", "revision": None}, "settings-conflict"),
+        ({"model_id": "s3://mine/nli/"}, "settings-conflict"),
+        ({"allow_pickle": True}, "settings-conflict"),
+        ({"gated": True}, "settings-conflict"),
     ],
 )
-def test_what_cannot_work_is_refused(model: dict[str, Any], part: str) -> None:
-    """Each refusal says what would work."""
-    assert part in fault(models={"nli": NLI | model})
+def test_what_cannot_work_is_refused(model: dict[str, Any], code: str) -> None:
+    """Weights, revision, pickle and gate have to go together."""
+    assert fault(models={"nli": NLI | model}) == (code, "models.nli")
 
 
 def test_gated_model_can_be_pushed() -> None:
@@ -116,7 +119,8 @@ def test_token_itself_is_refused_and_not_shown(token: object, tmp_path: Path) ->
     """A token pasted into the catalog reaches neither a template nor the screen."""
     path = tmp_path / "catalog.yaml"
     path.write_text(yaml.safe_dump({"endpoint": ENDPOINT, "hub_token": token, "models": {"nli": NLI}}))
-    with pytest.raises(CatalogError, match="secretsmanager:NAME or ssm:NAME") as caught:
+    code = "token-source-unknown" if isinstance(token, str) else "value-not-allowed"
+    with refused(code, "hub_token", kind=CatalogError) as caught:
         load_catalog(path)
     assert "hf_abc" not in str(caught.value)
 
@@ -124,7 +128,7 @@ def test_token_itself_is_refused_and_not_shown(token: object, tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["s3://bucket", "Bucket", "ab", "-bucket"])
 def test_weights_bucket_is_a_name(name: str) -> None:
     """Neither an address nor a path."""
-    assert "a bucket's name" in fault(storage={"weights_bucket": name})
+    assert fault(storage={"weights_bucket": name}) == ("name-not-allowed", "storage.weights_bucket")
 
 
 def test_network_is_taken_as_given() -> None:
@@ -135,18 +139,18 @@ def test_network_is_taken_as_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("network", "part"),
+    ("network", "code", "field"),
     [
-        ({}, "nothing is asked for"),
-        ({"vpc": "vpc-0a1b2c3d"}, "subnets and security_groups missing"),
-        ({**VPC, "security_groups": []}, "security_groups missing"),
-        ({"isolation": True, "internet": True}, "internet without a vpc"),
-        ({"isolation": True, "route_tables": ["rtb-0a1b2c3d"]}, "route_tables without a vpc"),
-        ({**VPC, "s3_endpoint": "given", "route_tables": ["rtb-0a1b2c3d"]}, "allowed: one of them"),
-        ({**VPC, "vpc": "vpc-1"}, "pattern"),
-        ({**VPC, "subnets": ["subnet-0a1b2c3d"] * 17}, "at most 16"),
+        ({}, "value-empty", ""),
+        ({"vpc": "vpc-0a1b2c3d"}, "field-missing", ""),
+        ({**VPC, "security_groups": []}, "field-missing", ""),
+        ({"isolation": True, "internet": True}, "settings-conflict", ""),
+        ({"isolation": True, "route_tables": ["rtb-0a1b2c3d"]}, "settings-conflict", ""),
+        ({**VPC, "s3_endpoint": "given", "route_tables": ["rtb-0a1b2c3d"]}, "settings-conflict", ""),
+        ({**VPC, "vpc": "vpc-1"}, "value-not-allowed", ".vpc"),
+        ({**VPC, "subnets": ["subnet-0a1b2c3d"] * 17}, "value-not-allowed", ".subnets"),
     ],
 )
-def test_half_a_network_is_refused(network: dict[str, Any], part: str) -> None:
+def test_half_a_network_is_refused(network: dict[str, Any], code: str, field: str) -> None:
     """SageMaker's limits hold, and what belongs together is asked for together."""
-    assert part in fault(network=network)
+    assert fault(network=network) == (code, f"network{field}")

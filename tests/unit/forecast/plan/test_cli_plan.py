@@ -12,7 +12,7 @@ from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.errors import PlanError
+from cohost.errors import CatalogError, PlanError
 from cohost.forecast.plan.profiles import profiles_path
 
 if TYPE_CHECKING:
@@ -147,5 +147,5 @@ def test_inspect_asks_the_hub_it_is_told(catalog: Path, monkeypatch: pytest.Monk
 def test_inspect_of_weights_in_s3_needs_a_folder(catalog: Path) -> None:
     """What is not on the Hub cannot be asked of it."""
     catalog.write_text(catalog.read_text().replace("lmi-cohost/tiny-mdeberta-nli", "s3://bucket/weights/"))
-    with refused("model-elsewhere", "models.mdeberta.model_id", kind=PlanError):
+    with refused("model-not-on-hub", "models.mdeberta.model_id", kind=CatalogError):
         run("models", "inspect", "mdeberta", "--catalog", str(catalog))
