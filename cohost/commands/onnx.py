@@ -11,14 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
+from cohost.designs.onnx.recipe import cpu_design, recipe_for
 from cohost.errors import OnnxError
-from cohost.onnx.recipe import cpu_design, recipe_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cohost.onnx.export import Exported
-    from cohost.onnx.recipe import Recipe
+    from cohost.designs.onnx.export import Exported
+    from cohost.designs.onnx.recipe import Recipe
 
 _NEEDED = ("torch", "transformers", "onnx", "onnxruntime", "onnxscript")
 
@@ -61,7 +61,7 @@ def _check_packages() -> None:
 
 
 def _export(recipes: Sequence[Recipe], out: Path, hubs: Sequence[Path]) -> list[Exported]:
-    from cohost.onnx.export import STEPS, export_model  # imports torch, which takes seconds
+    from cohost.designs.onnx.export import STEPS, export_model  # imports torch, which takes seconds
 
     columns = (
         SpinnerColumn(),

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cohost.designs.onnx.recipe import cpu_design
 from cohost.engine_support import facts
 from cohost.engine_support.facts import BACKENDS, ENGINE_NAMES, facts_of
 from cohost.hardware.images import parse_image
 from cohost.hardware.instances import INSTANCES
-from cohost.onnx.recipe import cpu_design
 from cohost.routing import MULTI_MODEL
 
 if TYPE_CHECKING:

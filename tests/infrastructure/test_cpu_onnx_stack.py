@@ -12,9 +12,9 @@ import pytest
 from synthesis import FLAGS, only, resources, statements, template_of
 
 from cohost.catalog.models import Catalog
+from cohost.designs.onnx.archive import archive_file, note_file
+from cohost.designs.onnx.recipe import recipe_for
 from cohost.errors import OnnxError
-from cohost.onnx.archive import archive_file, note_file
-from cohost.onnx.recipe import recipe_for
 from stacks.cpu_onnx_stack import STACK_ID, CpuOnnxStack
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from onnx_exports import DESIGN, MODELS, make_catalog
 
+from cohost.designs.onnx.archive import find_archive
+from cohost.designs.onnx.recipe import recipe_for
 from cohost.errors import OnnxError
-from cohost.onnx.archive import find_archive
-from cohost.onnx.recipe import recipe_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cohost.onnx.export import Exported
+    from cohost.designs.onnx.export import Exported
 
 NLI = ["entailment", "neutral", "contradiction"]
 MOODS = ["good", "bad"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _OWN: Final = Path(__file__).parent / "handler"
-_SHARED_FOLDER: Final = Path(__file__).parent.parent / "handler"
+_SHARED_FOLDER: Final = Path(__file__).parents[2] / "handler"
 
 # They start a process, read requests and write answers, and need neither torch nor transformers.
 _SHARED: Final = (

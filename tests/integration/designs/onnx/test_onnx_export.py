@@ -15,17 +15,17 @@ from onnx_exports import export, make_catalog
 
 from cohost.archives.properties import loads
 from cohost.archives.verify import verify
+from cohost.designs.onnx import export as exporting
+from cohost.designs.onnx import torch_model
+from cohost.designs.onnx.export import model_folder, quantize
+from cohost.designs.onnx.recipe import REQUIREMENTS
+from cohost.designs.onnx.torch_model import TorchModel
 from cohost.errors import OnnxError
-from cohost.onnx import export as exporting
-from cohost.onnx import torch_model
-from cohost.onnx.export import model_folder, quantize
-from cohost.onnx.recipe import REQUIREMENTS
-from cohost.onnx.torch_model import TorchModel
 
 if TYPE_CHECKING:
-    from cohost.onnx.export import Exported
+    from cohost.designs.onnx.export import Exported
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 TOKENS = {"config.json", "model.onnx", "serving.properties", "tokenizer.json", "tokenizer_config.json"}
 
 

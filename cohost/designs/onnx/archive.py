@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from cohost.archives.archive import archive_pieces, replacing
 from cohost.archives.properties import dumps
+from cohost.designs.onnx.recipe import HANDLER, REQUIREMENTS, handler_files
 from cohost.errors import OnnxError
-from cohost.onnx.recipe import HANDLER, REQUIREMENTS, handler_files
 from cohost.routing import ARCHIVE_SUFFIX
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cohost.catalog.sections.designs import Serving
-    from cohost.onnx.recipe import Recipe
+    from cohost.designs.onnx.recipe import Recipe
 
 
 # Weights hardly shrink, so the fastest level: a tenth of the time of the best for a few percent more.

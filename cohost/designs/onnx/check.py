@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from cohost.onnx.torch_model import Arrays, TorchModel
+    from cohost.designs.onnx.torch_model import Arrays, TorchModel
 
     Floats = npt.NDArray[np.float32]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx_exports import HUB
 
+from cohost.designs.onnx.check import Agreement, compare, require
+from cohost.designs.onnx.torch_model import TorchModel
 from cohost.errors import OnnxError
-from cohost.onnx.check import Agreement, compare, require
-from cohost.onnx.torch_model import TorchModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,11 +26,11 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from cohost.archives.archive import in_file_order
 from cohost.archives.handlers import RETRY_THRESHOLD
+from cohost.designs.onnx.archive import archive_file, members, note_file, pack_files
+from cohost.designs.onnx.check import compare, require
+from cohost.designs.onnx.recipe import HANDLER
+from cohost.designs.onnx.torch_model import TorchModel
 from cohost.errors import OnnxError
-from cohost.onnx.archive import archive_file, members, note_file, pack_files
-from cohost.onnx.check import compare, require
-from cohost.onnx.recipe import HANDLER
-from cohost.onnx.torch_model import TorchModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from cohost.catalog.sections.designs import Precision, Serving
-    from cohost.onnx.check import Agreement
-    from cohost.onnx.recipe import Recipe
+    from cohost.designs.onnx.check import Agreement
+    from cohost.designs.onnx.recipe import Recipe
 
 
 TRANSLATOR_FACTORIES: Final = {

@@ -13,15 +13,15 @@ from onnx_exports import DESIGN, MODELS
 from typer.testing import CliRunner
 
 from cohost import cli
+from cohost.designs.onnx import export as exporting
+from cohost.designs.onnx.check import Agreement
 from cohost.errors import CatalogError, OnnxError
-from cohost.onnx import export as exporting
-from cohost.onnx.check import Agreement
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cohost.onnx.export import Exported
-    from cohost.onnx.recipe import Recipe
+    from cohost.designs.onnx.export import Exported
+    from cohost.designs.onnx.recipe import Recipe
 
 Calls = list[tuple[str, "Path", list["Path"]]]
 
