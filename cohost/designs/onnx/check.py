@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from cohost.errors import OnnxError
+from cohost.handler.cohost_classification import softmax
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -136,12 +137,8 @@ def _neighbours(texts: Sequence[str]) -> list[str]:
 
 
 def _shares(logits: Floats) -> Floats:
-    """Return the softmax over the labels; with one label, the sigmoid."""
-    if logits.shape[-1] == 1:
-        return (1 / (1 + np.exp(-logits))).astype(np.float32)
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    shares: Floats = powers / powers.sum(-1, keepdims=True)
-    return shares
+    """Return the softmax over the labels; a single label counts against 0, so that it gets its sigmoid."""
+    return softmax(np.insert(logits, 0, 0, axis=-1) if logits.shape[-1] == 1 else logits)
 
 
 def _least_cosine(first: Floats, second: Floats) -> float:

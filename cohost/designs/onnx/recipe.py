@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cohost.archives.archive import content_digest
+from cohost.archives.model_checks import means_entailment
 from cohost.catalog.sections.designs import CpuOnnx, OnnxModel
 from cohost.errors import OnnxError
 
@@ -59,7 +60,6 @@ DIGEST_CHARACTERS: Final = 12
 
 
 _ZERO_SHOT: Final = "zero-shot-classification"
-_ENTAILMENT: Final = "entail"
 _READ: Final = ("cpu", "batched", "max_idle_time", "job_queue_size")
 
 
@@ -80,7 +80,7 @@ class Recipe:
         """
         if self.wanted is not None:
             return self.wanted
-        reads_pairs = any(label.lower().startswith(_ENTAILMENT) for label in labels)
+        reads_pairs = any(map(means_entailment, labels))
         return "handler" if reads_pairs or self.entry.task == _ZERO_SHOT else "translator"
 
     def settings(self, serving: Serving) -> dict[str, str]:

@@ -11,11 +11,13 @@ import yaml
 from typer.testing import CliRunner
 
 from cohost import cli
+from cohost.archives.model_checks import means_entailment
 from cohost.catalog.models import Catalog
 from cohost.catalog_file import load_catalog
 from cohost.engine_support.facts import BACKENDS
 from cohost.engine_support.verdicts import Verdict, judge
 from cohost.forecast.plan.profiles import Profile, load_profiles, profiles_path
+from cohost.handler.cohost_zero_shot import entailment_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,6 +141,16 @@ def test_every_reason_has_a_source() -> None:
     reasons = {r for case in cases for v in case.values() for r in (*v.against, *v.place, *v.notes)}
     assert len(reasons) > 10
     assert all(reason.source for reason in reasons)
+
+
+@pytest.mark.parametrize("label", ["entailment", "ENTAILED", "entail", "not_entailment", "contradiction", ""])
+def test_a_label_means_entailment_here_as_in_the_handler(label: str) -> None:
+    """The handler travels without the checks, so each has the rule; a model that passes here must load there."""
+    try:
+        found = entailment_index({label: 0}, "m") == 0
+    except ValueError:
+        found = False
+    assert means_entailment(label) is found
 
 
 def test_a_local_config_wins_over_the_profile(tmp_path: Path) -> None:
