@@ -184,7 +184,7 @@ def test_interrupted_change_of_a_part_leaves_none(
 ) -> None:
     """A part with the checksum of another would be taken for whole."""
     begin_another(pusher, model, requests)
-    requests.stop("UploadPartCopy", 2)
+    requests.stop("CreateMultipartUpload", 1)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", packed())
     assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET)
