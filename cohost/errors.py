@@ -13,6 +13,7 @@ CohostError              base of all: the user can correct the cause, and the te
 │   └── UnderWayError        an earlier change of the component is still in progress (cohost/endpoint/copies.py)
 ├── LocalError           the AWS emulator on this machine cannot be started, stopped or reached
 ├── PlanError            a model's files cannot be read, or the plan needs a figure that is not known
+├── HubAccessError      the Hub does not give a model: refused, not there, or out of reach
 ├── PriceError           a price list cannot be read, fetched or written (cohost/forecast/pricing/price_list.py)
 ├── SimulationError      a trace, a traffic pattern or a setting cannot be replayed
 ├── WeightsError         weights cannot be downloaded, fail a check, or cannot be stored
@@ -106,6 +107,10 @@ class LocalError(CohostError):
 
 class PlanError(CohostError):
     """A model's shape or weights cannot be read, or the plan needs a figure that is not known."""
+
+
+class HubAccessError(CohostError):
+    """The Hugging Face Hub refuses a model, does not have it, or cannot be reached."""
 
 
 class CleanupError(CohostError):

@@ -40,10 +40,9 @@ def check_bundled(name: str, entry: ModelEntry) -> None:
         WeightsError: the archive holds weights, which S3 copies into it.
     """
     if packed_revision(entry) is not None:
-        raise WeightsError(
-            f"models.{name}: has weights: archive, and the deploy puts that archive together in S3 from what `cohost "
-            "weights push` uploaded; allowed: models with weights: hub or s3; fix: name those"
-        )
+        problem = "is archive, and the deploy puts that archive together in S3 from what `cohost weights push` uploaded"
+        field = f"models.{name}.weights"
+        raise WeightsError("weights-in-archive", field, problem, allowed="hub, s3", fix="name models with one of these")
 
 
 def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Client) -> str | None:
@@ -58,13 +57,15 @@ def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Clie
     bucket = deployment.weights_bucket
     if bucket is None:
         raise WeightsError(
-            f"models.{name}: has weights: {entry.weights}, and no model that {deployment.stack_name} deployed has "
-            f"weights in S3, so its role may not read them; fix: cdk deploy {deployment.stack_name}"
+            "weights-unreadable",
+            f"models.{name}.weights",
+            f"is {entry.weights}, and stack {deployment.stack_name} has no model with weights in S3, so its role may "
+            "not read them",
+            fix=f"cdk deploy {deployment.stack_name}",
         )
     if not WeightsStore(s3, bucket).is_there(revision, packed=packed_revision(entry) is not None):
-        raise WeightsError(
-            f"models.{name}: no whole upload of {revision} is in {bucket}; fix: cohost weights push {name}"
-        )
+        problem = f"no whole upload of {revision} is in {bucket}"
+        raise WeightsError("weights-incomplete", f"models.{name}", problem, fix=f"cohost weights push {name}")
     return bucket
 
 
@@ -105,8 +106,10 @@ def uses(stored: Iterable[Stored], catalog: Catalog, bucket: str, session: boto3
             deployed[needed].add(user)
     except (ClientError, BotoCoreError, ArtifactError, tarfile.TarError, OSError, UnicodeDecodeError) as error:
         raise WeightsError(
-            f"the archives of the deployed stacks cannot be read ({error}), so nothing here is known to be unused; "
-            "fix: allow cloudformation:DescribeStacks, and reading and listing the stacks' buckets"
+            "archives-unreadable",
+            "the archives of the deployed stacks",
+            f"cannot be read ({error}), so nothing here is known to be unused",
+            fix="allow cloudformation:DescribeStacks, and reading and listing the stacks' buckets",
         ) from error
     return [
         Use(stored=one, models=tuple(named[one.revision]), deployed=tuple(sorted(deployed[one.revision])))

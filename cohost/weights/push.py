@@ -15,7 +15,7 @@ from cohost.archives.archive import GZIP_HEADER, Gzip, tar_members
 from cohost.archives.packed import CRC, PLAIN_BYTES
 from cohost.catalog.serving import packed_revision, pushed_revision
 from cohost.errors import WeightsError
-from cohost.weights.files import faults_of, files_below, kinds_in, still_chosen
+from cohost.weights.files import FaultyModelError, faults_of, files_below, kinds_in, still_chosen
 from cohost.weights.source import chosen_files
 from cohost.weights.store import StoredFile
 from cohost.weights.upload import PART_BYTES, Uploader, checksums_of
@@ -113,10 +113,8 @@ class Pusher:
         """
         revision = pushed_revision(entry)
         if revision is None:
-            raise WeightsError(
-                f"models.{name}: its weights do not go to S3; allowed: models with weights: s3 or archive; "
-                "fix: write weights: s3 for the model or for the whole catalog"
-            )
+            fix = "write weights: s3 for the model or for the whole catalog"
+            raise WeightsError("weights-on-hub", f"models.{name}.weights", "is hub", allowed="s3, archive", fix=fix)
         if packed_revision(entry) is not None:
             return self._push_packed(name, entry, revision)
         manifest = self._store.manifest(revision)
@@ -131,14 +129,14 @@ class Pusher:
         wanted = {file: _stored_file(found) for file, found in sums.items()}
         if manifest is not None and manifest != wanted:
             names = sorted(file for file in manifest | wanted if manifest.get(file) != wanted.get(file))
-            raise WeightsError(_changed(revision.prefix, self._store.bucket, ", ".join(names[:_SHOWN])))
+            raise _changed(revision.uri(self._store.bucket), ", ".join(names[:_SHOWN]))
         sent = self._upload(name, revision, files, sums)
         if manifest is None:
             self._finish(revision, wanted)
         return self._pushed(name, revision, wanted, sent=sent)
 
     def _push_packed(self, name: str, entry: ModelEntry, revision: Revision) -> Pushed:
-        with self._store.explaining(f"s3://{self._store.bucket}/{revision.packed} cannot be compared"):
+        with self._store.explaining(self._packed_uri(revision), "cannot be compared"):
             there = self._uploader.metadata(revision.packed)
         if there is not None and KINDS in there and self._needs_no_fetch(entry, there[KINDS].split()):
             return self._pushed_packed(name, revision, size=int(there.get(PLAIN_BYTES, 0)), sent=0)
@@ -149,21 +147,29 @@ class Pusher:
             metadata = write_part(files, part, on_bytes=self._progress.advance)
             metadata[KINDS] = " ".join(sorted(kinds_in(files)))
             if there is not None and there.get(PLAIN_SHA256) != metadata[PLAIN_SHA256]:
-                raise WeightsError(_changed(revision.packed, self._store.bucket, "its files"))
+                raise _changed(self._packed_uri(revision), "its files")
             sent = 0 if there is not None else self._send_part(name, revision, part, metadata)
         return self._pushed_packed(name, revision, size=int(metadata[PLAIN_BYTES]), sent=sent)
 
     def _send_part(self, name: str, revision: Revision, part: Path, metadata: Mapping[str, str]) -> int:
         sums = self._sums(name, {"part": part}, {})["part"]
         self._progress.begin(f"{name}: uploading", sums.size)
-        with self._store.explaining(f"s3://{self._store.bucket}/{revision.packed}: the upload did not end"):
+        with self._store.explaining(self._packed_uri(revision), "the upload did not end"):
             return self._uploader.upload(part, revision.packed, sums, metadata)
 
     def _pushed_packed(self, name: str, revision: Revision, *, size: int, sent: int) -> Pushed:
-        uri = f"s3://{self._store.bucket}/{revision.packed}"
         return Pushed(
-            name=name, model_id=revision.model_id, revision=revision.revision, uri=uri, files=1, size=size, sent=sent
+            name=name,
+            model_id=revision.model_id,
+            revision=revision.revision,
+            uri=self._packed_uri(revision),
+            files=1,
+            size=size,
+            sent=sent,
         )
+
+    def _packed_uri(self, revision: Revision) -> str:
+        return f"s3://{self._store.bucket}/{revision.packed}"
 
     def _needs_no_fetch(self, entry: ModelEntry, kinds: Collection[str]) -> bool:
         """Return True if a fetch would bring the same kinds of files, which are there as a whole."""
@@ -177,12 +183,12 @@ class Pusher:
         folder = self._source.fetch(revision, allow_pickle=allow_pickle, with_code=with_code)
         chosen = chosen_files(folder, allow_pickle=allow_pickle, with_code=with_code)
         faults = [
-            fault for fault in faults_of(files_below(folder), chosen, task=entry.task) if fault.severity == "error"
+            WeightsError(fault.code, f"models.{name}: {revision}", fault.message, fix=fault.fix)
+            for fault in faults_of(files_below(folder), chosen, task=entry.task)
+            if fault.severity == "error"
         ]
         if faults:
-            raise WeightsError(
-                "\n".join(f"models.{name}: {revision}: {fault.message}; fix: {fault.fix}" for fault in faults)
-            )
+            raise FaultyModelError(faults)
         return chosen
 
     def _sums(self, name: str, files: Mapping[str, Path], manifest: Manifest) -> dict[str, Checksums]:
@@ -195,7 +201,7 @@ class Pusher:
 
     def _upload(self, name: str, revision: Revision, files: Mapping[str, Path], sums: Mapping[str, Checksums]) -> int:
         self._progress.begin(f"{name}: uploading", sum(found.size for found in sums.values()))
-        with self._store.explaining(f"{revision.uri(self._store.bucket)}: the upload did not end"):
+        with self._store.explaining(revision.uri(self._store.bucket), "the upload did not end"):
             return sum(self._uploader.upload(files[file], revision.prefix + file, sums[file]) for file in files)
 
     def _finish(self, revision: Revision, wanted: Manifest) -> None:
@@ -206,7 +212,7 @@ class Pusher:
 
     def _missing(self, revision: Revision, manifest: Manifest) -> int:
         """Count the files of a whole revision that differ from its manifest."""
-        with self._store.explaining(f"{revision.uri(self._store.bucket)} cannot be compared"):
+        with self._store.explaining(revision.uri(self._store.bucket), "cannot be compared"):
             return sum(
                 not self._uploader.holds(
                     revision.prefix + file, size=facts.size, sha256=facts.sha256, checksum=facts.checksum
@@ -230,9 +236,12 @@ def _stored_file(sums: Checksums) -> StoredFile:
     return StoredFile(size=sums.size, sha256=sums.sha256, part_bytes=sums.part_bytes, checksum=sums.s3)
 
 
-def _changed(key: str, bucket: str, files: str) -> str:
-    return (
-        f"s3://{bucket}/{key} holds other content in {files}, and a revision that is whole is never changed, since "
-        "containers may have loaded it; fix: push other content as another revision, or write trust_remote_code and "
-        "allow_pickle as they were when it was pushed"
+def _changed(uri: str, files: str) -> WeightsError:
+    return WeightsError(
+        "weights-changed",
+        uri,
+        f"holds other content in {files}",
+        allowed="the same content, since containers may have loaded it",
+        fix="push other content as another revision, or write trust_remote_code and allow_pickle as they were when it "
+        "was pushed",
     )

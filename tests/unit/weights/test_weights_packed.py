@@ -9,6 +9,7 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fakes.refusals import refused
 from weights_models import BUCKET, MIB, REVISION, Requests, entry_of, safetensors
 
 from cohost.archives import compose
@@ -198,7 +199,7 @@ def test_part_of_other_files_is_refused(pusher: MakePusher, model: Path, s3: S3C
     """As for weights in S3: a revision never changes."""
     pusher().push("nli", packed())
     small(model)
-    with pytest.raises(WeightsError, match="holds other content"):
+    with refused("weights-changed", f"s3://{BUCKET}/{REVISION.packed}", kind=WeightsError):
         pusher().push("nli", packed())
     assert members(composed(s3, packed()))["model.safetensors"] == safetensors(6 * MIB)
 
@@ -241,7 +242,7 @@ def test_revision_is_content() -> None:
 
 def test_bundle_says_where_such_archives_come_from() -> None:
     """The command would have to fetch the weights first."""
-    with pytest.raises(WeightsError, match="the deploy puts that archive together in S3"):
+    with refused("weights-in-archive", "models.nli.weights", kind=WeightsError):
         check_bundled("nli", packed())
     check_bundled("nli", entry_of())
 

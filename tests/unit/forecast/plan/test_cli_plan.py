@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.errors import CatalogError, PlanError
+from cohost.errors import CatalogError, HubAccessError
 from cohost.forecast.plan.profiles import profiles_path
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def test_inspect_shows_shape_and_size(catalog: Path) -> None:
 def test_inspect_asks_the_hub_it_is_told(catalog: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """HF_ENDPOINT decides who is asked; a hub that is not there is a fault of one line."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(PlanError, match=r"http://127.0.0.1:9/lmi-cohost/tiny-mdeberta-nli/resolve/main/config.json"):
+    field = "http://127.0.0.1:9/lmi-cohost/tiny-mdeberta-nli/resolve/main/"
+    with refused("hub-unreachable", field, kind=HubAccessError):
         run("models", "inspect", "mdeberta", "--catalog", str(catalog))
 
 
