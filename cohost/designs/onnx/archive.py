@@ -43,9 +43,8 @@ def pack_files(files: Mapping[str, bytes | Path], target: Path) -> str:
                 digest.update(piece)
                 file.write(piece)
     except OSError as error:
-        raise OnnxError(
-            f"{target}: cannot be written ({error.strerror or error}); fix: make room or choose another folder"
-        ) from error
+        problem, fix = f"cannot be written ({error.strerror or error})", "make room or choose another folder"
+        raise OnnxError("export-unwritable", str(target), problem, fix=fix) from error
     return digest.hexdigest()
 
 
@@ -95,19 +94,18 @@ def find_archive(folder: Path, recipe: Recipe) -> Archive:
     Raises:
         OnnxError: it is missing, was made from other settings, or is not the file that its note describes.
     """
-    note = _read_note(folder, recipe.name)
-    fix = f"fix: cohost export-onnx {recipe.name} --out {folder}"
+    fix = f"cohost export-onnx {recipe.name} --out {folder}"
+    note = _read_note(folder, recipe.name, fix)
     file = archive_file(folder, recipe.name)
     wanted, found = recipe.as_data(note["serving"]), note["recipe"]
     if wanted != found:
         both = wanted.keys() & found.keys()
         key = next(key for key in wanted | found if key not in both or wanted[key] != found[key])
-        raise OnnxError(
-            f"{file}: was exported with another {key} ({found.get(key)!r}, now {wanted.get(key)!r}); allowed: an "
-            f"export of the catalog as it is; {fix}"
-        )
+        problem = f"was exported with another {key} ({found.get(key)!r}, now {wanted.get(key)!r})"
+        raise OnnxError("export-outdated", str(file), problem, allowed="an export of the catalog as it is", fix=fix)
     if not file.is_file() or sha256_of(file) != note["sha256"]:
-        raise OnnxError(f"{file}: is not the archive that {note_file(folder, recipe.name).name} tells of; {fix}")
+        problem = f"is not the archive that {note_file(folder, recipe.name).name} describes"
+        raise OnnxError("export-changed", str(file), problem, fix=fix)
     return Archive(
         name=recipe.name,
         file=file,
@@ -118,17 +116,18 @@ def find_archive(folder: Path, recipe: Recipe) -> Archive:
     )
 
 
-def _read_note(folder: Path, name: str) -> Mapping[str, Any]:
+def _read_note(folder: Path, name: str, fix: str) -> Mapping[str, Any]:
     file = note_file(folder, name)
-    fix = f"fix: cohost export-onnx {name} --out {folder}"
     try:
         note: Any = json.loads(file.read_bytes())
     except OSError as error:
-        raise OnnxError(f"{file}: cannot be read ({error.strerror}), so {name} is not exported yet; {fix}") from error
+        problem = f"cannot be read ({error.strerror}), so {name} is not exported yet"
+        raise OnnxError("export-missing", str(file), problem, fix=fix) from error
     except ValueError as error:
-        raise OnnxError(f"{file}: is no JSON ({error}); {fix}") from error
+        raise OnnxError("export-note-invalid", str(file), f"is not JSON ({error})", fix=fix) from error
     if not _is_note(note):
-        raise OnnxError(f"{file}: tells neither recipe nor checksum; allowed: what export-onnx writes; {fix}")
+        problem, allowed = "has no recipe, serving and sha256", "what export-onnx writes"
+        raise OnnxError("export-note-invalid", str(file), problem, allowed=allowed, fix=fix)
     return note
 
 

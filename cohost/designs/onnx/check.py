@@ -102,24 +102,23 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
     """
     if precision == "fp32":
         if not agreement.output <= FP32_TOLERANCE:
-            raise OnnxError(
-                f"{name}: the fp32 export differs from torch by {agreement.output:.1e}; allowed: {FP32_TOLERANCE:.0e}; "
-                "fix: leave the model out of the CPU design, since this architecture is not exported as it is"
-            )
+            problem = f"the fp32 export differs from torch by {agreement.output:.1e}"
+            fix = "leave the model out of the CPU design, since this architecture is not exported as it is"
+            raise OnnxError("export-inaccurate", name, problem, allowed=f"{FP32_TOLERANCE:.0e}", fix=fix)
         return
-    fault = _int8_fault(agreement)
-    if fault:
-        raise OnnxError(f"{name}: {fault}; fix: designs.cpu-onnx.overrides.{name}.precision: fp32")
+    for problem, allowed in _int8_faults(agreement):
+        fix = f"write designs.cpu-onnx.overrides.{name}.precision: fp32"
+        raise OnnxError("export-inaccurate", name, f"in int8 {problem}", allowed=allowed, fix=fix)
 
 
-def _int8_fault(agreement: Agreement) -> str | None:
+def _int8_faults(agreement: Agreement) -> Iterator[tuple[str, str]]:
+    """Yield each fault with what is allowed."""
     if agreement.flipped:
-        return f"in int8 {agreement.flipped} of {agreement.sequences} fixed texts get another top label; allowed: none"
+        yield f"{agreement.flipped} of {agreement.sequences} fixed texts get another top label", "none"
     if agreement.probability is not None and not agreement.probability <= INT8_TOLERANCE:
-        return f"in int8 a probability differs by {agreement.probability:.3f}; allowed: {INT8_TOLERANCE}"
+        yield f"a probability differs by {agreement.probability:.3f}", f"{INT8_TOLERANCE}"
     if agreement.cosine is not None and not agreement.cosine >= INT8_COSINE:
-        return f"in int8 a text's vector turns to a cosine of {agreement.cosine:.3f}; allowed: {INT8_COSINE} or more"
-    return None
+        yield f"a text's vector turns to a cosine of {agreement.cosine:.3f}", f"{INT8_COSINE} or more"
 
 
 def _batches(reference: TorchModel) -> Iterator[Arrays]:

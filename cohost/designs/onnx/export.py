@@ -31,6 +31,7 @@ from cohost.designs.onnx.check import compare, require
 from cohost.designs.onnx.recipe import HANDLER
 from cohost.designs.onnx.torch_model import TorchModel
 from cohost.errors import OnnxError
+from cohost.hub import client, explaining
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -106,19 +107,19 @@ def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> P
         hubs: folders that hold models as org/name, searched first and in order.
 
     Raises:
-        OnnxError: the weights lie on S3, or the Hub does not provide them.
+        OnnxError: the weights lie on S3.
+        HubAccessError: the Hub does not provide them.
     """
     if model_id.startswith("s3://"):
-        raise OnnxError(
-            f"model_id: {model_id!r} cannot be exported from S3; allowed: a Hub id; fix: copy the files into ORG/NAME "
-            "of a folder, name that folder with --hub and ORG/NAME as model_id"
-        )
+        fix = "copy the files into ORG/NAME of a folder, name that folder with --hub and ORG/NAME as model_id"
+        raise OnnxError("export-from-s3", "model_id", f"got {model_id!r}", allowed="a Hub id", fix=fix)
     for root in hubs:
         if (root / model_id / "config.json").is_file():
             return root / model_id
     if (packaged := _packaged(model_id)) is not None:
         return packaged
-    return _from_hub(model_id, revision, hubs)
+    with explaining(model_id, folder="--hub", token="HF_TOKEN"):  # noqa: S106 - the variable's name
+        return Path(client().snapshot_download(model_id, revision=revision, allow_patterns=list(_PATTERNS)))
 
 
 def _packaged(model_id: str) -> Path | None:
@@ -127,20 +128,6 @@ def _packaged(model_id: str) -> Path | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     return Path(next(iter(spec.submodule_search_locations))) / "model"
-
-
-def _from_hub(model_id: str, revision: str | None, hubs: Sequence[Path]) -> Path:
-    from huggingface_hub import snapshot_download  # comes with the group `local` only
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(model_id, revision=revision, allow_patterns=list(_PATTERNS)))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        searched = ", ".join(map(str, hubs)) or "none given"
-        raise OnnxError(
-            f"model_id: {model_id!r} is neither in a folder (--hub: {searched}) nor given by the Hub ({error}); fix: "
-            "check the id and the network, or put the files into ORG/NAME of a folder and name that with --hub"
-        ) from error
 
 
 MODEL_FILE: Final = "model.onnx"

@@ -118,10 +118,9 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
     own = design.overrides.get(name, OnnxModel())
     wanted = own.serving or design.serving
     if wanted == TRANSLATOR and entry.task == _ZERO_SHOT:
-        raise OnnxError(
-            f"designs.cpu-onnx: {name}: serving translator cannot answer {_ZERO_SHOT}, because DJL's translator wants "
-            "another body; allowed: handler; fix: serving: handler"
-        )
+        problem = f"is translator, and DJL's translator wants another body for {_ZERO_SHOT}"
+        field, fix = f"designs.cpu-onnx.overrides.{name}.serving", "write serving: handler for the model"
+        raise OnnxError("translator-unfit", field, problem, allowed="handler", fix=fix)
     return Recipe(name=name, entry=entry, precision=own.precision or design.precision, wanted=wanted)
 
 

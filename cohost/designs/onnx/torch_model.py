@@ -62,10 +62,9 @@ class TorchModel:
     def __init__(self, folder: Path, task: str) -> None:
         loaded, self.tokenizer = _load(folder, task)
         if not self.tokenizer.is_fast:
-            raise OnnxError(
-                f"{folder}: has no fast tokenizer, so there is no tokenizer.json to serve with; fix: save the model "
-                "with one, or leave it out of the CPU design"
-            )
+            problem = "has no fast tokenizer, so there is no tokenizer.json to serve with"
+            fix = "save the model with one, or leave it out of the CPU design"
+            raise OnnxError("tokenizer-slow", str(folder), problem, fix=fix)
         self._model = loaded.eval()
         self.config: Any = loaded.config
         shape = ModelShape.from_config(self.config.to_dict())
@@ -113,10 +112,8 @@ class TorchModel:
                     verbose=False,
                 )
         except torch.onnx.errors.OnnxExporterError as error:
-            first = str(error).splitlines()[0]
-            raise OnnxError(
-                f"{self.config.model_type}: torch cannot export it ({first}); fix: leave it out of the CPU design"
-            ) from error
+            problem, fix = f"torch cannot export it ({str(error).splitlines()[0]})", "leave it out of the CPU design"
+            raise OnnxError("export-unsupported", str(self.config.model_type), problem, fix=fix) from error
         assert program is not None  # noqa: S101 - only the former exporter gives none
         program.save(file, external_data=weights > _SINGLE_FILE_BYTES)
 
@@ -141,16 +138,17 @@ def _load(folder: Path, task: str) -> tuple[Any, Any]:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, KeyError) as error:
         raise OnnxError(
-            f"{folder}: cannot be loaded for {task} ({' '.join(str(error).split())}); allowed: a folder with "
-            "config.json, model.safetensors and a tokenizer; fix: check model_id and task"
+            "model-unloadable",
+            str(folder),
+            f"cannot be loaded for {task} ({' '.join(str(error).split())})",
+            allowed="a folder with config.json, model.safetensors and a tokenizer",
+            fix="check model_id and task",
         ) from error
     if task != _FEATURES and info["missing_keys"]:
         # transformers fills missing weights with random numbers, and only warns.
-        missing = ", ".join(sorted(info["missing_keys"]))
-        raise OnnxError(
-            f"{folder}: has no weights for {missing}, so it was not trained for {task}; "
-            "allowed: a model with a classification head; fix: check model_id and task"
-        )
+        problem = f"has no weights for {', '.join(sorted(info['missing_keys']))}, so it was not trained for {task}"
+        allowed = "a model with a classification head"
+        raise OnnxError("head-missing", str(folder), problem, allowed=allowed, fix="check model_id and task")
     return model, tokenizer
 
 
