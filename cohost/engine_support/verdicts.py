@@ -40,11 +40,6 @@ class Reason:
     certain: bool = True
 
 
-def reasons_against(backend: Backend, model: ModelFacts) -> list[Reason]:
-    """Return every reason in the model itself that keeps a backend from serving it; with none, the backend can."""
-    return list(_RULES[backend](model))
-
-
 def head_faults(model: ModelFacts) -> Iterator[Reason]:
     """Yield the parts that the task needs and the model's own weights lack."""
     if model.task == _FEATURES:
@@ -116,6 +111,7 @@ def _not_known(model: ModelFacts) -> Reason:
     )
 
 
+# Every reason in the model itself that keeps a backend from serving it; with none, the backend can.
 _RULES: Final[dict[Backend, Callable[[ModelFacts], Iterator[Reason]]]] = {
     "stock": _transformers,
     "batched": _transformers,
@@ -133,13 +129,12 @@ _CPU_FULL: Final = "cpu-full"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result for one backend and one model.
+    """The result for one model and one backend.
 
     `serves` is about the model alone, in the image that suits the backend best; `here` also counts the catalog's image
     and instance type. `against` are the reasons for the former, `place` those for the latter, `notes` are remarks.
     """
 
-    backend: Backend
     serves: Answer
     here: bool
     against: tuple[Reason, ...]
@@ -157,17 +152,11 @@ class ModelVerdicts:
     """One model with its verdicts for all backends."""
 
     model: ModelFacts
-    verdicts: tuple[Verdict, ...]
+    backends: dict[Backend, Verdict]
 
     def as_data(self) -> dict[str, Any]:
         """Return the verdicts as JSON data."""
-        return {
-            **asdict(self.model),
-            "backends": {
-                verdict.backend: {key: value for key, value in asdict(verdict).items() if key != "backend"}
-                for verdict in self.verdicts
-            },
-        }
+        return {**asdict(self.model), "backends": asdict(self)["backends"]}
 
 
 def judge(
@@ -181,20 +170,20 @@ def judge(
     """
     places = {backend: tuple(_place(backend, catalog)) for backend in BACKENDS}
     notes = {backend: tuple(_notes(backend, catalog)) for backend in BACKENDS}
-    found = []
-    for name in names:
-        model = facts_of(name, catalog.models[name], profiles, hubs)
-        verdicts = tuple(_verdict(backend, model, places[backend], notes[backend]) for backend in BACKENDS)
-        found.append(ModelVerdicts(model=model, verdicts=verdicts))
-    return found
+    models = [facts_of(name, catalog.models[name], profiles, hubs) for name in names]
+    return [
+        ModelVerdicts(
+            model=model,
+            backends={backend: _verdict(backend, model, places[backend], notes[backend]) for backend in BACKENDS},
+        )
+        for model in models
+    ]
 
 
 def _verdict(backend: Backend, model: ModelFacts, place: tuple[Reason, ...], notes: tuple[Reason, ...]) -> Verdict:
-    against = tuple(reasons_against(backend, model))
+    against = tuple(_RULES[backend](model))
     serves: Answer = "yes" if not against else "no" if any(reason.certain for reason in against) else "unknown"
-    return Verdict(
-        backend=backend, serves=serves, here=serves == "yes" and not place, against=against, place=place, notes=notes
-    )
+    return Verdict(serves=serves, here=serves == "yes" and not place, against=against, place=place, notes=notes)
 
 
 def _image_of(backend: Backend, catalog: Catalog) -> tuple[str, Image]:

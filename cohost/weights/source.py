@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from cohost.catalog.sections.storage import TOKEN_SOURCE, check_token_source
 from cohost.errors import WeightsError
 from cohost.hub import client, explaining
-from cohost.weights.files import choose, files_below, pickle_fault
+from cohost.weights.files import choose, pickle_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -153,9 +153,3 @@ class Hub:
             if fault := pickle_fault(names, chosen):
                 raise WeightsError(fault.code, str(revision), fault.message, fix=fault.fix)
             return Path(hub.snapshot_download(model_id, revision=commit, allow_patterns=chosen))
-
-
-def chosen_files(folder: Path, *, allow_pickle: bool, with_code: bool) -> dict[str, Path]:
-    """Return the files of a folder that are uploaded, by name."""
-    files = files_below(folder)
-    return {name: files[name] for name in choose(files, allow_pickle=allow_pickle, with_code=with_code)}

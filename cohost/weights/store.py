@@ -16,6 +16,7 @@ from cohost.archives.bucket import ABSENT, delete_objects
 from cohost.archives.weights import MANIFESTS, PACKED, WEIGHTS, Revision, revision_of_key
 from cohost.endpoint.stack_outputs import DEFAULT_REGION
 from cohost.errors import WeightsError
+from cohost.weights.upload import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,19 +55,6 @@ def find_bucket(catalog: Catalog, session: boto3.Session) -> str:
             fix="set credentials and a region, e.g. AWS_PROFILE, or name the bucket in the catalog",
         ) from error
     return bucket_name(account, session.region_name or DEFAULT_REGION)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredFile:
-    """One file of an uploaded revision: bytes, SHA-256 (hexadecimal), and S3's checksum.
-
-    S3's checksum depends on the size of the parts that the file was uploaded in.
-    """
-
-    size: int
-    sha256: str
-    part_bytes: int
-    checksum: str
 
 
 Manifest = dict[str, StoredFile]

@@ -32,38 +32,39 @@ MOST_PARTS: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checksums:
-    """Size and digests of a file: `parts` are the SHA-256 digests of its parts in order, `sha256` is hexadecimal."""
+class StoredFile:
+    """Size and digests of a file in the bucket: the SHA-256 of its bytes (hexadecimal), and S3's checksum.
+
+    S3's checksum is that of the file's bytes, or if it was uploaded in parts, of their digests (S3: composite).
+    """
 
     size: int
     sha256: str
     part_bytes: int
-    parts: tuple[bytes, ...]
+    checksum: str
 
-    @property
-    def in_parts(self) -> bool:
-        """Return True if the file is uploaded in parts; a smaller one is uploaded in one request."""
-        return len(self.parts) > 1
 
-    @property
-    def s3(self) -> str:
-        """Return the object's x-amz-checksum-sha256: of its bytes, or of its parts' digests (S3: composite)."""
-        return encoded(hashlib.sha256(b"".join(self.parts)).digest() if self.in_parts else self.parts[0])
+@dataclass(frozen=True, kw_only=True)
+class Checksums:
+    """What a file will be in the bucket, and S3's checksum of each of its parts, in order."""
+
+    stored: StoredFile
+    parts: tuple[str, ...]
 
 
 def checksums_of(path: Path, *, part_bytes: int = PART_BYTES, on_bytes: Callable[[int], None]) -> Checksums:
     """Read a file once and return its checksums; `on_bytes` is called with the number of bytes of each part."""
     size = path.stat().st_size
     part_bytes = max(part_bytes, -(-size // MOST_PARTS))
-    whole, parts = hashlib.sha256(), []
+    whole, digests = hashlib.sha256(), []
     with path.open("rb") as file:
         for piece in iter(partial(file.read, part_bytes), b""):
             whole.update(piece)
-            parts.append(hashlib.sha256(piece).digest())
+            digests.append(hashlib.sha256(piece).digest())
             on_bytes(len(piece))
-    return Checksums(
-        size=size, sha256=whole.hexdigest(), part_bytes=part_bytes, parts=tuple(parts) or (whole.digest(),)
-    )
+    of_all = hashlib.sha256(b"".join(digests)) if len(digests) > 1 else whole
+    stored = StoredFile(size=size, sha256=whole.hexdigest(), part_bytes=part_bytes, checksum=encoded(of_all.digest()))
+    return Checksums(stored=stored, parts=tuple(map(encoded, digests)))
 
 
 def encoded(digest: bytes) -> str:
@@ -88,17 +89,17 @@ class Uploader:
     bucket: str
     on_bytes: Callable[[int], None] = field(default=lambda _count: None)
 
-    def holds(self, key: str, *, size: int, sha256: str, checksum: str) -> bool:
+    def holds(self, key: str, wanted: StoredFile) -> bool:
         """Return True if an object has this content, by its size, the SHA-256 in its metadata and S3's checksum."""
         there = head_object(self.s3, self.bucket, key, ChecksumMode="ENABLED")
         if there is None:
             return False
         kept = there.get("ChecksumSHA256")
         return (
-            there["ContentLength"] == size
-            and there["Metadata"].get(SHA256) == sha256
+            there["ContentLength"] == wanted.size
+            and there["Metadata"].get(SHA256) == wanted.sha256
             # S3 puts the number of parts behind the checksum of a composite.
-            and (kept is None or kept.partition("-")[0] == checksum)
+            and (kept is None or kept.partition("-")[0] == wanted.checksum)
         )
 
     def metadata(self, key: str) -> Mapping[str, str] | None:
@@ -116,22 +117,23 @@ class Uploader:
         Raises:
             ClientError, BotoCoreError: S3 refuses or cannot be reached.
         """
-        if self.holds(key, size=sums.size, sha256=sums.sha256, checksum=sums.s3):
-            self.on_bytes(sums.size)
+        stored = sums.stored
+        if self.holds(key, stored):
+            self.on_bytes(stored.size)
             return 0
-        metadata = {SHA256: sums.sha256, **metadata}
-        if sums.in_parts:
+        metadata = {SHA256: stored.sha256, **metadata}
+        if len(sums.parts) > 1:
             return self._send_parts(path, key, sums, metadata)
         self.s3.put_object(
             Bucket=self.bucket,
             Key=key,
             Body=path.read_bytes(),
             ChecksumAlgorithm="SHA256",
-            ChecksumSHA256=sums.s3,
+            ChecksumSHA256=stored.checksum,
             Metadata=metadata,
         )
-        self.on_bytes(sums.size)
-        return sums.size
+        self.on_bytes(stored.size)
+        return stored.size
 
     def _send_parts(self, path: Path, key: str, sums: Checksums, metadata: Mapping[str, str]) -> int:
         resumed = self._open_upload(key)
@@ -180,9 +182,9 @@ class Uploader:
     ) -> tuple[CompletedPartTypeDef, int]:
         """Send a part; return it and the number of bytes, 0 if the part in the bucket is the same."""
         with path.open("rb") as file:
-            file.seek((number - 1) * sums.part_bytes)
-            content = file.read(sums.part_bytes)
-        checksum, count = encoded(sums.parts[number - 1]), 0
+            file.seek((number - 1) * sums.stored.part_bytes)
+            content = file.read(sums.stored.part_bytes)
+        checksum, count = sums.parts[number - 1], 0
         if not _is_same(content, checksum, there):
             count = len(content)
             there = self.s3.upload_part(

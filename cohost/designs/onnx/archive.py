@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final
 
 from cohost.archives.archive import archive_pieces, replacing
 from cohost.archives.properties import dumps
@@ -64,9 +64,6 @@ class Archive:
     name: str
     file: Path
     sha256: str
-    serving: Serving
-    precision: str
-    size: int
 
 
 def archive_file(folder: Path, name: str) -> Path:
@@ -106,17 +103,10 @@ def find_archive(folder: Path, recipe: Recipe) -> Archive:
     if not file.is_file() or sha256_of(file) != note["sha256"]:
         problem = f"is not the archive that {note_file(folder, recipe.name).name} describes"
         raise OnnxError("export-changed", str(file), problem, fix=fix)
-    return Archive(
-        name=recipe.name,
-        file=file,
-        sha256=note["sha256"],
-        serving=note["serving"],
-        precision=recipe.precision,
-        size=file.stat().st_size,
-    )
+    return Archive(name=recipe.name, file=file, sha256=note["sha256"])
 
 
-def _read_note(folder: Path, name: str, fix: str) -> Mapping[str, Any]:
+def _read_note(folder: Path, name: str, fix: str) -> dict[str, Any]:
     file = note_file(folder, name)
     try:
         note: Any = json.loads(file.read_bytes())
@@ -125,13 +115,8 @@ def _read_note(folder: Path, name: str, fix: str) -> Mapping[str, Any]:
         raise OnnxError("export-missing", str(file), problem, fix=fix) from error
     except ValueError as error:
         raise OnnxError("export-note-invalid", str(file), f"is not JSON ({error})", fix=fix) from error
-    if not _is_note(note):
-        problem, allowed = "has no recipe, serving and sha256", "what export-onnx writes"
-        raise OnnxError("export-note-invalid", str(file), problem, allowed=allowed, fix=fix)
-    return note
-
-
-def _is_note(data: object) -> TypeGuard[Mapping[str, Any]]:
-    if not isinstance(data, dict) or not {"recipe", "serving", "sha256"} <= data.keys():
-        return False
-    return isinstance(data["recipe"], dict)
+    match note:
+        case {"recipe": dict(), "serving": str(), "sha256": str()}:
+            return dict(note)
+    problem, allowed = "has no recipe, serving and sha256", "what export-onnx writes"
+    raise OnnxError("export-note-invalid", str(file), problem, allowed=allowed, fix=fix)

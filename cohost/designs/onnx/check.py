@@ -16,7 +16,7 @@ from cohost.errors import OnnxError
 from cohost.handler.cohost_classification import softmax
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
@@ -127,12 +127,8 @@ def _batches(reference: TorchModel) -> Iterator[Arrays]:
         yield reference.encode([text])
     yield reference.encode(TEXTS)
     if reference.labels:
-        yield reference.encode(TEXTS, _neighbours(TEXTS))
+        yield reference.encode(TEXTS, [*TEXTS[1:], TEXTS[0]])
     yield reference.encode([" ".join(TEXTS * _LONGEST_REPEAT)])
-
-
-def _neighbours(texts: Sequence[str]) -> list[str]:
-    return [*texts[1:], texts[0]]
 
 
 def _shares(logits: Floats) -> Floats:

