@@ -99,8 +99,11 @@ def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
     for model in models:
         if (other := folders.setdefault(server_name(model), model)) != model:
             raise ArtifactError(
-                f"models.{model}: the server serves it as {server_name(model)!r}, as it does {other!r}; allowed are "
-                "names that differ in letters or digits; rename one"
+                "model-name-collides",
+                f"models.{model}",
+                f"the server serves it as {server_name(model)!r}, as it does {other!r}",
+                allowed="names that differ in letters or digits",
+                fix="rename one",
             )
     return {f"{server_name(model)}/{name}": data for model, files in models.items() for name, data in files.items()}
 
@@ -206,7 +209,9 @@ def digest(data: bytes) -> str:
             files = {member.name: tar.extractfile(member) for member in tar}
             return content_digest({name: file.read() for name, file in files.items() if file is not None})
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise ArtifactError(f"archive: cannot be read ({error}); write it with `cohost bundle`") from error
+        raise ArtifactError(
+            "archive-unreadable", "archive", f"cannot be read ({error})", fix="write it with `cohost bundle`"
+        ) from error
 
 
 def content_digest(files: Mapping[str, bytes]) -> str:
@@ -236,8 +241,11 @@ def write_archive(path: Path, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise ArtifactError(
-            f"{path}: cannot be written ({error.strerror or error}); {len(data)} bytes of free, writable space "
-            "are needed; make room or choose another folder"
+            "file-unwritable",
+            str(path),
+            f"cannot be written ({error.strerror or error})",
+            allowed=f"{len(data)} bytes of free, writable space",
+            fix="make room or choose another folder",
         ) from error
 
 
@@ -275,8 +283,11 @@ def _header(name: str, size: int) -> bytes:
     parts = name.split("/")
     if len(parts) > _MEMBER_PARTS or not all(map(_is_plain, parts)):
         raise ArtifactError(
-            f"archive member {name!a}: is not a plain file name; allowed are 1-100 of A-Z a-z 0-9 . _ - and before it "
-            "one such folder, because the server looks no deeper; rename it"
+            "member-name",
+            f"archive member {name!a}",
+            "is not a plain file name",
+            allowed="1-100 of A-Z a-z 0-9 . _ - and before it one such folder, because the server looks no deeper",
+            fix="rename it",
         )
     member = tarfile.TarInfo(name)
     member.size = size

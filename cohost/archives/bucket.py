@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from .errors import ArtifactError
+from .errors import ArtifactError, MissingBucketError, OccupiedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,16 +33,7 @@ _THREADS = 8
 _FIXES = {
     "AccessDenied": "allow s3:ListBucket on the bucket and s3:GetObject, PutObject and DeleteObject below the prefix",
     "403": "allow s3:ListBucket on the bucket and s3:GetObject below the prefix",
-    "NoSuchBucket": "deploy the stack that makes the bucket first",
 }
-
-
-class MissingBucketError(ArtifactError):
-    """The bucket does not exist, or no longer."""
-
-
-class OccupiedError(ArtifactError):
-    """An object already lies where one was to be written."""
 
 
 def head_object(client: S3Client, bucket: str, key: str, **options: Any) -> HeadObjectOutputTypeDef | None:
@@ -188,11 +179,14 @@ class Bucket:
             raise self._fault(action, key, type(error).__name__, str(error)) from error
 
     def _fault(self, action: str, key: str, code: str, message: str) -> ArtifactError:
-        kind = {"NoSuchBucket": MissingBucketError, "PreconditionFailed": OccupiedError}.get(code, ArtifactError)
-        fix = _FIXES.get(code, "try again; if it stays so, look the code up in the S3 API reference")
-        if kind is OccupiedError:
-            fix = "an object that was not written here lies there; move it away"
-        return kind(f"s3://{self._name}/{key}: cannot be {action} ({code}: {' '.join(message.split())}); {fix}")
+        uri = f"s3://{self._name}/{key}"
+        problem = f"cannot be {action} ({code}: {' '.join(message.split())})"
+        if code == "NoSuchBucket":
+            return MissingBucketError("bucket-missing", uri, problem, fix="deploy the stack with the bucket first")
+        if code == "PreconditionFailed":
+            return OccupiedError("archive-occupied", uri, problem, fix="move the object, which was not written here")
+        fix = _FIXES.get(code, "try again; if the error stays, look its code up in the S3 API reference")
+        return ArtifactError("store-request-failed", uri, problem, fix=fix)
 
 
 def _code(error: ClientError) -> str:

@@ -40,8 +40,10 @@ class Deadline:
         """Raise ArtifactError if it is time to stop."""
         if self._remaining() / 1000 < self._kept:
             raise ArtifactError(
-                "time limit: the function's run is nearly over and the work is not done; run the deployment again, "
-                "and raise the function's time-out if that repeats"
+                "publishing-too-slow",
+                "time limit",
+                "the function's run is nearly over and the work is not done",
+                fix="run the deployment again, and raise the function's time-out if that repeats",
             )
 
     def allow_undo(self) -> None:

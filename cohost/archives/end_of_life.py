@@ -15,7 +15,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any
 
-from .errors import ArtifactError
+from .errors import ArtifactError, unknown_request
 from .reply import Reply
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _handle(event: Event, reply: Reply, now: dt.datetime) -> tuple[str, dict[str
         case "Delete":
             return reply.physical_id, {}
         case other:
-            raise ArtifactError(f"RequestType: is {other!a}; allowed are Create, Update, Delete; send one of these")
+            raise unknown_request(other)
 
 
 def _kept(event: Event) -> dt.datetime | None:
@@ -72,7 +72,13 @@ def _kept(event: Event) -> dt.datetime | None:
 def _length(properties: Mapping[str, Any]) -> dt.timedelta:
     minutes = str(properties.get("Minutes", ""))
     if not minutes.isdecimal() or int(minutes) == 0:
-        raise ArtifactError(f"Minutes: is {minutes!a}; allowed is a whole number above 0; mend the template")
+        raise ArtifactError(
+            "expiry-minutes",
+            "Minutes",
+            f"got {minutes!a}",
+            allowed="a whole number above 0",
+            fix="correct the template",
+        )
     return dt.timedelta(minutes=int(minutes))
 
 

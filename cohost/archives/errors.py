@@ -37,6 +37,38 @@ class ArtifactError(CodedError):
     """An error of an archive, of its properties or of the store."""
 
 
+class RequestError(ArtifactError):
+    """The faults of one request of CloudFormation, in one line, which is all that a failed resource shows."""
+
+    def __init__(self, faults: Sequence[ArtifactError]) -> None:
+        self.faults = tuple(faults)
+        first = faults[0]
+        super().__init__(first.code, first.field, first.problem, allowed=first.allowed, fix=first.fix)
+
+    def __str__(self) -> str:
+        """Return the faults as one line."""
+        return " | ".join(map(str, self.faults))
+
+    def entries(self) -> list[dict[str, str]]:
+        """Return one mapping per fault."""
+        return [entry for fault in self.faults for entry in fault.entries()]
+
+
+class MissingBucketError(ArtifactError):
+    """The bucket does not exist, or no longer."""
+
+
+class OccupiedError(ArtifactError):
+    """An object already lies where one was to be written."""
+
+
+def unknown_request(kind: object) -> ArtifactError:
+    """Return the error for a request type that CloudFormation does not send."""
+    return ArtifactError(
+        "request-type", "RequestType", f"got {kind!a}", allowed="Create, Update, Delete", fix="send one of these"
+    )
+
+
 Severity = Literal["error", "warning"]
 
 _SHOWN = 5

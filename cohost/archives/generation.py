@@ -119,7 +119,10 @@ def check_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise ArtifactError(
-            f"model name {name!a}: is not allowed; allowed are 1-63 letters, digits and hyphens, first a letter or "
-            "digit; rename the model"
+            "model-name",
+            f"model name {name!a}",
+            "is not allowed",
+            allowed="1-63 letters, digits and hyphens, first a letter or digit",
+            fix="rename the model",
         )
     return name

@@ -32,12 +32,15 @@ def handler_files(name: str) -> Mapping[str, bytes]:
         ArtifactError: there is no handler of that name, or its code is missing.
     """
     if name not in _FOLDERS:
-        raise ArtifactError(f"handler {name!r}: is unknown; allowed are {', '.join(_FOLDERS)}; name one of these")
+        raise ArtifactError(
+            "handler-unknown", f"handler {name!r}", "is unknown", allowed=", ".join(_FOLDERS), fix="name one of these"
+        )
     # The folder is a package only in this project; in an archive its files lie side by side.
     files = {path.name: path.read_bytes() for path in sorted(_FOLDERS[name].glob("*.py")) if path.stem != "__init__"}
     if ENTRY_POINT not in files:
+        missing = _FOLDERS[name] / ENTRY_POINT
         raise ArtifactError(
-            f"handler {name!r}: {_FOLDERS[name] / ENTRY_POINT} is missing; deploy from a whole checkout"
+            "handler-code-missing", f"handler {name!r}", f"{missing} is missing", fix="deploy from a whole checkout"
         )
     return files
 

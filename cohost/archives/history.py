@@ -130,12 +130,16 @@ class History:
         try:
             said = json.loads(self._bucket.get(key))
         except ValueError as error:
-            raise ArtifactError(
-                f"{key}: is no JSON ({error}); allowed is what was written there; restore it or delete it"
-            ) from error
+            raise _foreign(key, f"is not JSON ({error})") from error
         if not isinstance(said, dict):
-            raise ArtifactError(f"{key}: is no JSON object; allowed is what was written there; restore it or delete it")
+            raise _foreign(key, "is not a JSON object")
         return said
+
+
+def _foreign(key: str, problem: str) -> ArtifactError:
+    return ArtifactError(
+        "history-unreadable", key, problem, allowed="the text that was written there", fix="restore it or delete it"
+    )
 
 
 class Move:

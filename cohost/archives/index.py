@@ -23,9 +23,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from .bucket import Bucket, MissingBucketError
+from .bucket import Bucket
 from .deadline import Deadline
-from .errors import ArtifactError
+from .errors import ArtifactError, MissingBucketError, unknown_request
 from .packed import packed_revisions
 from .publisher import Publisher
 from .reply import Reply
@@ -106,7 +106,7 @@ def _handle(event: Event, reply: Reply, deadline: Deadline) -> tuple[str, dict[s
             _delete(event, deadline)
             return reply.physical_id, {}
         case other:
-            raise ArtifactError(f"RequestType: is {other!a}; allowed are Create, Update, Delete; send one of these")
+            raise unknown_request(other)
 
 
 def _create(event: Event, deadline: Deadline) -> tuple[str, dict[str, str]]:
@@ -188,8 +188,10 @@ def _check_weights(names: Collection[str], properties: Mapping[str, Any], deadli
     there = {key for prefix in {key.partition("/")[0] for key in needed.values()} for key in bucket.keys(f"{prefix}/")}
     if missing := sorted(name for name, key in needed.items() if key not in there):
         raise ArtifactError(
-            f"models {', '.join(missing)}: no whole upload of their weights is in {properties['WeightsBucket']!r} "
-            f"(looked for {needed[missing[0]]}); run `cohost weights push {' '.join(missing)}` and deploy again"
+            "weights-not-pushed",
+            f"models {', '.join(missing)}",
+            f"no whole upload of their weights is in {properties['WeightsBucket']!r} (looked for {needed[missing[0]]})",
+            fix=f"run `cohost weights push {' '.join(missing)}` and deploy again",
         )
 
 

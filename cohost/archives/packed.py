@@ -57,7 +57,9 @@ def tail(files: Mapping[str, bytes], metadata: Mapping[str, str]) -> bytes:
     try:
         checksum, size = int(metadata[CRC]), int(metadata[PLAIN_BYTES])
     except (KeyError, ValueError) as error:
-        raise ArtifactError("the weights' part was not written by `cohost weights push`; run it again") from error
+        raise ArtifactError(
+            "weights-part-foreign", "weights", "their part was not written by `cohost weights push`", fix="run it again"
+        ) from error
     plain = tar_of({name: content for name, content in files.items() if name != _MEMBER})
     gzip = Gzip(BEST, checksum=checksum, size=size)
     return gzip.compress(plain) + gzip.finish()
@@ -75,7 +77,10 @@ def packed_revisions(properties: Mapping[str, Any]) -> dict[str, Revision]:
     wrong = [name for name, match in found.items() if match is None or name not in (models or {})]
     if wrong or not isinstance(packed, dict):
         raise ArtifactError(
-            f"PackedWeights: {', '.join(map(ascii, wrong)) or 'is no map'}; allowed is `model id@revision` by the name "
-            "of a model; deploy the stack from one checkout"
+            "packed-weights",
+            "PackedWeights",
+            f"got {', '.join(map(ascii, wrong))}" if wrong else "is not a map",
+            allowed="`model id@revision` by the name of a model",
+            fix="deploy the stack from one checkout",
         )
     return {name: Revision(match["model"], match["revision"]) for name, match in found.items() if match is not None}

@@ -55,7 +55,13 @@ def entries(text: str) -> list[tuple[str, str]]:
 
 def _written_key(key: str) -> str:
     if not key:
-        raise ArtifactError("property key: is empty; a key has at least one character; name it or remove the line")
+        raise ArtifactError(
+            "property-key",
+            "property key",
+            "is empty",
+            allowed="at least one character",
+            fix="name it or remove the line",
+        )
     written = "".join(f"\\{c}" if c in " =:" else _written_character(key, c) for c in key)
     # Java reads a line that starts with one of these as a comment.
     return f"\\{written}" if written[0] in "#!" else written
@@ -87,7 +93,11 @@ def _written_character(key: str, character: str) -> str:
 def _written_unit(key: str, code: int) -> str:
     if 0xD800 <= code <= 0xDFFF:  # noqa: PLR2004 - the surrogates of Unicode
         raise ArtifactError(
-            f"property {key!a}: holds U+{code:04X}, half of a surrogate pair; allowed is text; remove that character"
+            "property-surrogate",
+            f"property {key!a}",
+            f"holds U+{code:04X}, half of a surrogate pair",
+            allowed="text",
+            fix="remove that character",
         )
     return f"\\u{code:04X}"
 
@@ -145,7 +155,9 @@ def _meaning(escape: re.Match[str]) -> str:
         return chr(int(digits, 16))
     if character == "u":
         raise ArtifactError(
-            f"property text: {escape.string!a} holds \\u without four hexadecimal digits; Java refuses the file; "
-            "write \\\\u for a backslash and u, or complete the digits"
+            "property-escape",
+            "property text",
+            f"{escape.string!a} holds \\u without four hexadecimal digits, and Java refuses the file",
+            fix="write \\\\u for a backslash and u, or complete the digits",
         )
     return _MEANINGS.get(character, character)

@@ -102,8 +102,11 @@ class Publisher:
         stored = self._store.models(generation)
         if missing := sorted(set(names) - set(stored)):
             raise ArtifactError(
-                f"Generation: {generation} is not stored with {', '.join(missing)}; allowed: what "
-                "`cohost rollback --list` shows; run `cdk deploy` to publish the catalog"
+                "generation-missing",
+                "Generation",
+                f"{generation} is not stored with {', '.join(missing)}",
+                allowed="what `cohost rollback --list` shows",
+                fix="run `cdk deploy` to publish the catalog",
             )
         self._before_write(names)
         move = self._move(left=current, published_from=published_from, trial=False)

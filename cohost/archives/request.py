@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .archive import bundle_files, model_files
-from .errors import ArtifactError
+from .errors import ArtifactError, RequestError
 from .generation import check_name, is_generation_id
 from .handlers import handler_files, handler_version
 from .layout import BUNDLE_NAME
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 ARCHIVES, BUNDLE = "archives", "bundle"
 """Values of `Layout`: one archive per model, or one of all models."""
 
-_UNBUNDLED = "weights cannot be put into an archive of several models; allowed in archives of one; write weights: s3"
 
 _PREFIX = re.compile(r"(?!.*(?:^|/)\.{1,2}/)(?:[^/\s]+/)+")
 _NUMBER = re.compile(r"[0-9]{1,2}")
@@ -54,7 +53,7 @@ def is_bundle(properties: Mapping[str, Any]) -> bool:
     """
     layout = properties.get("Layout", ARCHIVES)
     if layout not in {ARCHIVES, BUNDLE}:
-        raise ArtifactError(f"Layout: is {_short(layout)}; allowed are {ARCHIVES} and {BUNDLE}; write one of these")
+        raise _fault("Layout", layout, f"{ARCHIVES}, {BUNDLE}", "write one of these")
     return bool(layout == BUNDLE)
 
 
@@ -66,7 +65,7 @@ def kept_in(properties: Mapping[str, Any]) -> int:
     """
     text = str(properties.get("KeepGenerations", "0"))
     if not _NUMBER.fullmatch(text):
-        raise ArtifactError(f"KeepGenerations: is {_short(text)}; allowed is a number from 0 to 99; write one")
+        raise _fault("KeepGenerations", text, "a number from 0 to 99", "write one")
     return int(text)
 
 
@@ -78,7 +77,7 @@ def pinned_in(properties: Mapping[str, Any]) -> str | None:
     """
     pinned = properties.get("Generation")
     if pinned is not None and not (isinstance(pinned, str) and is_generation_id(pinned)):
-        raise ArtifactError(f"Generation: is {_short(pinned)}; allowed is an id of 12 hexadecimal digits; leave it out")
+        raise _fault("Generation", pinned, "an id of 12 hexadecimal digits", "leave it out")
     return pinned
 
 
@@ -92,7 +91,7 @@ def archives_of(properties: Mapping[str, Any]) -> dict[str, dict[str, bytes]]:
     models = models_of(properties)
     if not is_bundle(properties):
         return models
-    _raise(f"PackedWeights.{name}: {_UNBUNDLED}" for name in packed_revisions(properties))
+    _raise(map(_unbundled, packed_revisions(properties)))
     _raise(startup_faults(models))
     return {BUNDLE_NAME: bundle_files(models)}
 
@@ -143,31 +142,47 @@ def _code(model: str, handler: str) -> Mapping[str, bytes]:
     name, _, version = handler.partition("@")
     if (here := handler_version(name)) != version:
         raise ArtifactError(
-            f"Handlers.{model}: is {handler!a}; the function carries {name}@{here}; deploy the stack from one checkout"
+            "code-of-another-checkout",
+            f"Handlers.{model}",
+            f"got {handler!a}",
+            allowed=f"{name}@{here}, which the function carries",
+            fix="deploy the stack from one checkout",
         )
     return handler_files(name)
 
 
-def _raise(faults: Iterator[str]) -> None:
-    if text := " | ".join(faults):
-        raise ArtifactError(text)
+def _raise(faults: Iterator[ArtifactError]) -> None:
+    if found := list(faults):
+        raise RequestError(found)
 
 
-def _place_faults(properties: Mapping[str, Any]) -> Iterator[str]:
+def _fault(field: str, value: object, allowed: str, fix: str) -> ArtifactError:
+    return ArtifactError("request-property", field, f"got {_short(value)}", allowed=allowed, fix=fix)
+
+
+def _unbundled(model: str) -> ArtifactError:
+    return ArtifactError(
+        "packed-weights-bundled",
+        f"PackedWeights.{model}",
+        "weights cannot be put into an archive of several models",
+        allowed="archives of one model",
+        fix="write weights: s3",
+    )
+
+
+def _place_faults(properties: Mapping[str, Any]) -> Iterator[ArtifactError]:
     bucket, prefix = properties.get("Bucket"), properties.get("Prefix")
     if not isinstance(bucket, str) or not bucket:
-        yield f"Bucket: is {bucket!a}; allowed is the name of a bucket; set it"
+        yield _fault("Bucket", bucket, "the name of a bucket", "set it")
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
-        yield (
-            f"Prefix: is {prefix!a}; allowed are folder names each followed by one '/', such as 'encoders/', without "
-            "'/' in front, blanks, '.' or '..'; write it so"
-        )
+        names = "folder names each followed by one '/', such as 'encoders/', without '/' in front, blanks, '.' or '..'"
+        yield _fault("Prefix", prefix, names, "write it so")
 
 
-def _model_faults(properties: Mapping[str, Any]) -> Iterator[str]:
+def _model_faults(properties: Mapping[str, Any]) -> Iterator[ArtifactError]:
     models = properties.get("Models")
     if not isinstance(models, dict) or not models:
-        yield f"Models: is {_short(models)}; allowed is a map of at least one model's properties by name; name a model"
+        yield _fault("Models", models, "a map of at least one model's properties by name", "name a model")
         models = {}
     for name, settings in models.items():
         yield from _settings_faults(name, settings)
@@ -176,29 +191,35 @@ def _model_faults(properties: Mapping[str, Any]) -> Iterator[str]:
     yield from _text_faults("Wheels", properties.get("Wheels", {}), models)
 
 
-def _text_faults(field: str, texts: object, models: Mapping[str, Any]) -> Iterator[str]:
+def _text_faults(field: str, texts: object, models: Mapping[str, Any]) -> Iterator[ArtifactError]:
     if not isinstance(texts, dict):
-        yield f"{field}: is {_short(texts)}; allowed is a map of text by model name; leave it out"
+        yield _fault(field, texts, "a map of text by model name", "leave it out")
         return
     for name, text in texts.items():
         if name not in models:
-            yield f"{field}.{name}: there is no such model; allowed are the names in Models; remove it"
+            yield ArtifactError(
+                "request-model-unknown",
+                f"{field}.{name}",
+                "there is no such model",
+                allowed="the names in Models",
+                fix="remove it",
+            )
         elif not isinstance(text, str):
-            yield f"{field}.{name}: is {_short(text)}; allowed is text; write text"
+            yield _fault(f"{field}.{name}", text, "text", "write text")
 
 
-def _settings_faults(name: str, settings: object) -> Iterator[str]:
+def _settings_faults(name: str, settings: object) -> Iterator[ArtifactError]:
     try:
         check_name(name)
     except ArtifactError as error:
-        yield f"Models: {error}"
+        yield error
     if not isinstance(settings, dict) or not settings:
-        yield f"Models.{name}: is {_short(settings)}; allowed is a map of properties; give it at least `engine`"
+        yield _fault(f"Models.{name}", settings, "a map of properties", "give it at least `engine`")
         return
     for key, value in settings.items():
         # CloudFormation passes numbers and booleans as text, so anything else was a list or a map in the template.
         if not isinstance(value, str):
-            yield f"Models.{name}.{key}: is {_short(value)}; allowed is text; write it as text"
+            yield _fault(f"Models.{name}.{key}", value, "text", "write it as text")
 
 
 def _short(value: object) -> str:

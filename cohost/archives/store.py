@@ -87,16 +87,23 @@ class ModelStore:
         digest = content_digest(files)
         found = self.read(generation)
         if found.empty:
-            raise ArtifactError(f"{self.uri(generation)}: there is no such generation; run `cdk deploy` first")
+            raise ArtifactError(
+                "generation-missing", self.uri(generation), "there is no such generation", fix="run `cdk deploy` first"
+            )
         if found.bundled:
             raise ArtifactError(
-                f"model {name!r}: {self.uri(generation)} holds one archive of all models, which never changes; "
-                "run `cdk deploy`, which publishes a new one"
+                "archive-unchangeable",
+                f"model {name!r}",
+                f"{self.uri(generation)} holds one archive of all models, which never changes",
+                fix="run `cdk deploy`, which publishes a new one",
             )
         if not found.agrees({check_name(name): digest}):
             raise ArtifactError(
-                f"model {name!r}: other content is or was published as {self.uri(generation)}{name}.tar.gz, and a "
-                "loaded archive is never read again; run `cdk deploy`, which publishes a new generation"
+                "archive-unchangeable",
+                f"model {name!r}",
+                f"other content is or was published as {self.uri(generation)}{name}.tar.gz, and a loaded archive is "
+                "never read again",
+                fix="run `cdk deploy`, which publishes a new generation",
             )
         if name not in found.models:
             self.put(generation, name, files)

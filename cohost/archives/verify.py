@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .archive import server_name
-from .errors import Fault, shown
+from .errors import ArtifactError, Fault, shown
 from .inventory import TEXT_BYTES, Member, take_inventory
 from .model_checks import check_model
 from .property_checks import check_properties, parse
@@ -95,15 +95,15 @@ def _check_folder(files: Mapping[str, Member]) -> Iterator[Fault]:
     yield from _check_contents(files)
 
 
-def startup_faults(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[str]:
-    """Yield one line per fault that would keep a server from starting with these models (files by model name).
+def startup_faults(models: Mapping[str, Mapping[str, bytes]]) -> Iterator[ArtifactError]:
+    """Yield one error per fault that would keep a server from starting with these models (files by model name).
 
     A model that fails at start-up ends the server, and all other models with it (DJL Serving 0.36.0, recording 15).
     """
     for model, files in models.items():
         for fault in _check_contents({name: _in_memory(name, data) for name, data in files.items()}):
             if fault.severity == "error":
-                yield f"models.{model}: {fault.message}; {fault.fix}"
+                yield ArtifactError(fault.code, f"models.{model}", fault.message, fix=fault.fix)
 
 
 def _in_memory(name: str, data: bytes) -> Member:

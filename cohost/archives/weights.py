@@ -94,8 +94,11 @@ def with_bucket(properties: Mapping[str, str], bucket: str | None) -> dict[str, 
         return dict(properties)
     if not bucket:
         raise ArtifactError(
-            f"WeightsBucket: is missing; {MODEL_ID}={properties[MODEL_ID]} needs the name of the bucket that "
-            "`cohost weights push` uploads to; set it"
+            "weights-bucket-missing",
+            "WeightsBucket",
+            f"is missing, and {MODEL_ID}={properties[MODEL_ID]} needs it",
+            allowed="the name of the bucket that `cohost weights push` uploads to",
+            fix="set it",
         )
     return {**properties, MODEL_ID: properties[MODEL_ID].replace(PLACEHOLDER, bucket)}
 

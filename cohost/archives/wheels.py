@@ -36,12 +36,21 @@ class Wheels:
     def _file(self, model: str, reference: str) -> tuple[str, bytes]:
         match = _WHEEL.fullmatch(reference)
         if not match:
-            raise ArtifactError(f"Wheels.{model}: is {reference!a}; allowed is file.whl@sha256; deploy the stack again")
+            raise ArtifactError(
+                "wheel-reference",
+                f"Wheels.{model}",
+                f"got {reference!a}",
+                allowed="file.whl@sha256",
+                fix="deploy the stack again",
+            )
         name, wanted = match.groups()
         content, digest = self._content(name)
         if digest != wanted:
             raise ArtifactError(
-                f"Wheels.{model}: {name} is not in the function's code with this content; deploy from one checkout"
+                "code-of-another-checkout",
+                f"Wheels.{model}",
+                f"{name} is not in the function's code with this content",
+                fix="deploy the stack from one checkout",
             )
         return name, content
 

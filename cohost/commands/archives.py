@@ -64,7 +64,13 @@ def bundle(
     """
     loaded = load_with_warnings(catalog)
     if names and loaded.catalog.endpoint.topology == SCALE_TO_ZERO:
-        raise ArtifactError(f"{names[0]}: {SCALE_TO_ZERO} publishes one archive of all models; leave the names out")
+        raise ArtifactError(
+            "names-of-a-bundle",
+            names[0],
+            f"{SCALE_TO_ZERO} publishes one archive of all models",
+            allowed="no names",
+            fix="leave the names out",
+        )
     entries = {name: entry_of(loaded, name) for name in names or loaded.catalog.models}
     for name, entry in entries.items():
         check_bundled(name, entry)

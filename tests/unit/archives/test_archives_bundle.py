@@ -7,9 +7,9 @@ import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fakes.refusals import refused
 
 from cohost.archives.archive import bundle_files, content_digest, digest, pack, server_name
-from cohost.archives.errors import ArtifactError
 from cohost.archives.generation import Generation
 from cohost.archives.packed import with_part
 from cohost.archives.request import archives_of
@@ -71,7 +71,7 @@ def test_folders_have_the_names_that_the_server_will_use() -> None:
 
 def test_models_that_the_server_would_name_alike_are_not_bundled() -> None:
     """Else one's files would lie over the other's without a word; the fault names both."""
-    with pytest.raises(ArtifactError, match=r"models.a_b: the server serves it as 'a_b', as it does 'a-b'; .*rename"):
+    with refused("model-name-collides", "models.a_b"):
         bundle_files({"a-b": MODELS["a"], "a_b": MODELS["a"]})
 
 
@@ -248,7 +248,7 @@ def test_unknown_layout_is_refused(send: Send, cloudformation: CloudFormation, k
     answer = send(event(cloudformation, "Create", A, Layout="zip"))
 
     assert (answer["Status"], keys()) == ("FAILED", set())
-    assert answer["Reason"] == "Layout: is 'zip'; allowed are archives and bundle; write one of these"
+    assert answer["Reason"] == "Layout: got 'zip'; allowed: archives, bundle; fix: write one of these"
 
 
 def test_doubtful_settings_do_not_stop_a_bundle() -> None:
@@ -263,7 +263,7 @@ def test_model_cannot_be_pushed_into_a_bundle(s3: S3Client) -> None:
     store = ModelStore(s3, "models", "encoders/")
     store.put("0" * 12, "models", archives_of({"Layout": "bundle", "Models": A})["models"])
 
-    with pytest.raises(ArtifactError, match="one archive of all models, which never changes; run `cdk deploy`"):
+    with refused("archive-unchangeable"):
         store.add("0" * 12, "b", {"serving.properties": b"engine=Python\n"})
 
 

@@ -304,10 +304,10 @@ def test_rollback_of_a_failed_update_finds_a_named_generation(stack: Stack, stor
 @pytest.mark.parametrize(
     ("properties", "text"),
     [
-        ({"KeepGenerations": "many"}, "KeepGenerations: is 'many'; allowed is a number from 0 to 99"),
-        ({"KeepGenerations": "-1"}, "KeepGenerations: is '-1'"),
-        ({"Generation": "latest"}, "Generation: is 'latest'; allowed is an id of 12 hexadecimal digits"),
-        ({"Generation": ["x"]}, "Generation: is ['x']"),
+        ({"KeepGenerations": "many"}, "KeepGenerations: got 'many'; allowed: a number from 0 to 99"),
+        ({"KeepGenerations": "-1"}, "KeepGenerations: got '-1'"),
+        ({"Generation": "latest"}, "Generation: got 'latest'; allowed: an id of 12 hexadecimal digits"),
+        ({"Generation": ["x"]}, "Generation: got ['x']"),
     ],
 )
 def test_values_that_mean_nothing_are_refused(stack: Stack, properties: dict[str, Any], text: str) -> None:
@@ -332,4 +332,4 @@ def test_note_that_somebody_broke_is_told(stack: Stack, s3: S3Client) -> None:
     s3.put_object(Bucket="models", Key="encoders/served.json", Body=json.dumps([1]).encode())
     answer = stack.request("Delete", stack.properties, PhysicalResourceId=stack.live)
     assert answer["Status"] == "FAILED"
-    assert "encoders/served.json: is no JSON object" in answer["Reason"]
+    assert "encoders/served.json: is not a JSON object" in answer["Reason"]

@@ -122,11 +122,11 @@ def test_delete_that_s3_refuses_fails(send: Send, cloudformation: CloudFormation
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"RequestType": "Rename"}, "RequestType: is 'Rename'"),
-        ({"RequestType": None}, "RequestType: is None"),
-        ({"ResourceProperties": {"Prefix": "p/", "Models": A}}, "Bucket: is None"),
-        ({"ResourceProperties": {"Bucket": "models", "Prefix": "p", "Models": A}}, "Prefix: is 'p'"),
-        ({"ResourceProperties": {"Bucket": "models", "Prefix": "p/", "Models": {}}}, "Models: is {}"),
+        ({"RequestType": "Rename"}, "RequestType: got 'Rename'"),
+        ({"RequestType": None}, "RequestType: got None"),
+        ({"ResourceProperties": {"Prefix": "p/", "Models": A}}, "Bucket: got None"),
+        ({"ResourceProperties": {"Bucket": "models", "Prefix": "p", "Models": A}}, "Prefix: got 'p'"),
+        ({"ResourceProperties": {"Bucket": "models", "Prefix": "p/", "Models": {}}}, "Models: got {}"),
         ({"ResourceProperties": {"Bucket": "models", "Prefix": "p/", "Models": {"../x": A["a"]}}}, "rename the model"),
         ({"ResourceProperties": {"Bucket": "models", "Prefix": "p/", "Models": {"a": {"x": []}}}}, "Models.a.x"),
         ({"ResourceProperties": {"Bucket": "none", "Prefix": "p/", "Models": A}}, "NoSuchBucket"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fakes.refusals import refused
 
-from cohost.archives.errors import ArtifactError
+from cohost.archives.errors import RequestError
 from cohost.archives.handlers import handler_files, handler_version
 from cohost.archives.request import Place, models_of, names_in, place_of
 
@@ -29,58 +30,61 @@ def test_named_handler_s_code_is_packed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "field"),
     [
-        ({"Bucket": ""}, r"Bucket: is ''; allowed .*; set it"),
-        ({"Bucket": None}, r"Bucket: is None"),
-        ({"Prefix": "p"}, r"Prefix: is 'p'; allowed .*; write it so"),
-        ({"Prefix": "/p/"}, r"Prefix: is '/p/'"),
-        ({"Prefix": "p//q/"}, r"Prefix: is"),
-        ({"Prefix": "p/../q/"}, r"Prefix: is"),
-        ({"Prefix": "../"}, r"Prefix: is"),
-        ({"Prefix": ""}, r"Prefix: is ''"),
-        ({"Prefix": ["p/"]}, r"Prefix: is \['p/'\]"),
+        ({"Bucket": ""}, "Bucket"),
+        ({"Bucket": None}, "Bucket"),
+        ({"Prefix": "p"}, "Prefix"),
+        ({"Prefix": "/p/"}, "Prefix"),
+        ({"Prefix": "p//q/"}, "Prefix"),
+        ({"Prefix": "p/../q/"}, "Prefix"),
+        ({"Prefix": "../"}, "Prefix"),
+        ({"Prefix": ""}, "Prefix"),
+        ({"Prefix": ["p/"]}, "Prefix"),
     ],
 )
-def test_bad_place_is_refused(changed: dict[str, Any], message: str) -> None:
-    """The field, the value, what is allowed and the fix, before anything is asked of S3."""
-    with pytest.raises(ArtifactError, match=message) as caught:
+def test_bad_place_is_refused(changed: dict[str, Any], field: str) -> None:
+    """The field, the value, what is allowed and the fix, in one line, before any request to S3."""
+    with refused("request-property", field) as caught:
         place_of({**GOOD, **changed})
+    assert caught.value.problem == f"got {changed[field]!a}"
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "code", "field"),
     [
-        ({"Models": None}, r"Models: is None; allowed .*; name a model"),
-        ({"Models": {}}, r"Models: is \{\}"),
-        ({"Models": ["m"]}, r"Models: is \['m'\]"),
-        ({"Models": {"../x": {"engine": "Python"}}}, r"model name '\.\./x': is not allowed; .*; rename the model"),
-        ({"Models": {"m": "x" * 99}}, r"Models\.m: is 'x+…; allowed is a map"),
-        ({"Models": {"m": {}}}, r"Models\.m: is \{\}"),
-        ({"Models": {"m": {"engine": ["Python"]}}}, r"Models\.m\.engine: is \['Python'\]; allowed is text"),
-        ({"Models": {"m": {"engine": {"a": "b"}}}}, r"Models\.m\.engine: is"),
-        ({"Models": {"m": {"": "x"}}}, r"property key: is empty"),
-        ({"Handlers": {"m": "batched@000000000000"}}, r"Handlers\.m: is .*; deploy the stack from one checkout"),
-        ({"Handlers": {"m": "fast@1"}}, r"handler 'fast': is unknown; allowed are batched"),
-        ({"Handlers": {"n": "batched@1"}}, r"Handlers\.n: there is no such model"),
-        ({"Handlers": "batched"}, r"Handlers: is 'batched'"),
-        ({"Requirements": ["m"]}, r"Requirements: is \['m'\]"),
-        ({"Requirements": {"n": "torch"}}, r"Requirements\.n: there is no such model"),
-        ({"Requirements": {"m": ["torch"]}}, r"Requirements\.m: is \['torch'\]"),
+        ({"Models": None}, "request-property", "Models"),
+        ({"Models": {}}, "request-property", "Models"),
+        ({"Models": ["m"]}, "request-property", "Models"),
+        ({"Models": {"../x": {"engine": "Python"}}}, "model-name", "model name '../x'"),
+        ({"Models": {"m": "x" * 99}}, "request-property", "Models.m"),
+        ({"Models": {"m": {}}}, "request-property", "Models.m"),
+        ({"Models": {"m": {"engine": ["Python"]}}}, "request-property", "Models.m.engine"),
+        ({"Models": {"m": {"engine": {"a": "b"}}}}, "request-property", "Models.m.engine"),
+        ({"Models": {"m": {"": "x"}}}, "property-key", "property key"),
+        ({"Handlers": {"m": "batched@000000000000"}}, "code-of-another-checkout", "Handlers.m"),
+        ({"Handlers": {"m": "fast@1"}}, "handler-unknown", "handler 'fast'"),
+        ({"Handlers": {"n": "batched@1"}}, "request-model-unknown", "Handlers.n"),
+        ({"Handlers": "batched"}, "request-property", "Handlers"),
+        ({"Requirements": ["m"]}, "request-property", "Requirements"),
+        ({"Requirements": {"n": "torch"}}, "request-model-unknown", "Requirements.n"),
+        ({"Requirements": {"m": ["torch"]}}, "request-property", "Requirements.m"),
     ],
 )
-def test_bad_models_are_refused(changed: dict[str, Any], message: str) -> None:
-    """Whatever is not a map of text by key by name is named with its place."""
-    with pytest.raises(ArtifactError, match=message) as caught:
+def test_bad_models_are_refused(changed: dict[str, Any], code: str, field: str) -> None:
+    """Every property that is not a map of text by key by name is reported with its path, in one line."""
+    with refused(code, field) as caught:
         models_of({**GOOD, **changed})
     assert "\n" not in str(caught.value)
 
 
 def test_all_faults_come_together() -> None:
-    """One failed deployment tells everything."""
-    with pytest.raises(ArtifactError, match=r"Models\.a\.x.* \| .*b_b.* \| .*Requirements\.c"):
+    """One failed deployment shows every fault, in one line for CloudFormation's reason."""
+    with refused("request-property", kind=RequestError) as caught:
         models_of({"Models": {"a": {"x": []}, "b_b": {"engine": "Python"}}, "Requirements": {"c": ""}})
+    assert [entry["field"] for entry in caught.value.entries()] == ["Models.a.x", "model name 'b_b'", "Requirements.c"]
+    assert str(caught.value).count(" | ") == 2
 
 
 @pytest.mark.parametrize("properties", [None, "x", {}, {"Models": None}, {"Models": ["a"]}])
