@@ -106,8 +106,8 @@ def faults_of(files: Mapping[str, Path], chosen: Mapping[str, Path], *, task: st
     members = {name: _member(name, path) for name, path in chosen.items()}
     found = list(check_model(members, {"option.task": task}))
     # A Git LFS pointer or an empty file is reported already, so its size is not checked.
-    told = {fault.code for fault in found} & {"lfs-pointer", "empty-weights"}
-    return found if told else [*found, *_incomplete(chosen)]
+    reported = {fault.code for fault in found} & {"lfs-pointer", "empty-weights"}
+    return found if reported else [*found, *_incomplete(chosen)]
 
 
 def pickle_fault(names: Iterable[str], chosen: Iterable[str]) -> Fault | None:

@@ -46,7 +46,7 @@ class StoredFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Checksums:
-    """What a file will be in the bucket, and S3's checksum of each of its parts, in order."""
+    """A file as it will be in the bucket, and S3's checksum of each of its parts, in order."""
 
     stored: StoredFile
     parts: tuple[str, ...]

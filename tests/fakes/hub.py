@@ -62,7 +62,7 @@ class FakeHub:
         self._thread.start()
 
     def answer(self, path: str, token: str | None, *, with_body: bool) -> tuple[int, bytes, dict[str, str]]:
-        """What the Hub says: facts of the model, its files, or why not."""
+        """Return status, body and headers: facts of the model, its files, or a refusal."""
         if self.status:
             return self.status, b"", self.headers
         if self.token is not None and token != f"Bearer {self.token}":

@@ -1,4 +1,4 @@
-"""Which backend can serve which model, and what the command tells of it."""
+"""The backends that can serve a model, and the output of the command about them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def words(found: Mapping[str, Verdict]) -> dict[str, str]:
 
 
 def test_the_three_encoders_take_the_transformers_path_or_onnx() -> None:
-    """What the product is built on: no vLLM for DeBERTa, no TensorRT-LLM for any of them."""
+    """The product is built on this: no vLLM for DeBERTa, no TensorRT-LLM for any of them."""
     loaded = load_catalog(ENCODERS).catalog
     found = judge(loaded, load_profiles(profiles_path(ENCODERS)), loaded.models)
     for judged in found:
@@ -102,7 +102,7 @@ def test_an_onnx_design_in_an_image_without_the_engine_is_told() -> None:
 
 
 def test_what_is_not_known_is_unknown() -> None:
-    """Neither yes nor no, with the command that finds out; what holds for any model is still told."""
+    """Neither yes nor no, with the command that finds out; reasons that hold for any model are still given."""
     found = verdicts(None)
     assert words(found) == {**dict.fromkeys(BACKENDS, "unknown"), "trtllm": "no"}
     assert "cohost models inspect m --write" in found["stock"].against[0].text
@@ -153,7 +153,7 @@ def test_a_label_means_entailment_here_as_in_the_handler(label: str) -> None:
 
 
 def test_a_local_config_wins_over_the_profile(tmp_path: Path) -> None:
-    """What lies in the folder is what is served; its labels tell whether zero-shot can work."""
+    """The folder's files are served, so its labels decide about zero-shot."""
     folder = tmp_path / "org/name"
     folder.mkdir(parents=True)
     labels = {"0": "joy", "1": "anger"}

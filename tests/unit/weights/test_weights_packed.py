@@ -63,7 +63,7 @@ def small(model: Path) -> None:
 
 
 def test_properties_say_nothing_of_where_weights_are() -> None:
-    """The server looks beside the properties when it is told no model id."""
+    """Without a model id the server looks beside the properties."""
     assert {"option.model_id", "option.revision"} & properties_of(packed()).keys() == set()
 
 
@@ -131,7 +131,7 @@ def test_changed_setting_sends_no_weights(pusher: MakePusher, s3: S3Client, requ
 
 
 def test_archive_never_changes_under_its_key(pusher: MakePusher, s3: S3Client) -> None:
-    """The same content again is no fault, other content is refused."""
+    """The same content may be written again, other content is refused."""
     pusher().push("nli", packed())
     before = composed(s3, packed())
     assert composed(s3, packed()) == before
@@ -222,7 +222,7 @@ def test_object_that_is_no_part_is_refused(s3: S3Client) -> None:
 
 
 def test_properties_of_the_resource_are_checked() -> None:
-    """What the function is told is held against the models that it knows."""
+    """The function compares the property with the models of the same request."""
     models = {"nli": {"engine": "Python"}}
     assert packed_revisions({"Models": models, "PackedWeights": {"nli": str(REVISION)}}) == {"nli": REVISION}
     for wrong in ({"nli": "org/nli"}, {"other": str(REVISION)}, "nli"):

@@ -1,4 +1,4 @@
-"""What nothing uses any more: by no catalog entry, and by no archive of any deployed stack."""
+"""Removal of revisions that no catalog entry and no archive of any deployed stack uses."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def left(s3: S3Client) -> list[Revision]:
 
 
 def test_only_what_nothing_uses_is_removed(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the catalog names stays, and what any stored generation names, so a rollback finds its weights."""
+    """Revisions of the catalog and of any stored generation stay, so a rollback finds its weights."""
     for revision in (REVISION, LIVE, OLD):
         put(s3, revision)
     deploy(s3, monkeypatch, {"models/0123456789ab/nli.tar.gz": archive(LIVE)})

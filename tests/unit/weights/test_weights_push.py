@@ -63,7 +63,7 @@ def test_second_push_sends_nothing(pusher: MakePusher, requests: Requests) -> No
 
 
 def test_interrupted_push_goes_on(pusher: MakePusher, model: Path, s3: S3Client, requests: Requests) -> None:
-    """What arrived before the interruption is not sent again, and the file is whole in the end."""
+    """Parts that arrived before the interruption are not sent again, and the file is whole in the end."""
     requests.stop("UploadPart", 2)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", entry_of())
@@ -222,7 +222,7 @@ def test_missing_bucket_says_how_to_get_one(pusher: MakePusher, s3: S3Client) ->
 
 
 def test_folder_must_hold_the_revision(pusher: MakePusher, model: Path, tmp_path: Path) -> None:
-    """A folder that says which commit it holds is believed, and a missing one is told with where it was sought."""
+    """A folder that says which commit it holds is believed, and for a missing one the searched folders are named."""
     (model / "REVISION").write_text("b" * 40)
     with refused("revision-other", "--from", kind=WeightsError):
         pusher().push("nli", entry_of())
@@ -271,7 +271,7 @@ def test_settings_that_choose_other_files_of_a_commit_are_noticed(weights: str, 
 
 @pytest.mark.parametrize("weights", ["s3", "archive"])
 def test_pickles_that_are_there_are_refused_where_they_are_not_allowed(weights: str, model: Path, s3: S3Client) -> None:
-    """Who takes allow_pickle back is not told that all is well."""
+    """A push after allow_pickle was taken back is refused."""
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
     pusher = Pusher(WeightsStore(s3, BUCKET), Commits(model.parent.parent), Steps())
     pusher.push("nli", entry_of(weights=weights, allow_pickle=True))
@@ -283,7 +283,7 @@ def test_pickles_that_are_there_are_refused_where_they_are_not_allowed(weights: 
 def test_parts_are_compared_by_the_checksum_that_s3_lists(
     listed: str, sent: int, pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """Where S3 lists one, the ETag does not count: with a key of KMS it is no MD5."""
+    """The ETag does not count where S3 lists a checksum: with a key of KMS it is not an MD5."""
     requests.stop("UploadPart", 2)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", entry_of())

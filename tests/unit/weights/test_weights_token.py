@@ -77,7 +77,7 @@ def test_token_that_is_not_there_is_told_without_it(source: str, field: str, cod
 
 @pytest.mark.usefixtures("hub")
 def test_hub_without_a_token_says_how_to_give_one() -> None:
-    """A gated model is no riddle."""
+    """The error names the options that take a token."""
     with refused("hub-gated", str(REVISION), kind=HubAccessError) as caught:
         Hub().fetch(REVISION, allow_pickle=False, with_code=False)
     assert "--token-from" in caught.value.fix

@@ -42,7 +42,7 @@ def catalog(tmp_path: Path) -> str:
 
 @pytest.fixture
 def calls(exports: dict[str, Exported], monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """What is exported; each export gives that of another model, which is made already."""
+    """The exports; each gives that of another model, which is made already."""
     made: Calls = []
 
     def export(recipe: Recipe, out: Path, hubs: list[Path], step: Any) -> Exported:
@@ -56,7 +56,7 @@ def calls(exports: dict[str, Exported], monkeypatch: pytest.MonkeyPatch) -> Call
 
 
 def run(*arguments: str) -> str:
-    """What the command prints for scripts or people."""
+    """Return the output for scripts or people."""
     done = CliRunner().invoke(cli.app, ["export-onnx", *arguments], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout

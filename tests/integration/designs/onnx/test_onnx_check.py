@@ -62,7 +62,7 @@ def test_a_reversed_export_shows_in_labels_and_probabilities(classifier: TorchMo
 
 
 def test_vectors_are_compared_where_there_is_text() -> None:
-    """What a model gives for padding is nobody's answer, and a turned vector is seen."""
+    """Output for padding belongs to no text and is left out; a turned vector is seen."""
     model = TorchModel(HUB / "lmi-cohost/tiny-embed", "feature-extraction")
     turned = compare(model, Changed(model, lambda hidden: np.roll(hidden, 1, axis=-1)))
     assert turned.cosine is not None

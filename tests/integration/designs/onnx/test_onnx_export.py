@@ -85,7 +85,7 @@ def test_nothing_of_this_machine_is_in_an_export(folders: dict[str, Path]) -> No
 
 
 def test_second_export_gives_the_same_bytes(exports: dict[str, Exported], tmp_path: Path) -> None:
-    """What is exported and quantized twice is the same to the last byte, so a name stands for a content."""
+    """A second export and quantization is the same to the last byte, so a name stands for a content."""
     again = export("embed", tmp_path)
     assert again.sha256 == exports["embed"].sha256
     assert hashlib.sha256(again.file.read_bytes()).hexdigest() == again.sha256

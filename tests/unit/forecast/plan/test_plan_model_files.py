@@ -204,7 +204,7 @@ def test_no_token_is_sent(hub: FakeHub) -> None:
 def test_refusals_of_the_hub_are_told(
     hub: FakeHub, read: Callable[[HubFiles], object], status: int, headers: dict[str, str], code: str
 ) -> None:
-    """A gated model, a private one and a failing server are told apart."""
+    """A gated model, a private one and a failing server get different codes."""
     hub.status, hub.headers = status, headers
     with refused(code, HUB_FILES.where, kind=HubAccessError):
         read(HUB_FILES)
