@@ -69,25 +69,35 @@ def explaining(model: str, *, folder: str, token: str = "") -> Iterator[None]:
     try:
         yield
     except (httpx.HTTPError, HFValidationError, OSError) as error:
-        access = f"give a token ({token})" if token else "download it with your account"
-        raise _explained(error, model, access=access, folder=f"name a folder that holds it with {folder}") from error
+        by_folder = f"name a folder that holds it with {folder}"
+        access = (
+            f"give a token ({token}), or {by_folder}" if token else f"download it with your account and {by_folder}"
+        )
+        raise _explained(error, model, access, by_folder) from error
 
 
-def _explained(error: Exception, model: str, *, access: str, folder: str) -> HubAccessError:
+def _explained(error: Exception, model: str, access: str, by_folder: str) -> HubAccessError:
     from huggingface_hub import errors
 
     status: int | None = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, errors.GatedRepoError):
-        fix = f"ask for access on its page, and {access}, or {folder}"
-        return HubAccessError("hub-gated", model, "is gated", fix=fix)
+        return HubAccessError("hub-gated", model, "is gated", fix=f"ask for access on its page, and {access}")
     if isinstance(error, errors.RevisionNotFoundError):
-        fix = "copy the 40 digits from the model's page, under Files and versions"
-        return HubAccessError("hub-revision-missing", model, "has no such revision", fix=fix)
+        return HubAccessError(
+            "hub-revision-missing",
+            model,
+            "has no such revision",
+            fix="copy the 40 digits from the model's page, under Files and versions",
+        )
     if isinstance(error, errors.RepositoryNotFoundError) or status in _DENIED:
-        fix = f"check the id; for a private model {access}, or {folder}"
-        return HubAccessError("hub-denied", model, "is private, gated or not there", fix=fix)
+        return HubAccessError(
+            "hub-denied", model, "is private, gated or not there", fix=f"check the id; for a private model {access}"
+        )
     if status is not None:
         return HubAccessError("hub-failed", model, f"the Hub answered {status}", fix="run the command again later")
-    problem = f"cannot be read from the Hub ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
-    fix = f"check the network and the disk's room, or {folder}"
-    return HubAccessError("hub-unreachable", model, problem, fix=fix)
+    return HubAccessError(
+        "hub-unreachable",
+        model,
+        f"cannot be read from the Hub ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})",
+        fix=f"check the network and the disk's room, or {by_folder}",
+    )

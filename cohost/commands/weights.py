@@ -60,8 +60,12 @@ def push(
     loaded = load_with_warnings(catalog)
     wanted = names or [name for name, entry in loaded.catalog.models.items() if entry.pushed]
     if not wanted:
-        fix = "write `weights: s3` for the catalog or for a model"
-        raise WeightsError("weights-on-hub", str(catalog), "no model has weights: s3 or archive", fix=fix)
+        raise WeightsError(
+            "weights-on-hub",
+            str(catalog),
+            "no model has weights: s3 or archive",
+            fix="write `weights: s3` for the catalog or for a model",
+        )
     entries = {name: entry_of(loaded, name) for name in wanted}
     session = boto3.Session()
     store = _store(loaded.catalog, session)

@@ -40,9 +40,13 @@ def check_bundled(name: str, entry: ModelEntry) -> None:
         WeightsError: the archive holds weights, which S3 copies into it.
     """
     if packed_revision(entry) is not None:
-        problem = "is archive, and the deploy puts that archive together in S3 from what `cohost weights push` uploaded"
-        field = f"models.{name}.weights"
-        raise WeightsError("weights-in-archive", field, problem, allowed="hub, s3", fix="name models with one of these")
+        raise WeightsError(
+            "weights-in-archive",
+            f"models.{name}.weights",
+            "is archive, and the deploy puts that archive together in S3 from what `cohost weights push` uploaded",
+            allowed="hub, s3",
+            fix="name models with one of these",
+        )
 
 
 def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Client) -> str | None:
@@ -64,8 +68,12 @@ def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Clie
             fix=f"cdk deploy {deployment.stack_name}",
         )
     if not WeightsStore(s3, bucket).is_there(revision, packed=packed_revision(entry) is not None):
-        problem = f"no whole upload of {revision} is in {bucket}"
-        raise WeightsError("weights-incomplete", f"models.{name}", problem, fix=f"cohost weights push {name}")
+        raise WeightsError(
+            "weights-incomplete",
+            f"models.{name}",
+            f"no whole upload of {revision} is in {bucket}",
+            fix=f"cohost weights push {name}",
+        )
     return bucket
 
 

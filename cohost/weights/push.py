@@ -131,8 +131,13 @@ class Pusher:
         """
         revision = pushed_revision(entry)
         if revision is None:
-            fix = "write weights: s3 for the model or for the whole catalog"
-            raise WeightsError("weights-on-hub", f"models.{name}.weights", "is hub", allowed="s3, archive", fix=fix)
+            raise WeightsError(
+                "weights-on-hub",
+                f"models.{name}.weights",
+                "is hub",
+                allowed="s3, archive",
+                fix="write weights: s3 for the model or for the whole catalog",
+            )
         if packed_revision(entry) is not None:
             uri = f"s3://{self._store.bucket}/{revision.packed}"
             files, size, sent = self._push_part(_Model(name, entry, revision, uri))

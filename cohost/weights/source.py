@@ -34,16 +34,20 @@ def read_token(source: str, session: boto3.Session) -> str:
         check_token_source(source)
     except ValueError:
         # Not shown, since it may be the token itself.
-        fix = "put the token into Secrets Manager or Parameter Store, and name that"
         raise WeightsError(
-            "token-source-invalid", "--token-from", "is not the name of a place", allowed=TOKEN_SOURCE, fix=fix
+            "token-source-invalid",
+            "--token-from",
+            "is not the name of a place",
+            allowed=TOKEN_SOURCE,
+            fix="put the token into Secrets Manager or Parameter Store, and name that",
         ) from None
     service, _, name = source.partition(":")
     try:
         text = _secret(name, session) if service == "secretsmanager" else _parameter(name, session)
     except (ClientError, BotoCoreError) as error:
-        fix = "check name, region and your right to read it"
-        raise WeightsError("token-unreadable", source, f"cannot be read ({error})", fix=fix) from error
+        raise WeightsError(
+            "token-unreadable", source, f"cannot be read ({error})", fix="check name, region and your right to read it"
+        ) from error
     token = _only_value(text).strip()
     if not token or not token.isprintable() or " " in token:
         raise WeightsError("token-invalid", source, "holds no token", fix="store the token there as plain text")

@@ -90,8 +90,12 @@ class WeightsStore:
         except ClientError as error:
             raise self._refusal(uri, problem, error) from error
         except BotoCoreError as error:
-            fix = "check network and credentials, and run the command again"
-            raise WeightsError("weights-bucket-unreachable", uri, f"{problem} ({error})", fix=fix) from error
+            raise WeightsError(
+                "weights-bucket-unreachable",
+                uri,
+                f"{problem} ({error})",
+                fix="check network and credentials, and run the command again",
+            ) from error
 
     def manifest(self, revision: Revision) -> Manifest | None:
         """Return the files of a revision that is whole; None if some or all of it is missing."""
@@ -107,8 +111,12 @@ class WeightsStore:
             files = json.loads(body)["files"]
             return {name: StoredFile(**facts) for name, facts in files.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            fix = "delete the object and run `cohost weights push` again"
-            raise WeightsError("manifest-invalid", uri, f"is not a manifest ({error})", fix=fix) from error
+            raise WeightsError(
+                "manifest-invalid",
+                uri,
+                f"is not a manifest ({error})",
+                fix="delete the object and run `cohost weights push` again",
+            ) from error
 
     def is_there(self, revision: Revision, *, packed: bool) -> bool:
         """Return True if a revision is whole: as files, or as the beginning of an archive."""
@@ -164,19 +172,26 @@ class WeightsStore:
 
     def _refusal(self, uri: str, problem: str, error: ClientError) -> WeightsError:
         details = error.response.get("Error", {})
-        problem = f"{problem} ({details.get('Message') or error})"
-        deploy = f"`cdk deploy {WEIGHTS_STACK}`"
+        reason = details.get("Message") or error
         match details.get("Code"):
             case "NoSuchBucket":
-                fix = f"make the bucket {self.bucket!r}, or leave storage.weights_bucket out and run {deploy}"
-                if self.bucket.startswith(BUCKET_PREFIX):
-                    fix = f"run {deploy}, which makes the bucket {self.bucket!r}"
-                return WeightsError("weights-bucket-missing", uri, problem, fix=fix)
+                make = f"run `cdk deploy {WEIGHTS_STACK}`, which makes"
+                if not self.bucket.startswith(BUCKET_PREFIX):
+                    make = f"make the bucket, or leave storage.weights_bucket out and {make}"
+                return WeightsError("weights-bucket-missing", uri, f"{problem} ({reason})", fix=f"{make} one")
             case "AccessDenied" | "403":
-                fix = f"allow reading, writing, listing and deleting in the bucket {self.bucket!r}"
-                return WeightsError("weights-bucket-denied", uri, problem, fix=fix)
-        fix = "run the command again; what was uploaded is kept"
-        return WeightsError("weights-bucket-failed", uri, problem, fix=fix)
+                return WeightsError(
+                    "weights-bucket-denied",
+                    uri,
+                    f"{problem} ({reason})",
+                    fix=f"allow reading, writing, listing and deleting in the bucket {self.bucket!r}",
+                )
+        return WeightsError(
+            "weights-bucket-failed",
+            uri,
+            f"{problem} ({reason})",
+            fix="run the command again; what was uploaded is kept",
+        )
 
 
 def _stored(revision: Revision, objects: Mapping[str, int], uploads: Sequence[tuple[str, str]]) -> Stored:

@@ -43,8 +43,12 @@ def pack_files(files: Mapping[str, bytes | Path], target: Path) -> str:
                 digest.update(piece)
                 file.write(piece)
     except OSError as error:
-        problem, fix = f"cannot be written ({error.strerror or error})", "make room or choose another folder"
-        raise OnnxError("export-unwritable", str(target), problem, fix=fix) from error
+        raise OnnxError(
+            "export-unwritable",
+            str(target),
+            f"cannot be written ({error.strerror or error})",
+            fix="make room or choose another folder",
+        ) from error
     return digest.hexdigest()
 
 
@@ -98,11 +102,20 @@ def find_archive(folder: Path, recipe: Recipe) -> Archive:
     if wanted != found:
         both = wanted.keys() & found.keys()
         key = next(key for key in wanted | found if key not in both or wanted[key] != found[key])
-        problem = f"was exported with another {key} ({found.get(key)!r}, now {wanted.get(key)!r})"
-        raise OnnxError("export-outdated", str(file), problem, allowed="an export of the catalog as it is", fix=fix)
+        raise OnnxError(
+            "export-outdated",
+            str(file),
+            f"was exported with another {key} ({found.get(key)!r}, now {wanted.get(key)!r})",
+            allowed="an export of the catalog as it is",
+            fix=fix,
+        )
     if not file.is_file() or sha256_of(file) != note["sha256"]:
-        problem = f"is not the archive that {note_file(folder, recipe.name).name} describes"
-        raise OnnxError("export-changed", str(file), problem, fix=fix)
+        raise OnnxError(
+            "export-changed",
+            str(file),
+            f"is not the archive that {note_file(folder, recipe.name).name} describes",
+            fix=fix,
+        )
     return Archive(name=recipe.name, file=file, sha256=note["sha256"])
 
 
@@ -111,12 +124,18 @@ def _read_note(folder: Path, name: str, fix: str) -> dict[str, Any]:
     try:
         note: Any = json.loads(file.read_bytes())
     except OSError as error:
-        problem = f"cannot be read ({error.strerror}), so {name} is not exported yet"
-        raise OnnxError("export-missing", str(file), problem, fix=fix) from error
+        raise OnnxError(
+            "export-missing", str(file), f"cannot be read ({error.strerror}), so {name} is not exported yet", fix=fix
+        ) from error
     except ValueError as error:
         raise OnnxError("export-note-invalid", str(file), f"is not JSON ({error})", fix=fix) from error
     match note:
         case {"recipe": dict(), "serving": str(), "sha256": str()}:
             return dict(note)
-    problem, allowed = "has no recipe, serving and sha256", "what export-onnx writes"
-    raise OnnxError("export-note-invalid", str(file), problem, allowed=allowed, fix=fix)
+    raise OnnxError(
+        "export-note-invalid",
+        str(file),
+        "has no recipe, serving and sha256",
+        allowed="what export-onnx writes",
+        fix=fix,
+    )

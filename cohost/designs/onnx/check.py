@@ -102,13 +102,22 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
     """
     if precision == "fp32":
         if not agreement.output <= FP32_TOLERANCE:
-            problem = f"the fp32 export differs from torch by {agreement.output:.1e}"
-            fix = "leave the model out of the CPU design, since this architecture is not exported as it is"
-            raise OnnxError("export-inaccurate", name, problem, allowed=f"{FP32_TOLERANCE:.0e}", fix=fix)
+            raise OnnxError(
+                "export-inaccurate",
+                name,
+                f"the fp32 export differs from torch by {agreement.output:.1e}",
+                allowed=f"{FP32_TOLERANCE:.0e}",
+                fix="leave the model out of the CPU design, since this architecture is not exported as it is",
+            )
         return
     for problem, allowed in _int8_faults(agreement):
-        fix = f"write designs.cpu-onnx.overrides.{name}.precision: fp32"
-        raise OnnxError("export-inaccurate", name, f"in int8 {problem}", allowed=allowed, fix=fix)
+        raise OnnxError(
+            "export-inaccurate",
+            name,
+            f"in int8 {problem}",
+            allowed=allowed,
+            fix=f"write designs.cpu-onnx.overrides.{name}.precision: fp32",
+        )
 
 
 def _int8_faults(agreement: Agreement) -> Iterator[tuple[str, str]]:

@@ -111,8 +111,13 @@ def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> P
         HubAccessError: the Hub does not provide them.
     """
     if model_id.startswith("s3://"):
-        fix = "copy the files into ORG/NAME of a folder, name that folder with --hub and ORG/NAME as model_id"
-        raise OnnxError("export-from-s3", "model_id", f"got {model_id!r}", allowed="a Hub id", fix=fix)
+        raise OnnxError(
+            "export-from-s3",
+            "model_id",
+            f"got {model_id!r}",
+            allowed="a Hub id",
+            fix="copy the files into ORG/NAME of a folder, name that folder with --hub and ORG/NAME as model_id",
+        )
     for root in hubs:
         if (root / model_id / "config.json").is_file():
             return root / model_id

@@ -131,9 +131,13 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
     own = design.overrides.get(name, OnnxModel())
     wanted = own.serving or design.serving
     if wanted == TRANSLATOR and entry.task == _ZERO_SHOT:
-        problem = f"is translator, and DJL's translator wants another body for {_ZERO_SHOT}"
-        field, fix = f"designs.cpu-onnx.overrides.{name}.serving", "write serving: handler for the model"
-        raise OnnxError("translator-unfit", field, problem, allowed="handler", fix=fix)
+        raise OnnxError(
+            "translator-unfit",
+            f"designs.cpu-onnx.overrides.{name}.serving",
+            f"is translator, and DJL's translator wants another body for {_ZERO_SHOT}",
+            allowed="handler",
+            fix="write serving: handler for the model",
+        )
     return Recipe(name=name, entry=entry, precision=own.precision or design.precision, wanted=wanted)
 
 

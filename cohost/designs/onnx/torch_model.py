@@ -62,9 +62,12 @@ class TorchModel:
     def __init__(self, folder: Path, task: str) -> None:
         loaded, self.tokenizer = _load(folder, task)
         if not self.tokenizer.is_fast:
-            problem = "has no fast tokenizer, so there is no tokenizer.json to serve with"
-            fix = "save the model with one, or leave it out of the CPU design"
-            raise OnnxError("tokenizer-slow", str(folder), problem, fix=fix)
+            raise OnnxError(
+                "tokenizer-slow",
+                str(folder),
+                "has no fast tokenizer, so there is no tokenizer.json to serve with",
+                fix="save the model with one, or leave it out of the CPU design",
+            )
         self._model = loaded.eval()
         self.config: Any = loaded.config
         shape = ModelShape.from_config(self.config.to_dict())
@@ -112,8 +115,12 @@ class TorchModel:
                     verbose=False,
                 )
         except torch.onnx.errors.OnnxExporterError as error:
-            problem, fix = f"torch cannot export it ({str(error).splitlines()[0]})", "leave it out of the CPU design"
-            raise OnnxError("export-unsupported", str(self.config.model_type), problem, fix=fix) from error
+            raise OnnxError(
+                "export-unsupported",
+                str(self.config.model_type),
+                f"torch cannot export it ({str(error).splitlines()[0]})",
+                fix="leave it out of the CPU design",
+            ) from error
         assert program is not None  # noqa: S101 - only the former exporter gives none
         program.save(file, external_data=weights > _SINGLE_FILE_BYTES)
 
@@ -146,9 +153,13 @@ def _load(folder: Path, task: str) -> tuple[Any, Any]:
         ) from error
     if task != _FEATURES and info["missing_keys"]:
         # transformers fills missing weights with random numbers, and only warns.
-        problem = f"has no weights for {', '.join(sorted(info['missing_keys']))}, so it was not trained for {task}"
-        allowed = "a model with a classification head"
-        raise OnnxError("head-missing", str(folder), problem, allowed=allowed, fix="check model_id and task")
+        raise OnnxError(
+            "head-missing",
+            str(folder),
+            f"has no weights for {', '.join(sorted(info['missing_keys']))}, so it was not trained for {task}",
+            allowed="a model with a classification head",
+            fix="check model_id and task",
+        )
     return model, tokenizer
 
 

@@ -99,16 +99,25 @@ def read_config(files: ModelFiles) -> dict[str, Any]:
     Raises:
         PlanError: there is none, or it is not a JSON object.
     """
-    content, field = files.read(CONFIG), f"{files.where}: {CONFIG}"
+    content = files.read(CONFIG)
     if content is None:
-        allowed = "a model as save_pretrained writes it"
-        raise PlanError("config-missing", field, "is missing", allowed=allowed, fix="check the model's id or folder")
+        raise PlanError(
+            "config-missing",
+            f"{files.where}: {CONFIG}",
+            "is missing",
+            allowed="a model as save_pretrained writes it",
+            fix="check the model's id or folder",
+        )
     try:
         parsed = json.loads(content)
     except ValueError as error:
-        raise PlanError("config-invalid", field, f"is not JSON ({error})", fix="fetch the file again") from error
+        raise PlanError(
+            "config-invalid", f"{files.where}: {CONFIG}", f"is not JSON ({error})", fix="fetch the file again"
+        ) from error
     if not isinstance(parsed, dict):
-        raise PlanError("config-invalid", field, "is not a JSON object", fix="fetch the file again")
+        raise PlanError(
+            "config-invalid", f"{files.where}: {CONFIG}", "is not a JSON object", fix="fetch the file again"
+        )
     return parsed
 
 
@@ -129,8 +138,9 @@ def count_elements(files: ModelFiles) -> dict[str, int]:
         counts.clear()
     # The client does not check that an index or a header is an object, and a file of the index may be missing.
     except (SafetensorsParsingError, OSError, AttributeError, TypeError, ValueError) as error:
-        problem = f"its weights cannot be read ({error})"
-        raise PlanError("weights-damaged", files.where, problem, fix="fetch the model's files again") from error
+        raise PlanError(
+            "weights-damaged", files.where, f"its weights cannot be read ({error})", fix="fetch the model's files again"
+        ) from error
     floats = {dtype: counts[dtype] for dtype in sorted(FLOAT_DTYPES.keys() & counts.keys())}
     if not floats:
         raise PlanError(

@@ -214,7 +214,7 @@ def test_missing_bucket_says_how_to_get_one(pusher: MakePusher, s3: S3Client) ->
     s3.delete_bucket(Bucket=BUCKET)
     with refused("weights-bucket-missing", kind=WeightsError) as caught:
         pusher().push("nli", entry_of())
-    assert f"make the bucket '{BUCKET}'" in caught.value.fix
+    assert caught.value.fix.startswith("make the bucket, or leave storage.weights_bucket out")
     ours = WeightsStore(s3, "lmi-cohost-weights-123456789012-us-east-1")
     with refused("weights-bucket-missing", kind=WeightsError) as caught:
         ours.manifest(REVISION)
