@@ -91,7 +91,7 @@ class WeightsStore:
             raise self._refusal(uri, problem, error) from error
         except BotoCoreError as error:
             raise WeightsError(
-                "weights-bucket-unreachable",
+                "weights-store-unreachable",
                 uri,
                 f"{problem} ({error})",
                 fix="check network and credentials, and run the command again",
@@ -178,16 +178,16 @@ class WeightsStore:
                 make = f"run `cdk deploy {WEIGHTS_STACK}`, which makes"
                 if not self.bucket.startswith(BUCKET_PREFIX):
                     make = f"make the bucket, or leave storage.weights_bucket out and {make}"
-                return WeightsError("weights-bucket-missing", uri, f"{problem} ({reason})", fix=f"{make} one")
+                return WeightsError("weights-store-missing", uri, f"{problem} ({reason})", fix=f"{make} one")
             case "AccessDenied" | "403":
                 return WeightsError(
-                    "weights-bucket-denied",
+                    "weights-store-denied",
                     uri,
                     f"{problem} ({reason})",
                     fix=f"allow reading, writing, listing and deleting in the bucket {self.bucket!r}",
                 )
         return WeightsError(
-            "weights-bucket-failed",
+            "weights-store-failed",
             uri,
             f"{problem} ({reason})",
             fix="run the command again; what was uploaded is kept",

@@ -191,7 +191,7 @@ def test_object_that_cannot_be_removed_is_named(s3: S3Client, monkeypatch: pytes
     """S3 reports such objects inside an answer of success, which must not be overlooked."""
     answer = {"Errors": [{"Key": "weights/b", "Code": "AccessDenied", "Message": "no"}]}
     monkeypatch.setattr(s3, "delete_objects", lambda **_: answer)
-    with refused("weights-bucket-denied", f"s3://{BUCKET}/weights/b", kind=WeightsError):
+    with refused("weights-store-denied", f"s3://{BUCKET}/weights/b", kind=WeightsError):
         WeightsStore(s3, BUCKET).delete_keys(["weights/a", "weights/b"])
 
 

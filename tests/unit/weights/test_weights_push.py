@@ -212,11 +212,11 @@ def test_progress_adds_up(pusher: MakePusher, requests: Requests) -> None:
 def test_missing_bucket_says_how_to_get_one(pusher: MakePusher, s3: S3Client) -> None:
     """A bucket of the user's is for the user to make; ours comes with the weights' own stack."""
     s3.delete_bucket(Bucket=BUCKET)
-    with refused("weights-bucket-missing", kind=WeightsError) as caught:
+    with refused("weights-store-missing", kind=WeightsError) as caught:
         pusher().push("nli", entry_of())
     assert caught.value.fix.startswith("make the bucket, or leave storage.weights_bucket out")
     ours = WeightsStore(s3, "lmi-cohost-weights-123456789012-us-east-1")
-    with refused("weights-bucket-missing", kind=WeightsError) as caught:
+    with refused("weights-store-missing", kind=WeightsError) as caught:
         ours.manifest(REVISION)
     assert caught.value.fix.startswith("run `cdk deploy LmiCohostWeightsStack`")
 
