@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -77,27 +77,13 @@ def _only_value(text: str) -> str:
 _REVISION_FILE: Final = "REVISION"
 
 
-class Source(Protocol):
-    """A place from which models are fetched."""
-
-    @property
-    def immutable(self) -> bool:
-        """Return whether a revision's content never changes, so that one uploaded once need not be fetched again."""
-
-    def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:
-        """Return a folder with the model's files on this machine.
-
-        Raises:
-            WeightsError, HubAccessError: the place does not have the model in that revision, or refuses it.
-        """
-
-
 class Folders:
     """Models in folders laid out as `org/name`, searched in order.
 
     A file REVISION in a model's folder may name the commit; a folder without it counts as the requested revision.
     """
 
+    # A revision's content may change, so that it is fetched again to compare it with what was uploaded.
     immutable: Final = False
 
     def __init__(self, roots: Iterable[Path]) -> None:
@@ -157,3 +143,6 @@ class Hub:
             if fault := pickle_fault(names, chosen):
                 raise WeightsError(fault.code, str(revision), fault.message, fix=fault.fix)
             return Path(hub.snapshot_download(model_id, revision=commit, allow_patterns=chosen))
+
+
+Source = Folders | Hub

@@ -8,7 +8,7 @@ without labels must keep the direction of each text's mean vector, to a cosine o
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from cohost.errors import OnnxError
 from cohost.handler.cohost_classification import softmax
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
@@ -42,13 +42,6 @@ TEXTS: Final = (
 _LONGEST_REPEAT: Final = 200
 
 
-class Runs(Protocol):
-    """A model that returns an output for inputs by name."""
-
-    def run(self, arrays: Arrays) -> Floats:
-        """Return the first output, of shape (sequences, labels) or (sequences, tokens, hidden size)."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
     """The differences between an export and torch over all sequences.
@@ -70,11 +63,14 @@ class Agreement:
         return {key: float(f"{value:.1e}") if isinstance(value, float) else value for key, value in figures.items()}
 
 
-def compare(reference: TorchModel, export: Runs) -> Agreement:
-    """Run torch and the export on all fixed sequences and return their differences."""
+def compare(reference: TorchModel, run: Callable[[Arrays], Floats]) -> Agreement:
+    """Run torch and the export on all fixed sequences and return their differences.
+
+    `run` returns the export's first output, of shape (sequences, labels) or (sequences, tokens, hidden size).
+    """
     differences, probabilities, cosines, flipped, sequences = [0.0], [0.0], [1.0], 0, 0
     for arrays in _batches(reference):
-        expected, found = reference.run(arrays), export.run(arrays)
+        expected, found = reference.run(arrays), run(arrays)
         real = arrays["attention_mask"].astype(bool)
         sequences += len(real)
         if not reference.labels:

@@ -174,11 +174,6 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session: Any = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Return the names of the inputs in the file's order."""
-        return tuple(one.name for one in self._session.get_inputs())
-
     def run(self, arrays: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.float32]:
         """Return the only output for inputs by name."""
         output: npt.NDArray[np.float32] = self._session.run(None, dict(arrays))[0]
@@ -234,7 +229,7 @@ def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable
         step("exporting")
         folder = _written(model, recipe.precision, Path(scratch))
         step("checking")
-        agreement = compare(model, Session(folder / MODEL_FILE))
+        agreement = compare(model, Session(folder / MODEL_FILE).run)
         require(recipe.name, recipe.precision, agreement)
         step("packing")
         return _packed(recipe, model, folder, agreement, out)

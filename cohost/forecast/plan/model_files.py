@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from cohost.errors import PlanError
 from cohost.hub import client, explaining, hub_url, read_file
@@ -25,20 +25,6 @@ CONFIG: Final = "config.json"
 
 # Integer tensors are buffers such as position_ids; they stay as they are when a model is converted.
 FLOAT_DTYPES: Final[Mapping[str, int]] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-
-
-class ModelFiles(Protocol):
-    """A reader for the files of one model, in any location."""
-
-    @property
-    def where(self) -> str:
-        """Return the location as named in messages."""
-
-    def read(self, name: str) -> bytes | None:
-        """Return a whole file; None if there is no such file."""
-
-    def headers(self) -> SafetensorsRepoMetadata:
-        """Return the headers of all files of weights: of one file, or of those that the index names."""
 
 
 class Folder:
@@ -58,7 +44,7 @@ class Folder:
         return path.read_bytes() if path.is_file() else None
 
     def headers(self) -> SafetensorsRepoMetadata:
-        """Return the headers of all files of weights."""
+        """Return the headers of all files of weights: of one file, or of those that the index names."""
         from huggingface_hub import get_local_safetensors_metadata
 
         return get_local_safetensors_metadata(self._path)
@@ -91,6 +77,9 @@ class HubFiles:
 
     def _explaining(self) -> AbstractContextManager[None]:
         return explaining(self.where, folder="--folder")
+
+
+ModelFiles = Folder | HubFiles
 
 
 def read_config(files: ModelFiles) -> dict[str, Any]:
