@@ -31,7 +31,7 @@ _ZERO_SHOT: Final = "zero-shot-classification"
 _LEAST_ENTAILMENT_LABELS: Final = 2
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reason:
     """A fact against a backend with its source; if `certain` is false, the backend may still work."""
 
@@ -46,14 +46,11 @@ def head_faults(model: ModelFacts) -> Iterator[Reason]:
         return
     if model.has_head is False:
         yield Reason(
-            text=f"{model.architecture} was saved without a head for {model.task}, so its answers would be made up",
-            source=facts.TRANSFORMERS,
+            f"{model.architecture} was saved without a head for {model.task}, so its answers would be made up",
+            facts.TRANSFORMERS,
         )
     elif model.task == _ZERO_SHOT and _cannot_entail(model):
-        yield Reason(
-            text=f"none of its {model.labels} labels means entailment, which {model.task} reads",
-            source=facts.ZERO_SHOT,
-        )
+        yield Reason(f"none of its {model.labels} labels means entailment, which {model.task} reads", facts.ZERO_SHOT)
 
 
 def _cannot_entail(model: ModelFacts) -> bool:
@@ -71,43 +68,41 @@ def _transformers(model: ModelFacts) -> Iterator[Reason]:
 def _onnx(model: ModelFacts) -> Iterator[Reason]:
     yield from head_faults(model)
     if model.own_code:
-        yield Reason(text="trust_remote_code: code of its own is not exported", source=facts.OWN_EXPORT_CODE)
+        yield Reason("trust_remote_code: code of its own is not exported", facts.OWN_EXPORT_CODE)
     if model.model_type is None:
         yield _not_known(model)
     elif model.model_type not in facts.EXPORTED:
         yield Reason(
-            text=f"model_type {model.model_type} is none of those tried; the export's own check decides",
-            source=facts.OWN_EXPORT,
+            f"model_type {model.model_type} is none of those tried; the export's own check decides",
+            facts.OWN_EXPORT,
             certain=False,
         )
 
 
 def _vllm(model: ModelFacts) -> Iterator[Reason]:
     if model.deberta:
-        yield Reason(text="vLLM has no DeBERTa", source=facts.VLLM_DEBERTA)
+        yield Reason("vLLM has no DeBERTa", facts.VLLM_DEBERTA)
     if model.task != _FEATURES:
-        yield Reason(text=f"DJL's vLLM service answers text and vectors, not {model.task}", source=facts.DJL_VLLM)
+        yield Reason(f"DJL's vLLM service answers text and vectors, not {model.task}", facts.DJL_VLLM)
     elif model.architecture is None:
         yield _not_known(model)
     elif model.architecture not in facts.VLLM_EMBEDDINGS and not model.deberta:
         yield Reason(
-            text=f"{model.architecture} is none of the encoders in vLLM's table; its transformers backend may run it",
-            source=facts.VLLM_REGISTRY,
+            f"{model.architecture} is none of the encoders in vLLM's table; its transformers backend may run it",
+            facts.VLLM_REGISTRY,
             certain=False,
         )
 
 
 def _trtllm(model: ModelFacts) -> Iterator[Reason]:
-    yield Reason(text="DJL's TensorRT-LLM service answers generated text alone", source=facts.DJL_TRTLLM)
+    yield Reason("DJL's TensorRT-LLM service answers generated text alone", facts.DJL_TRTLLM)
     if model.architecture is not None and model.architecture not in facts.TRTLLM_ENCODERS:
-        yield Reason(text=f"TensorRT-LLM's runtime has no {model.architecture}", source=facts.TRTLLM_MODELS)
+        yield Reason(f"TensorRT-LLM's runtime has no {model.architecture}", facts.TRTLLM_MODELS)
 
 
 def _not_known(model: ModelFacts) -> Reason:
     return Reason(
-        text=f"its architecture is not known; fix: cohost models inspect {model.name} --write",
-        source=model.source,
-        certain=False,
+        f"its architecture is not known; fix: cohost models inspect {model.name} --write", model.source, certain=False
     )
 
 
@@ -200,17 +195,16 @@ def _place(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
     engine = ENGINE_NAMES[backend]
     if engine not in image.backends:
         has = ", ".join(sorted(image.backends)) or "none of DJL Serving's engines"
-        yield Reason(text=f"{key} {reference} has no {engine} (it has {has})", source=facts.IMAGE_TABLE)
+        yield Reason(f"{key} {reference} has no {engine} (it has {has})", facts.IMAGE_TABLE)
     if not image.multi_model and (backend == "onnx" or catalog.endpoint.topology == MULTI_MODEL):
         yield Reason(
-            text=f"{key} {reference} lacks the multi-model label, so it serves one model an endpoint or component",
-            source=facts.SAGEMAKER_LABEL,
+            f"{key} {reference} lacks the multi-model label, so it serves one model an endpoint or component",
+            facts.SAGEMAKER_LABEL,
         )
     instance = INSTANCES.get(catalog.endpoint.instance_type)
     if backend in _ON_A_GPU and instance is not None and not instance.gpus:
         yield Reason(
-            text=f"endpoint.instance_type {catalog.endpoint.instance_type} has no GPU",
-            source="cohost/hardware/instances.py",
+            f"endpoint.instance_type {catalog.endpoint.instance_type} has no GPU", "cohost/hardware/instances.py"
         )
 
 
@@ -218,11 +212,10 @@ def _notes(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
     key, image = _image_of(backend, catalog)
     if image.flavour == _CPU_FULL and ENGINE_NAMES[backend] == "python":
         yield Reason(
-            text=f"{key} has no Python packages, so each archive carries a requirements.txt that is installed on load",
-            source=facts.DJL_DOCKERFILES,
+            f"{key} has no Python packages, so each archive carries a requirements.txt that is installed on load",
+            facts.DJL_DOCKERFILES,
         )
     if backend == "vllm":
         yield Reason(
-            text="the catalog writes rolling_batch=disable; vLLM takes an archive of your own",
-            source="cohost/catalog/serving.py",
+            "the catalog writes rolling_batch=disable; vLLM takes an archive of your own", "cohost/catalog/serving.py"
         )
