@@ -25,15 +25,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import torch
 
-from cohost.onnx.export import MODEL_FILE, Session, model_folder, quantize, strip
-from cohost.onnx.torch_model import TorchModel
+from cohost.designs.onnx.export import MODEL_FILE, Session, model_folder, quantize, strip
+from cohost.designs.onnx.torch_model import TorchModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
-    from cohost.onnx.torch_model import Arrays
+    from cohost.designs.onnx.torch_model import Arrays
 
     Floats = npt.NDArray[np.float32]
 

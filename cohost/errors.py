@@ -15,6 +15,7 @@ CohostError              base of all: the user can correct the cause, and the te
 ├── PackagesError        a command needs Python packages that are not installed
 ├── LocalError           the AWS emulator on this machine cannot be started, stopped or reached
 ├── PlanError            a model's files cannot be read, or the plan needs a figure that is not known
+├── HubAccessError       the Hub does not give a model: refused, not there, or out of reach
 ├── PriceError           a price list cannot be read, fetched or written, or a cost cannot be computed
 ├── SimulationError      a trace, a traffic pattern or a setting cannot be replayed
 │   └── SimulationFaultsError   several of them at once
@@ -170,6 +171,10 @@ class PackagesError(CohostError):
 
 class PlanError(CohostError):
     """A model's shape or weights cannot be read, or the plan needs a figure that is not known."""
+
+
+class HubAccessError(CohostError):
+    """The Hugging Face Hub refuses a model, does not have it, or cannot be reached."""
 
 
 class PriceError(CohostError):

@@ -9,10 +9,10 @@ import aws_cdk as cdk
 
 from cohost.catalog.checks import check_catalog
 from cohost.catalog.serving import image_of
+from cohost.designs.onnx.archive import find_archive
+from cohost.designs.onnx.recipe import cpu_design, recipe_for
 from cohost.forecast.pricing.price_list import load_prices
 from cohost.hardware.images import parse_image
-from cohost.onnx.archive import find_archive
-from cohost.onnx.recipe import cpu_design, recipe_for
 from cohost.routing import CPU_ONNX
 from constructs_lib.endpoints.multi_model import MultiModelEndpoint
 from constructs_lib.network import ContainerNetwork

@@ -163,9 +163,14 @@ def _check_config(config: Member | None, task: str | None) -> Iterator[Fault]:
         yield from _check_labels(content)
 
 
+def means_entailment(label: object) -> bool:
+    """Return True for a label of natural language inference that means entailment, by the rule of transformers."""
+    return str(label).lower().startswith("entail")
+
+
 def _check_labels(config: Mapping[str, Any]) -> Iterator[Fault]:
     labels = config.get("label2id")
-    if not isinstance(labels, dict) or not any(str(label).lower().startswith("entail") for label in labels):
+    if not isinstance(labels, dict) or not any(map(means_entailment, labels)):
         yield Fault(
             "no-entailment-label",
             "config.json's label2id has no label that starts with 'entail'; zero-shot scores would be those of the "

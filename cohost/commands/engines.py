@@ -16,6 +16,7 @@ from cohost.engine_support.verdicts import judge
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cohost.engine_support.facts import Backend
     from cohost.engine_support.verdicts import ModelVerdicts, Reason
 
 
@@ -39,17 +40,17 @@ def engines(
             {"image": loaded.catalog.endpoint.image, "dated": FACTS_DATED, "models": [m.as_data() for m in found]}
         )
         return
-    rows = [(m.model.name, m.model.architecture, *(verdict.word for verdict in m.verdicts)) for m in found]
+    rows = [(m.model.name, m.model.architecture, *(verdict.word for verdict in m.backends.values())) for m in found]
     console.print_table(f"Backends, as of {FACTS_DATED}", ("model", "architecture", *BACKENDS), rows)
     for backend in BACKENDS:
         _explain(backend, found)
 
 
-def _explain(backend: str, found: Sequence[ModelVerdicts]) -> None:
+def _explain(backend: Backend, found: Sequence[ModelVerdicts]) -> None:
     """Print each reason once, with the models that it holds for."""
     reasons: dict[Reason, list[str]] = {}
     for judged in found:
-        verdict = next(verdict for verdict in judged.verdicts if verdict.backend == backend)
+        verdict = judged.backends[backend]
         for reason in (*verdict.against, *verdict.place, *verdict.notes):
             reasons.setdefault(reason, []).append(judged.model.name)
     if reasons:

@@ -17,13 +17,13 @@ from cohost.commands.options import (
     entry_of,
     load_with_warnings,
 )
-from cohost.onnx.recipe import cpu_design, recipe_for
+from cohost.designs.onnx.recipe import cpu_design, recipe_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cohost.onnx.export import Exported
-    from cohost.onnx.recipe import Recipe
+    from cohost.designs.onnx.export import Exported
+    from cohost.designs.onnx.recipe import Recipe
 
 _NEEDED = ("torch", "transformers", "onnx", "onnxruntime", "onnxscript")
 
@@ -56,7 +56,7 @@ def export_onnx(
 
 
 def _export(recipes: Sequence[Recipe], out: Path, hubs: Sequence[Path]) -> list[Exported]:
-    from cohost.onnx.export import STEPS, export_model  # imports torch, which takes seconds
+    from cohost.designs.onnx.export import STEPS, export_model  # imports torch, which takes seconds
 
     columns = (
         SpinnerColumn(),

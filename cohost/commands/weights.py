@@ -61,7 +61,10 @@ def push(
     wanted = names or [name for name, entry in loaded.catalog.models.items() if entry.pushed]
     if not wanted:
         raise WeightsError(
-            f"{catalog}: no model has weights: s3 or archive; fix: write `weights: s3` for the catalog or for a model"
+            "weights-on-hub",
+            str(catalog),
+            "no model has weights: s3 or archive",
+            fix="write `weights: s3` for the catalog or for a model",
         )
     entries = {name: entry_of(loaded, name) for name in wanted}
     session = boto3.Session()

@@ -13,7 +13,7 @@ from cohost.catalog.serving import image_of, instance_bounds
 from cohost.deploy.cleanup.leftovers import instances_of
 from cohost.deploy.expiry import OUTPUT
 from cohost.endpoint.stack_outputs import outputs_of
-from cohost.errors import PlanError, WeightsError
+from cohost.errors import HubAccessError, WeightsError
 from cohost.forecast.plan.model_files import HubFiles
 from cohost.forecast.pricing.price_list import bill_for, money
 from cohost.routing import MULTI_MODEL, SCALE_TO_ZERO
@@ -272,7 +272,7 @@ def check_on_hub(name: str, entry: ModelEntry) -> Finding:
     where = f"{entry.model_id} at {entry.revision or 'main'}"
     try:
         found = HubFiles(entry.model_id, entry.revision).read(CONFIG_FILE)
-    except PlanError as error:
+    except HubAccessError as error:
         return unknown(check, str(error))
     if found is None:
         return failed(check, f"the Hub has no {CONFIG_FILE} of {where}; fix: check model_id and revision")

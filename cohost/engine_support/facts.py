@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cohost.archives.model_checks import means_entailment
 from cohost.forecast.plan.model_files import CONFIG, Folder, read_config
 
 if TYPE_CHECKING:
@@ -69,7 +70,6 @@ HEAD_SUFFIX: Final = "ForSequenceClassification"
 
 
 UNKNOWN_SOURCE: Final = "the catalog's entry alone"
-_ENTAILMENT: Final = "entail"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def facts_of(name: str, entry: ModelEntry, profiles: Mapping[str, Profile], hubs
         architecture=architectures[0],
         model_type=config.get("model_type"),
         labels=len(labels) if labels else config.get("num_labels"),
-        entails=any(str(label).lower().startswith(_ENTAILMENT) for label in labels.values()) if labels else None,
+        entails=any(map(means_entailment, labels.values())) if labels else None,
         own_code=bool(entry.trust_remote_code),
         source=source,
     )

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cohost.designs.onnx.recipe import cpu_design
 from cohost.engine_support import facts
 from cohost.engine_support.facts import BACKENDS, ENGINE_NAMES, facts_of
 from cohost.hardware.images import parse_image
 from cohost.hardware.instances import INSTANCES
-from cohost.onnx.recipe import cpu_design
 from cohost.routing import MULTI_MODEL
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _ZERO_SHOT: Final = "zero-shot-classification"
 _LEAST_ENTAILMENT_LABELS: Final = 2
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reason:
     """A fact against a backend with its source; if `certain` is false, the backend may still work."""
 
@@ -40,25 +40,17 @@ class Reason:
     certain: bool = True
 
 
-def reasons_against(backend: Backend, model: ModelFacts) -> list[Reason]:
-    """Return every reason in the model itself that keeps a backend from serving it; with none, the backend can."""
-    return list(_RULES[backend](model))
-
-
 def head_faults(model: ModelFacts) -> Iterator[Reason]:
     """Yield the parts that the task needs and the model's own weights lack."""
     if model.task == _FEATURES:
         return
     if model.has_head is False:
         yield Reason(
-            text=f"{model.architecture} was saved without a head for {model.task}, so its answers would be made up",
-            source=facts.TRANSFORMERS,
+            f"{model.architecture} was saved without a head for {model.task}, so its answers would be made up",
+            facts.TRANSFORMERS,
         )
     elif model.task == _ZERO_SHOT and _cannot_entail(model):
-        yield Reason(
-            text=f"none of its {model.labels} labels means entailment, which {model.task} reads",
-            source=facts.ZERO_SHOT,
-        )
+        yield Reason(f"none of its {model.labels} labels means entailment, which {model.task} reads", facts.ZERO_SHOT)
 
 
 def _cannot_entail(model: ModelFacts) -> bool:
@@ -76,46 +68,45 @@ def _transformers(model: ModelFacts) -> Iterator[Reason]:
 def _onnx(model: ModelFacts) -> Iterator[Reason]:
     yield from head_faults(model)
     if model.own_code:
-        yield Reason(text="trust_remote_code: code of its own is not exported", source=facts.OWN_EXPORT_CODE)
+        yield Reason("trust_remote_code: code of its own is not exported", facts.OWN_EXPORT_CODE)
     if model.model_type is None:
         yield _not_known(model)
     elif model.model_type not in facts.EXPORTED:
         yield Reason(
-            text=f"model_type {model.model_type} is none of those tried; the export's own check decides",
-            source=facts.OWN_EXPORT,
+            f"model_type {model.model_type} is none of those tried; the export's own check decides",
+            facts.OWN_EXPORT,
             certain=False,
         )
 
 
 def _vllm(model: ModelFacts) -> Iterator[Reason]:
     if model.deberta:
-        yield Reason(text="vLLM has no DeBERTa", source=facts.VLLM_DEBERTA)
+        yield Reason("vLLM has no DeBERTa", facts.VLLM_DEBERTA)
     if model.task != _FEATURES:
-        yield Reason(text=f"DJL's vLLM service answers text and vectors, not {model.task}", source=facts.DJL_VLLM)
+        yield Reason(f"DJL's vLLM service answers text and vectors, not {model.task}", facts.DJL_VLLM)
     elif model.architecture is None:
         yield _not_known(model)
     elif model.architecture not in facts.VLLM_EMBEDDINGS and not model.deberta:
         yield Reason(
-            text=f"{model.architecture} is none of the encoders in vLLM's table; its transformers backend may run it",
-            source=facts.VLLM_REGISTRY,
+            f"{model.architecture} is none of the encoders in vLLM's table; its transformers backend may run it",
+            facts.VLLM_REGISTRY,
             certain=False,
         )
 
 
 def _trtllm(model: ModelFacts) -> Iterator[Reason]:
-    yield Reason(text="DJL's TensorRT-LLM service answers generated text alone", source=facts.DJL_TRTLLM)
+    yield Reason("DJL's TensorRT-LLM service answers generated text alone", facts.DJL_TRTLLM)
     if model.architecture is not None and model.architecture not in facts.TRTLLM_ENCODERS:
-        yield Reason(text=f"TensorRT-LLM's runtime has no {model.architecture}", source=facts.TRTLLM_MODELS)
+        yield Reason(f"TensorRT-LLM's runtime has no {model.architecture}", facts.TRTLLM_MODELS)
 
 
 def _not_known(model: ModelFacts) -> Reason:
     return Reason(
-        text=f"its architecture is not known; fix: cohost models inspect {model.name} --write",
-        source=model.source,
-        certain=False,
+        f"its architecture is not known; fix: cohost models inspect {model.name} --write", model.source, certain=False
     )
 
 
+# Every reason in the model itself that keeps a backend from serving it; with none, the backend can.
 _RULES: Final[dict[Backend, Callable[[ModelFacts], Iterator[Reason]]]] = {
     "stock": _transformers,
     "batched": _transformers,
@@ -133,13 +124,12 @@ _CPU_FULL: Final = "cpu-full"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result for one backend and one model.
+    """The result for one model and one backend.
 
     `serves` is about the model alone, in the image that suits the backend best; `here` also counts the catalog's image
     and instance type. `against` are the reasons for the former, `place` those for the latter, `notes` are remarks.
     """
 
-    backend: Backend
     serves: Answer
     here: bool
     against: tuple[Reason, ...]
@@ -157,17 +147,11 @@ class ModelVerdicts:
     """One model with its verdicts for all backends."""
 
     model: ModelFacts
-    verdicts: tuple[Verdict, ...]
+    backends: dict[Backend, Verdict]
 
     def as_data(self) -> dict[str, Any]:
         """Return the verdicts as JSON data."""
-        return {
-            **asdict(self.model),
-            "backends": {
-                verdict.backend: {key: value for key, value in asdict(verdict).items() if key != "backend"}
-                for verdict in self.verdicts
-            },
-        }
+        return {**asdict(self.model), "backends": asdict(self)["backends"]}
 
 
 def judge(
@@ -181,20 +165,20 @@ def judge(
     """
     places = {backend: tuple(_place(backend, catalog)) for backend in BACKENDS}
     notes = {backend: tuple(_notes(backend, catalog)) for backend in BACKENDS}
-    found = []
-    for name in names:
-        model = facts_of(name, catalog.models[name], profiles, hubs)
-        verdicts = tuple(_verdict(backend, model, places[backend], notes[backend]) for backend in BACKENDS)
-        found.append(ModelVerdicts(model=model, verdicts=verdicts))
-    return found
+    models = [facts_of(name, catalog.models[name], profiles, hubs) for name in names]
+    return [
+        ModelVerdicts(
+            model=model,
+            backends={backend: _verdict(backend, model, places[backend], notes[backend]) for backend in BACKENDS},
+        )
+        for model in models
+    ]
 
 
 def _verdict(backend: Backend, model: ModelFacts, place: tuple[Reason, ...], notes: tuple[Reason, ...]) -> Verdict:
-    against = tuple(reasons_against(backend, model))
+    against = tuple(_RULES[backend](model))
     serves: Answer = "yes" if not against else "no" if any(reason.certain for reason in against) else "unknown"
-    return Verdict(
-        backend=backend, serves=serves, here=serves == "yes" and not place, against=against, place=place, notes=notes
-    )
+    return Verdict(serves=serves, here=serves == "yes" and not place, against=against, place=place, notes=notes)
 
 
 def _image_of(backend: Backend, catalog: Catalog) -> tuple[str, Image]:
@@ -211,17 +195,16 @@ def _place(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
     engine = ENGINE_NAMES[backend]
     if engine not in image.backends:
         has = ", ".join(sorted(image.backends)) or "none of DJL Serving's engines"
-        yield Reason(text=f"{key} {reference} has no {engine} (it has {has})", source=facts.IMAGE_TABLE)
+        yield Reason(f"{key} {reference} has no {engine} (it has {has})", facts.IMAGE_TABLE)
     if not image.multi_model and (backend == "onnx" or catalog.endpoint.topology == MULTI_MODEL):
         yield Reason(
-            text=f"{key} {reference} lacks the multi-model label, so it serves one model an endpoint or component",
-            source=facts.SAGEMAKER_LABEL,
+            f"{key} {reference} lacks the multi-model label, so it serves one model an endpoint or component",
+            facts.SAGEMAKER_LABEL,
         )
     instance = INSTANCES.get(catalog.endpoint.instance_type)
     if backend in _ON_A_GPU and instance is not None and not instance.gpus:
         yield Reason(
-            text=f"endpoint.instance_type {catalog.endpoint.instance_type} has no GPU",
-            source="cohost/hardware/instances.py",
+            f"endpoint.instance_type {catalog.endpoint.instance_type} has no GPU", "cohost/hardware/instances.py"
         )
 
 
@@ -229,11 +212,10 @@ def _notes(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
     key, image = _image_of(backend, catalog)
     if image.flavour == _CPU_FULL and ENGINE_NAMES[backend] == "python":
         yield Reason(
-            text=f"{key} has no Python packages, so each archive carries a requirements.txt that is installed on load",
-            source=facts.DJL_DOCKERFILES,
+            f"{key} has no Python packages, so each archive carries a requirements.txt that is installed on load",
+            facts.DJL_DOCKERFILES,
         )
     if backend == "vllm":
         yield Reason(
-            text="the catalog writes rolling_batch=disable; vLLM takes an archive of your own",
-            source="cohost/catalog/serving.py",
+            "the catalog writes rolling_batch=disable; vLLM takes an archive of your own", "cohost/catalog/serving.py"
         )

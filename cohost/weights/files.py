@@ -5,17 +5,16 @@ The check runs before the upload: the chosen files must be a whole model that fi
 
 from __future__ import annotations
 
-import json
 import re
-import struct
 from typing import TYPE_CHECKING, Final
 
 from cohost.archives.errors import Fault, shown
 from cohost.archives.inventory import TEXT_BYTES, Member
 from cohost.archives.model_checks import check_model, weights_in
+from cohost.errors import WeightsError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -78,10 +77,25 @@ def _serves(name: str, kind: str | None, *, with_code: bool) -> bool:
     return bool(_TEXTS.fullmatch(file)) or (bool(folders) and kind in weights_in([file]))
 
 
+class FaultyModelError(WeightsError):
+    """The files of a model have faults; `faults` holds an error for each."""
+
+    def __init__(self, faults: Sequence[WeightsError]) -> None:
+        self.faults = tuple(faults)
+        first = faults[0]
+        super().__init__(first.code, first.field, first.problem, fix=first.fix)
+
+    def __str__(self) -> str:
+        """Return one line per fault."""
+        return "\n".join(map(str, self.faults))
+
+    def entries(self) -> list[dict[str, str]]:
+        """Return one mapping per fault."""
+        return [entry for fault in self.faults for entry in fault.entries()]
+
+
 _HEAD_BYTES: Final = 64
 _LENGTH_BYTES: Final = 8
-_LONGEST_HEADER: Final = 100_000_000
-"""The limit that safetensors itself sets."""
 _TEXT_ENDINGS: Final = (".json", ".txt")
 
 
@@ -92,8 +106,8 @@ def faults_of(files: Mapping[str, Path], chosen: Mapping[str, Path], *, task: st
     members = {name: _member(name, path) for name, path in chosen.items()}
     found = list(check_model(members, {"option.task": task}))
     # A Git LFS pointer or an empty file is reported already, so its size is not checked.
-    told = {fault.code for fault in found} & {"lfs-pointer", "empty-weights"}
-    return found if told else [*found, *_incomplete(chosen)]
+    reported = {fault.code for fault in found} & {"lfs-pointer", "empty-weights"}
+    return found if reported else [*found, *_incomplete(chosen)]
 
 
 def pickle_fault(names: Iterable[str], chosen: Iterable[str]) -> Fault | None:
@@ -118,18 +132,17 @@ def _incomplete(chosen: Mapping[str, Path]) -> Iterator[Fault]:
 
 def _stated_size(path: Path) -> int | None:
     """Return the size that a safetensors file states (length field, header, tensors); None if that is unreadable."""
-    with path.open("rb") as file:
-        prefix = file.read(_LENGTH_BYTES)
-        if len(prefix) < _LENGTH_BYTES:
-            return None
-        (length,) = struct.unpack("<Q", prefix)
-        header = file.read(length) if length <= _LONGEST_HEADER else b""
+    from huggingface_hub import parse_local_safetensors_file_metadata
+    from huggingface_hub.errors import SafetensorsParsingError
+
     try:
-        tensors = {name: facts for name, facts in json.loads(header).items() if name != "__metadata__"}
-        end = max((int(facts["data_offsets"][1]) for facts in tensors.values()), default=0)
-    except (ValueError, AttributeError, KeyError, IndexError, TypeError):
+        tensors = parse_local_safetensors_file_metadata(path).tensors.values()
+        end = max((int(tensor.data_offsets[1]) for tensor in tensors), default=0)
+    # The library checks neither that the header is an object nor that offsets are numbers.
+    except (SafetensorsParsingError, AttributeError, IndexError, TypeError, ValueError):
         return None
-    return _LENGTH_BYTES + int(length) + end
+    with path.open("rb") as file:
+        return _LENGTH_BYTES + int.from_bytes(file.read(_LENGTH_BYTES), "little") + end
 
 
 def _member(name: str, path: Path) -> Member:

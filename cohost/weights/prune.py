@@ -41,8 +41,11 @@ def check_bundled(name: str, entry: ModelEntry) -> None:
     """
     if packed_revision(entry) is not None:
         raise WeightsError(
-            f"models.{name}: has weights: archive, and the deploy puts that archive together in S3 from what `cohost "
-            "weights push` uploaded; allowed: models with weights: hub or s3; fix: name those"
+            "weights-in-archive",
+            f"models.{name}.weights",
+            "is archive, and the deploy puts that archive together in S3 from what `cohost weights push` uploaded",
+            allowed="hub, s3",
+            fix="name models with one of these",
         )
 
 
@@ -58,12 +61,18 @@ def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Clie
     bucket = deployment.weights_bucket
     if bucket is None:
         raise WeightsError(
-            f"models.{name}: has weights: {entry.weights}, and no model that {deployment.stack_name} deployed has "
-            f"weights in S3, so its role may not read them; fix: cdk deploy {deployment.stack_name}"
+            "weights-unreadable",
+            f"models.{name}.weights",
+            f"is {entry.weights}, and stack {deployment.stack_name} has no model with weights in S3, so its role may "
+            "not read them",
+            fix=f"cdk deploy {deployment.stack_name}",
         )
     if not WeightsStore(s3, bucket).is_there(revision, packed=packed_revision(entry) is not None):
         raise WeightsError(
-            f"models.{name}: no whole upload of {revision} is in {bucket}; fix: cohost weights push {name}"
+            "weights-incomplete",
+            f"models.{name}",
+            f"no whole upload of {revision} is in {bucket}",
+            fix=f"cohost weights push {name}",
         )
     return bucket
 
@@ -105,8 +114,10 @@ def uses(stored: Iterable[Stored], catalog: Catalog, bucket: str, session: boto3
             deployed[needed].add(user)
     except (ClientError, BotoCoreError, ArtifactError, tarfile.TarError, OSError, UnicodeDecodeError) as error:
         raise WeightsError(
-            f"the archives of the deployed stacks cannot be read ({error}), so nothing here is known to be unused; "
-            "fix: allow cloudformation:DescribeStacks, and reading and listing the stacks' buckets"
+            "archives-unreadable",
+            "the archives of the deployed stacks",
+            f"cannot be read ({error}), so nothing here is known to be unused",
+            fix="allow cloudformation:DescribeStacks, and reading and listing the stacks' buckets",
         ) from error
     return [
         Use(stored=one, models=tuple(named[one.revision]), deployed=tuple(sorted(deployed[one.revision])))

@@ -9,15 +9,14 @@ import hashlib
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 
 from cohost.archives.archive import GZIP_HEADER, Gzip, tar_members
 from cohost.archives.packed import CRC, PLAIN_BYTES
 from cohost.catalog.serving import packed_revision, pushed_revision
 from cohost.errors import WeightsError
-from cohost.weights.files import faults_of, files_below, kinds_in, still_chosen
-from cohost.weights.source import chosen_files
-from cohost.weights.store import StoredFile
+from cohost.weights.files import FaultyModelError, choose, faults_of, files_below, kinds_in, still_chosen
 from cohost.weights.upload import PART_BYTES, Uploader, checksums_of
 
 if TYPE_CHECKING:
@@ -83,6 +82,24 @@ class Pushed:
     sent: int
 
 
+class _Choice(TypedDict):
+    allow_pickle: bool
+    with_code: bool
+
+
+@dataclass(frozen=True)
+class _Model:
+    name: str
+    entry: ModelEntry
+    revision: Revision
+    uri: str
+
+    @property
+    def choice(self) -> _Choice:
+        """Return the settings that decide which files are chosen."""
+        return {"allow_pickle": self.entry.allow_pickle, "with_code": bool(self.entry.trust_remote_code)}
+
+
 class Pusher:
     """A push of models into a bucket from one source.
 
@@ -110,93 +127,104 @@ class Pusher:
         Raises:
             WeightsError: the entry's weights are not for S3; they cannot be fetched, have faults, or differ from the
                 objects of this revision; or S3 refuses.
+            HubAccessError: the Hub does not provide them.
         """
         revision = pushed_revision(entry)
         if revision is None:
             raise WeightsError(
-                f"models.{name}: its weights do not go to S3; allowed: models with weights: s3 or archive; "
-                "fix: write weights: s3 for the model or for the whole catalog"
+                "weights-on-hub",
+                f"models.{name}.weights",
+                "is hub",
+                allowed="s3, archive",
+                fix="write weights: s3 for the model or for the whole catalog",
             )
         if packed_revision(entry) is not None:
-            return self._push_packed(name, entry, revision)
+            uri = f"s3://{self._store.bucket}/{revision.packed}"
+            files, size, sent = self._push_part(_Model(name, entry, revision, uri))
+        else:
+            uri = revision.uri(self._store.bucket)
+            files, size, sent = self._push_files(_Model(name, entry, revision, uri))
+        facts = {"model_id": revision.model_id, "revision": revision.revision, "uri": uri}
+        return Pushed(name=name, **facts, files=files, size=size, sent=sent)
+
+    def _push_files(self, model: _Model) -> tuple[int, int, int]:
+        """Return the number of files, their bytes, and the bytes that were sent."""
+        revision = model.revision
         manifest = self._store.manifest(revision)
         if (
             manifest is not None
-            and self._needs_no_fetch(entry, kinds_in(manifest))
-            and self._missing(revision, manifest) == 0
+            and self._needs_no_fetch(model, kinds_in(manifest))
+            and self._all_there(model, manifest)
         ):
-            return self._pushed(name, revision, manifest, sent=0)
-        files = self._fetch(name, entry, revision)
-        sums = self._sums(name, files, manifest or {})
-        wanted = {file: _stored_file(found) for file, found in sums.items()}
+            return len(manifest), _size(manifest), 0
+        files = self._fetch(model)
+        sums = self._sums(model, files, manifest or {})
+        wanted = {file: found.stored for file, found in sums.items()}
         if manifest is not None and manifest != wanted:
             names = sorted(file for file in manifest | wanted if manifest.get(file) != wanted.get(file))
-            raise WeightsError(_changed(revision.prefix, self._store.bucket, ", ".join(names[:_SHOWN])))
-        sent = self._upload(name, revision, files, sums)
+            raise _changed(model.uri, ", ".join(names[:_SHOWN]))
+        sent = self._upload(model, files, sums, prefix=revision.prefix)
         if manifest is None:
             self._finish(revision, wanted)
-        return self._pushed(name, revision, wanted, sent=sent)
+        return len(wanted), _size(wanted), sent
 
-    def _push_packed(self, name: str, entry: ModelEntry, revision: Revision) -> Pushed:
-        with self._store.explaining(f"s3://{self._store.bucket}/{revision.packed} cannot be compared"):
-            there = self._uploader.metadata(revision.packed)
-        if there is not None and KINDS in there and self._needs_no_fetch(entry, there[KINDS].split()):
-            return self._pushed_packed(name, revision, size=int(there.get(PLAIN_BYTES, 0)), sent=0)
-        files = self._fetch(name, entry, revision)
+    def _push_part(self, model: _Model) -> tuple[int, int, int]:
+        """Return 1 for the one object, its bytes unpacked, and the bytes that were sent."""
+        key = model.revision.packed
+        with self._store.explaining(model.uri, "cannot be compared"):
+            there = self._uploader.metadata(key)
+        if there is not None and KINDS in there and self._needs_no_fetch(model, there[KINDS].split()):
+            return 1, int(there.get(PLAIN_BYTES, 0)), 0
+        files = self._fetch(model)
         with tempfile.TemporaryDirectory(prefix="cohost-weights-") as folder:
             part = Path(folder) / "part"
-            self._progress.begin(f"{name}: packing", sum(path.stat().st_size for path in files.values()))
+            self._progress.begin(f"{model.name}: packing", sum(path.stat().st_size for path in files.values()))
             metadata = write_part(files, part, on_bytes=self._progress.advance)
             metadata[KINDS] = " ".join(sorted(kinds_in(files)))
-            if there is not None and there.get(PLAIN_SHA256) != metadata[PLAIN_SHA256]:
-                raise WeightsError(_changed(revision.packed, self._store.bucket, "its files"))
-            sent = 0 if there is not None else self._send_part(name, revision, part, metadata)
-        return self._pushed_packed(name, revision, size=int(metadata[PLAIN_BYTES]), sent=sent)
+            sent = 0
+            if there is None:
+                sent = self._upload(model, {key: part}, self._sums(model, {key: part}, {}), metadata=metadata)
+            elif there.get(PLAIN_SHA256) != metadata[PLAIN_SHA256]:
+                raise _changed(model.uri, "its files")
+        return 1, int(metadata[PLAIN_BYTES]), sent
 
-    def _send_part(self, name: str, revision: Revision, part: Path, metadata: Mapping[str, str]) -> int:
-        sums = self._sums(name, {"part": part}, {})["part"]
-        self._progress.begin(f"{name}: uploading", sums.size)
-        with self._store.explaining(f"s3://{self._store.bucket}/{revision.packed}: the upload did not end"):
-            return self._uploader.upload(part, revision.packed, sums, metadata)
-
-    def _pushed_packed(self, name: str, revision: Revision, *, size: int, sent: int) -> Pushed:
-        uri = f"s3://{self._store.bucket}/{revision.packed}"
-        return Pushed(
-            name=name, model_id=revision.model_id, revision=revision.revision, uri=uri, files=1, size=size, sent=sent
-        )
-
-    def _needs_no_fetch(self, entry: ModelEntry, kinds: Collection[str]) -> bool:
+    def _needs_no_fetch(self, model: _Model, kinds: Collection[str]) -> bool:
         """Return True if a fetch would bring the same kinds of files, which are there as a whole."""
-        return self._source.immutable and still_chosen(
-            kinds, allow_pickle=entry.allow_pickle, with_code=bool(entry.trust_remote_code)
-        )
+        return self._source.immutable and still_chosen(kinds, **model.choice)
 
-    def _fetch(self, name: str, entry: ModelEntry, revision: Revision) -> dict[str, Path]:
-        self._progress.begin(f"{name}: fetching", 0)
-        allow_pickle, with_code = entry.allow_pickle, bool(entry.trust_remote_code)
-        folder = self._source.fetch(revision, allow_pickle=allow_pickle, with_code=with_code)
-        chosen = chosen_files(folder, allow_pickle=allow_pickle, with_code=with_code)
+    def _fetch(self, model: _Model) -> dict[str, Path]:
+        self._progress.begin(f"{model.name}: fetching", 0)
+        files = files_below(self._source.fetch(model.revision, **model.choice))
+        chosen = {name: files[name] for name in choose(files, **model.choice)}
         faults = [
-            fault for fault in faults_of(files_below(folder), chosen, task=entry.task) if fault.severity == "error"
+            WeightsError(fault.code, f"models.{model.name}: {model.revision}", fault.message, fix=fault.fix)
+            for fault in faults_of(files, chosen, task=model.entry.task)
+            if fault.severity == "error"
         ]
         if faults:
-            raise WeightsError(
-                "\n".join(f"models.{name}: {revision}: {fault.message}; fix: {fault.fix}" for fault in faults)
-            )
+            raise FaultyModelError(faults)
         return chosen
 
-    def _sums(self, name: str, files: Mapping[str, Path], manifest: Manifest) -> dict[str, Checksums]:
-        self._progress.begin(f"{name}: checksums", sum(path.stat().st_size for path in files.values()))
+    def _sums(self, model: _Model, files: Mapping[str, Path], manifest: Manifest) -> dict[str, Checksums]:
+        self._progress.begin(f"{model.name}: checksums", sum(path.stat().st_size for path in files.values()))
         part_bytes = {file: facts.part_bytes for file, facts in manifest.items()}
         return {
             file: checksums_of(path, part_bytes=part_bytes.get(file, self._part_bytes), on_bytes=self._progress.advance)
             for file, path in files.items()
         }
 
-    def _upload(self, name: str, revision: Revision, files: Mapping[str, Path], sums: Mapping[str, Checksums]) -> int:
-        self._progress.begin(f"{name}: uploading", sum(found.size for found in sums.values()))
-        with self._store.explaining(f"{revision.uri(self._store.bucket)}: the upload did not end"):
-            return sum(self._uploader.upload(files[file], revision.prefix + file, sums[file]) for file in files)
+    def _upload(
+        self,
+        model: _Model,
+        files: Mapping[str, Path],
+        sums: Mapping[str, Checksums],
+        *,
+        prefix: str = "",
+        metadata: Mapping[str, str] = MappingProxyType({}),
+    ) -> int:
+        self._progress.begin(f"{model.name}: uploading", sum(found.stored.size for found in sums.values()))
+        with self._store.explaining(model.uri, "the upload did not end"):
+            return sum(self._uploader.upload(path, prefix + file, sums[file], metadata) for file, path in files.items())
 
     def _finish(self, revision: Revision, wanted: Manifest) -> None:
         """Mark the revision as whole, after deleting objects of an earlier attempt that are not part of it."""
@@ -204,35 +232,22 @@ class Pusher:
         self._store.delete_keys([key for key in self._store.keys(revision.prefix) if key not in known])
         self._store.write_manifest(revision, wanted)
 
-    def _missing(self, revision: Revision, manifest: Manifest) -> int:
-        """Count the files of a whole revision that differ from its manifest."""
-        with self._store.explaining(f"{revision.uri(self._store.bucket)} cannot be compared"):
-            return sum(
-                not self._uploader.holds(
-                    revision.prefix + file, size=facts.size, sha256=facts.sha256, checksum=facts.checksum
-                )
-                for file, facts in manifest.items()
-            )
-
-    def _pushed(self, name: str, revision: Revision, files: Manifest, *, sent: int) -> Pushed:
-        return Pushed(
-            name=name,
-            model_id=revision.model_id,
-            revision=revision.revision,
-            uri=revision.uri(self._store.bucket),
-            files=len(files),
-            size=sum(facts.size for facts in files.values()),
-            sent=sent,
-        )
+    def _all_there(self, model: _Model, manifest: Manifest) -> bool:
+        """Return True if every file of a whole revision is as in its manifest."""
+        with self._store.explaining(model.uri, "cannot be compared"):
+            return all(self._uploader.holds(model.revision.prefix + file, facts) for file, facts in manifest.items())
 
 
-def _stored_file(sums: Checksums) -> StoredFile:
-    return StoredFile(size=sums.size, sha256=sums.sha256, part_bytes=sums.part_bytes, checksum=sums.s3)
+def _size(files: Manifest) -> int:
+    return sum(facts.size for facts in files.values())
 
 
-def _changed(key: str, bucket: str, files: str) -> str:
-    return (
-        f"s3://{bucket}/{key} holds other content in {files}, and a revision that is whole is never changed, since "
-        "containers may have loaded it; fix: push other content as another revision, or write trust_remote_code and "
-        "allow_pickle as they were when it was pushed"
+def _changed(uri: str, files: str) -> WeightsError:
+    return WeightsError(
+        "weights-changed",
+        uri,
+        f"holds other content in {files}",
+        allowed="the same content, since containers may have loaded it",
+        fix="push other content as another revision, or write trust_remote_code and allow_pickle as they were when it "
+        "was pushed",
     )

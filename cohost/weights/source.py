@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cohost.catalog.sections.storage import check_token_source
+from cohost.catalog.sections.storage import TOKEN_SOURCE, check_token_source
 from cohost.errors import WeightsError
-from cohost.weights.files import choose, files_below, pickle_fault
+from cohost.hub import client, explaining
+from cohost.weights.files import choose, pickle_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,18 +32,25 @@ def read_token(source: str, session: boto3.Session) -> str:
     """
     try:
         check_token_source(source)
-    except ValueError as error:
-        raise WeightsError(f"--token-from: {error}") from None
+    except ValueError:
+        # Not shown, since it may be the token itself.
+        raise WeightsError(
+            "token-source-invalid",
+            "--token-from",
+            "is not the name of a place",
+            allowed=TOKEN_SOURCE,
+            fix="put the token into Secrets Manager or Parameter Store, and name that",
+        ) from None
     service, _, name = source.partition(":")
     try:
         text = _secret(name, session) if service == "secretsmanager" else _parameter(name, session)
     except (ClientError, BotoCoreError) as error:
         raise WeightsError(
-            f"the Hub's token: {source} cannot be read ({error}); fix: check name, region and your right to read it"
+            "token-unreadable", source, f"cannot be read ({error})", fix="check name, region and your right to read it"
         ) from error
     token = _only_value(text).strip()
     if not token or not token.isprintable() or " " in token:
-        raise WeightsError(f"the Hub's token: {source} holds no token; fix: store the token there as plain text")
+        raise WeightsError("token-invalid", source, "holds no token", fix="store the token there as plain text")
     return token
 
 
@@ -69,27 +77,13 @@ def _only_value(text: str) -> str:
 _REVISION_FILE: Final = "REVISION"
 
 
-class Source(Protocol):
-    """A place from which models are fetched."""
-
-    @property
-    def immutable(self) -> bool:
-        """Return whether a revision's content never changes, so that one uploaded once need not be fetched again."""
-
-    def fetch(self, revision: Revision, *, allow_pickle: bool, with_code: bool) -> Path:
-        """Return a folder with the model's files on this machine.
-
-        Raises:
-            WeightsError: the place does not have the model in that revision, or refuses it.
-        """
-
-
 class Folders:
     """Models in folders laid out as `org/name`, searched in order.
 
     A file REVISION in a model's folder may name the commit; a folder without it counts as the requested revision.
     """
 
+    # A revision's content may change, so that it is fetched again to compare it with what was uploaded.
     immutable: Final = False
 
     def __init__(self, roots: Iterable[Path]) -> None:
@@ -102,17 +96,22 @@ class Folders:
             WeightsError: no folder has the model, or the first one that has it holds another revision.
         """
         folder = next((root / revision.model_id for root in self._roots if (root / revision.model_id).is_dir()), None)
-        searched = ", ".join(map(str, self._roots))
         if folder is None:
             raise WeightsError(
-                f"--from: {revision.model_id} is in none of {searched}; allowed: folders laid out as org/name; "
-                "fix: put its files there, or leave --from out to fetch it from the Hub"
+                "model-missing",
+                "--from",
+                f"{revision.model_id} is in none of {', '.join(map(str, self._roots))}",
+                allowed="folders laid out as org/name",
+                fix="put its files there, or leave --from out to fetch it from the Hub",
             )
         held = folder / _REVISION_FILE
         if held.is_file() and (commit := held.read_text(encoding="utf-8").strip()) != revision.revision:
             raise WeightsError(
-                f"--from: {folder} holds revision {commit}, the catalog asks for {revision.revision}; "
-                "fix: put that revision there, or ask for the one held"
+                "revision-other",
+                "--from",
+                f"{folder} holds revision {commit}",
+                allowed=f"the catalog's, {revision.revision}",
+                fix="put that revision there, or write the one there into the catalog",
             )
         return folder
 
@@ -133,53 +132,17 @@ class Hub:
         """Download the files to upload, and no others, and return their folder.
 
         Raises:
-            WeightsError: the client is not installed, or the Hub does not provide the model.
+            HubAccessError: the Hub does not provide the model.
+            WeightsError: its only weights are pickles, which were not allowed.
         """
-        try:
-            import httpx  # huggingface_hub's HTTP client
-            from huggingface_hub import HfApi, snapshot_download
-            from huggingface_hub.errors import HfHubHTTPError
-        except ImportError as error:
-            raise WeightsError(
-                "huggingface-hub is not installed, which fetches models from the Hub; "
-                "fix: pip install huggingface-hub, or name a folder of models with --from"
-            ) from error
         model_id, commit = revision.model_id, revision.revision
-        try:
-            listed = HfApi(token=self._token).model_info(model_id, revision=commit).siblings or []
-            names = [file.rfilename for file in listed]
+        with explaining(str(revision), folder="--from", token="hub_token, --token-from or HF_TOKEN"):  # noqa: S106 - options
+            hub = client(self._token)
+            names = [file.rfilename for file in hub.model_info(model_id, revision=commit).siblings or []]
             chosen = choose(names, allow_pickle=allow_pickle, with_code=with_code)
             if fault := pickle_fault(names, chosen):
-                raise WeightsError(f"{revision}: {fault.message}; fix: {fault.fix}")
-            return Path(snapshot_download(model_id, revision=commit, token=self._token, allow_patterns=chosen))
-        except HfHubHTTPError as error:
-            raise WeightsError(_explain(revision, error)) from error
-        except (httpx.HTTPError, OSError, ValueError) as error:
-            raise WeightsError(
-                f"{revision}: cannot be fetched from the Hub ({type(error).__name__}: {_first_line(error)}); "
-                "fix: check the network and the disk's room, and run the command again"
-            ) from error
+                raise WeightsError(fault.code, str(revision), fault.message, fix=fault.fix)
+            return Path(hub.snapshot_download(model_id, revision=commit, allow_patterns=chosen))
 
 
-def chosen_files(folder: Path, *, allow_pickle: bool, with_code: bool) -> dict[str, Path]:
-    """Return the files of a folder that are uploaded, by name."""
-    files = files_below(folder)
-    return {name: files[name] for name in choose(files, allow_pickle=allow_pickle, with_code=with_code)}
-
-
-def _explain(revision: Revision, error: Exception) -> str:
-    kind = type(error).__name__
-    if kind == "GatedRepoError":
-        reason, fix = "is gated", "ask for access on its page, and give a token (hub_token, --token-from or HF_TOKEN)"
-    elif kind == "RepositoryNotFoundError":
-        reason, fix = "is not there, or private", "check the id; for a private one, give a token as for gated ones"
-    elif kind == "RevisionNotFoundError":
-        reason, fix = "has no such revision", "copy the 40 digits from the model's page, under Files and versions"
-    else:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        reason, fix = f"cannot be fetched from the Hub ({status or kind})", "run the command again later"
-    return f"{revision}: {reason}; fix: {fix}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
+Source = Folders | Hub

@@ -16,6 +16,7 @@ from cohost.archives.bucket import ABSENT, delete_objects
 from cohost.archives.weights import MANIFESTS, PACKED, WEIGHTS, Revision, revision_of_key
 from cohost.endpoint.stack_outputs import DEFAULT_REGION
 from cohost.errors import WeightsError
+from cohost.weights.upload import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,23 +49,12 @@ def find_bucket(catalog: Catalog, session: boto3.Session) -> str:
         account = session.client("sts").get_caller_identity()["Account"]
     except (BotoCoreError, ClientError) as error:
         raise WeightsError(
-            f"the weights' bucket: its name holds the account's number, which cannot be asked for ({error}); "
-            "fix: set credentials and a region, e.g. AWS_PROFILE, or name the bucket as storage.weights_bucket"
+            "account-unknown",
+            "storage.weights_bucket",
+            f"is missing, and the account's number for its default cannot be read ({error})",
+            fix="set credentials and a region, e.g. AWS_PROFILE, or name the bucket in the catalog",
         ) from error
     return bucket_name(account, session.region_name or DEFAULT_REGION)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredFile:
-    """One file of an uploaded revision: bytes, SHA-256 (hexadecimal), and S3's checksum.
-
-    S3's checksum depends on the size of the parts that the file was uploaded in.
-    """
-
-    size: int
-    sha256: str
-    part_bytes: int
-    checksum: str
 
 
 Manifest = dict[str, StoredFile]
@@ -93,21 +83,24 @@ class WeightsStore:
         self.bucket = bucket
 
     @contextmanager
-    def explaining(self, action: str) -> Iterator[None]:
-        """Turn errors of S3 into one line with a fix."""
+    def explaining(self, uri: str, problem: str) -> Iterator[None]:
+        """Turn errors of S3 into one about an object or the bucket."""
         try:
             yield
         except ClientError as error:
-            details = error.response.get("Error", {})
-            raise WeightsError(f"{action}: {details.get('Message') or error}; fix: {self._fix(error)}") from error
+            raise self._refusal(uri, problem, error) from error
         except BotoCoreError as error:
             raise WeightsError(
-                f"{action}: {error}; fix: check network and credentials, and run the command again"
+                "weights-store-unreachable",
+                uri,
+                f"{problem} ({error})",
+                fix="check network and credentials, and run the command again",
             ) from error
 
     def manifest(self, revision: Revision) -> Manifest | None:
         """Return the files of a revision that is whole; None if some or all of it is missing."""
-        with self.explaining(f"s3://{self.bucket}/{revision.manifest} cannot be read"):
+        uri = f"s3://{self.bucket}/{revision.manifest}"
+        with self.explaining(uri, "cannot be read"):
             try:
                 body = self.s3.get_object(Bucket=self.bucket, Key=revision.manifest)["Body"].read()
             except ClientError as error:
@@ -119,8 +112,10 @@ class WeightsStore:
             return {name: StoredFile(**facts) for name, facts in files.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise WeightsError(
-                f"s3://{self.bucket}/{revision.manifest} is no manifest ({error}); fix: delete the object and run "
-                "`cohost weights push` again"
+                "manifest-invalid",
+                uri,
+                f"is not a manifest ({error})",
+                fix="delete the object and run `cohost weights push` again",
             ) from error
 
     def is_there(self, revision: Revision, *, packed: bool) -> bool:
@@ -136,7 +131,7 @@ class WeightsStore:
             "files": {name: vars(files[name]) for name in sorted(files)},
         }
         body = json.dumps(content, indent=1).encode()
-        with self.explaining(f"s3://{self.bucket}/{revision.manifest} cannot be written"):
+        with self.explaining(f"s3://{self.bucket}/{revision.manifest}", "cannot be written"):
             self.s3.put_object(
                 Bucket=self.bucket, Key=revision.manifest, Body=body, ContentType="application/json",
                 ChecksumAlgorithm="SHA256",
@@ -144,7 +139,7 @@ class WeightsStore:
 
     def keys(self, prefix: str) -> dict[str, int]:
         """Return the sizes of the objects below a prefix, by key."""
-        with self.explaining(f"s3://{self.bucket}/{prefix} cannot be listed"):
+        with self.explaining(f"s3://{self.bucket}/{prefix}", "cannot be listed"):
             pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
             return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", [])}
 
@@ -157,7 +152,7 @@ class WeightsStore:
 
     def delete(self, stored: Stored) -> None:
         """Remove a revision: first the manifest, so that a rest of it is never taken for whole."""
-        with self.explaining(f"{stored.revision.uri(self.bucket)} cannot be removed"):
+        with self.explaining(stored.revision.uri(self.bucket), "cannot be removed"):
             self.s3.delete_object(Bucket=self.bucket, Key=stored.revision.manifest)
             for key, upload_id in stored.uploads:
                 self.s3.abort_multipart_upload(Bucket=self.bucket, Key=key, UploadId=upload_id)
@@ -167,29 +162,36 @@ class WeightsStore:
         """Remove objects; one that is gone already is not an error."""
         objects: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in keys]
         delete_objects(
-            self.s3, self.bucket, objects, lambda key: self.explaining(f"s3://{self.bucket}/{key} cannot be removed")
+            self.s3, self.bucket, objects, lambda key: self.explaining(f"s3://{self.bucket}/{key}", "cannot be removed")
         )
 
     def _uploads(self) -> tuple[tuple[str, str], ...]:
-        with self.explaining(f"the uploads of {self.bucket!r} cannot be listed"):
+        with self.explaining(f"s3://{self.bucket}", "its uploads cannot be listed"):
             pages = self.s3.get_paginator("list_multipart_uploads").paginate(Bucket=self.bucket)
             return tuple((upload["Key"], upload["UploadId"]) for page in pages for upload in page.get("Uploads", []))
 
-    def _fix(self, error: ClientError) -> str:
-        match error.response.get("Error", {}).get("Code"):
-            case "NoSuchBucket" if self.bucket.startswith(BUCKET_PREFIX):
-                return f"run `cdk deploy {WEIGHTS_STACK}`, which makes the bucket {self.bucket!r}"
+    def _refusal(self, uri: str, problem: str, error: ClientError) -> WeightsError:
+        details = error.response.get("Error", {})
+        reason = details.get("Message") or error
+        match details.get("Code"):
             case "NoSuchBucket":
-                return (
-                    f"make the bucket {self.bucket!r}, or leave storage.weights_bucket out and run "
-                    f"`cdk deploy {WEIGHTS_STACK}`, which makes one"
-                )
+                make = f"run `cdk deploy {WEIGHTS_STACK}`, which makes"
+                if not self.bucket.startswith(BUCKET_PREFIX):
+                    make = f"make the bucket, or leave storage.weights_bucket out and {make}"
+                return WeightsError("weights-store-missing", uri, f"{problem} ({reason})", fix=f"{make} one")
             case "AccessDenied" | "403":
-                return (
-                    f"allow reading, writing, listing and deleting in the bucket {self.bucket!r} to whoever runs this"
+                return WeightsError(
+                    "weights-store-denied",
+                    uri,
+                    f"{problem} ({reason})",
+                    fix=f"allow reading, writing, listing and deleting in the bucket {self.bucket!r}",
                 )
-            case _:
-                return "run the command again; what was uploaded is kept"
+        return WeightsError(
+            "weights-store-failed",
+            uri,
+            f"{problem} ({reason})",
+            fix="run the command again; what was uploaded is kept",
+        )
 
 
 def _stored(revision: Revision, objects: Mapping[str, int], uploads: Sequence[tuple[str, str]]) -> Stored:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from cohost.catalog.models import Catalog
-    from cohost.onnx.archive import Archive
+    from cohost.designs.onnx.archive import Archive
 
 
 _S3 = "s3://"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cohost.catalog_file import load_catalog
-from cohost.onnx.recipe import cpu_design
+from cohost.designs.onnx.recipe import cpu_design
 from load_tests.tools.machine import ROOT, TOKENIZERS, run
 
 if TYPE_CHECKING:

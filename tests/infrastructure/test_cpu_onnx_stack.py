@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 import pytest
+from fakes.refusals import refused
 from synthesis import FLAGS, only, resources, statements, template_of
 
 from cohost.catalog.models import Catalog
+from cohost.designs.onnx.archive import archive_file, note_file
+from cohost.designs.onnx.recipe import recipe_for
 from cohost.errors import OnnxError
-from cohost.onnx.archive import archive_file, note_file
-from cohost.onnx.recipe import recipe_for
 from stacks.cpu_onnx_stack import STACK_ID, CpuOnnxStack
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def test_changed_model_leaves_model_and_endpoint_alone(exported: Catalog, tmp_pa
 def test_model_that_is_not_exported_stops(exported: Catalog, tmp_path: Path) -> None:
     """Nothing is synthesised without the archive, and the message is the command to run."""
     note_file(tmp_path, "mini").unlink()
-    with pytest.raises(OnnxError, match="mini is not exported yet; fix: cohost export-onnx mini --out"):
+    with refused("export-missing", kind=OnnxError):
         make_stack(exported)
 
 

@@ -20,11 +20,11 @@ from synthesis import FLAGS, ROOT
 from cohost.catalog_file import load_catalog
 from cohost.deploy.cleanup.resource_types import KINDS
 from cohost.deploy.cleanup.stacks import DESCRIPTION
+from cohost.designs.onnx.archive import archive_file, note_file
+from cohost.designs.onnx.recipe import cpu_design, recipe_for
 from cohost.forecast.plan.profiles import SUFFIX, load_profiles, profiles_path
 from cohost.forecast.pricing.designs import compare
 from cohost.forecast.pricing.price_list import load_prices
-from cohost.onnx.archive import archive_file, note_file
-from cohost.onnx.recipe import cpu_design, recipe_for
 from stacks.application import add_stacks
 
 if TYPE_CHECKING:

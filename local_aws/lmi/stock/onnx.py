@@ -91,7 +91,7 @@ class Classification:
         config = self._runner.config
         self._labels = [config["id2label"][str(index)] for index in range(len(config["id2label"]))]
         independent = config.get("problem_type") == "multi_label_classification" or len(self._labels) == 1
-        self._function: Callable[[Floats], Floats] = _sigmoid if independent else _softmax
+        self._function: Callable[[Floats], Floats] = sigmoid if independent else softmax
 
     def answer(self, texts: Sequence[str]) -> list[Any]:
         """Return a list of labels per text."""
@@ -145,13 +145,15 @@ def _first(hidden: Floats, _: Floats) -> Floats:
 _POOLINGS: Mapping[str, Callable[[Floats, Floats], Floats]] = {"mean": _mean, "max": _maximum, "cls": _first}
 
 
-def _softmax(logits: Floats) -> Floats:
+def softmax(logits: Floats) -> Floats:
+    """Return shares that add up to one."""
     powers = np.exp(logits - logits.max())
     shares: Floats = powers / powers.sum()
     return shares
 
 
-def _sigmoid(logits: Floats) -> Floats:
+def sigmoid(logits: Floats) -> Floats:
+    """Return the probability of each label by itself."""
     return (1 / (1 + np.exp(-logits))).astype(np.float32)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from cohost.archives.archive import pack
 from cohost.archives.packed import CRC, PLAIN_BYTES, tail
-from cohost.onnx.archive import pack_files
+from cohost.designs.onnx.archive import pack_files
 from cohost.weights.push import PLAIN_SHA256, write_part
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Which backend can serve which model, and what the command tells of it."""
+"""The backends that can serve a model, and the output of the command about them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import yaml
 from typer.testing import CliRunner
 
 from cohost import cli
+from cohost.archives.model_checks import means_entailment
 from cohost.catalog.models import Catalog
 from cohost.catalog_file import load_catalog
 from cohost.engine_support.facts import BACKENDS
 from cohost.engine_support.verdicts import Verdict, judge
 from cohost.forecast.plan.profiles import Profile, load_profiles, profiles_path
+from cohost.handler.cohost_zero_shot import entailment_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +45,7 @@ def verdicts(
     """The verdicts on that model by backend."""
     profiles = {} if config is None else {"org/name": Profile(source="a test", elements={"fp32": 1}, config=config)}
     (found,) = judge(catalog_of(entry or {}, **changes), profiles, ["m"])
-    return {verdict.backend: verdict for verdict in found.verdicts}
+    return found.backends
 
 
 def words(found: Mapping[str, Verdict]) -> dict[str, str]:
@@ -52,14 +54,13 @@ def words(found: Mapping[str, Verdict]) -> dict[str, str]:
 
 
 def test_the_three_encoders_take_the_transformers_path_or_onnx() -> None:
-    """What the product is built on: no vLLM for DeBERTa, no TensorRT-LLM for any of them."""
+    """The product is built on this: no vLLM for DeBERTa, no TensorRT-LLM for any of them."""
     loaded = load_catalog(ENCODERS).catalog
     found = judge(loaded, load_profiles(profiles_path(ENCODERS)), loaded.models)
     for judged in found:
-        by_backend = {verdict.backend: verdict for verdict in judged.verdicts}
         expected = {"stock": "yes", "batched": "yes", "onnx": "yes", "vllm": "no", "trtllm": "no"}
-        assert words(by_backend) == expected, judged.model.name
-    against = [reason.text for reason in found[0].verdicts[BACKENDS.index("vllm")].against]
+        assert words(judged.backends) == expected, judged.model.name
+    against = [reason.text for reason in found[0].backends["vllm"].against]
     assert "vLLM has no DeBERTa" in against
 
 
@@ -101,7 +102,7 @@ def test_an_onnx_design_in_an_image_without_the_engine_is_told() -> None:
 
 
 def test_what_is_not_known_is_unknown() -> None:
-    """Neither yes nor no, with the command that finds out; what holds for any model is still told."""
+    """Neither yes nor no, with the command that finds out; reasons that hold for any model are still given."""
     found = verdicts(None)
     assert words(found) == {**dict.fromkeys(BACKENDS, "unknown"), "trtllm": "no"}
     assert "cohost models inspect m --write" in found["stock"].against[0].text
@@ -141,8 +142,18 @@ def test_every_reason_has_a_source() -> None:
     assert all(reason.source for reason in reasons)
 
 
+@pytest.mark.parametrize("label", ["entailment", "ENTAILED", "entail", "not_entailment", "contradiction", ""])
+def test_a_label_means_entailment_here_as_in_the_handler(label: str) -> None:
+    """The handler travels without the checks, so each has the rule; a model that passes here must load there."""
+    try:
+        found = entailment_index({label: 0}, "m") == 0
+    except ValueError:
+        found = False
+    assert means_entailment(label) is found
+
+
 def test_a_local_config_wins_over_the_profile(tmp_path: Path) -> None:
-    """What lies in the folder is what is served; its labels tell whether zero-shot can work."""
+    """The folder's files are served, so its labels decide about zero-shot."""
     folder = tmp_path / "org/name"
     folder.mkdir(parents=True)
     labels = {"0": "joy", "1": "anger"}
@@ -150,8 +161,8 @@ def test_a_local_config_wins_over_the_profile(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     (found,) = judge(catalog_of({"task": "zero-shot-classification"}), {}, ["m"], [tmp_path])
     assert found.model.source == str(folder / "config.json")
-    assert found.verdicts[0].word == "no"
-    assert "2 labels means entailment" in found.verdicts[0].against[0].text
+    assert found.backends["stock"].word == "no"
+    assert "2 labels means entailment" in found.backends["stock"].against[0].text
 
 
 def test_the_command_shows_a_table_and_its_sources(tmp_path: Path) -> None:

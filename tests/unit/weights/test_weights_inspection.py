@@ -1,4 +1,4 @@
-"""Which files are chosen, and what is wrong with a model before it is uploaded."""
+"""The choice of files, and the faults that are found in a model before it is uploaded."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_whole_model_has_no_fault(tmp_path: Path) -> None:
     ],
 )
 def test_faults_are_found(files: dict[str, bytes | str], expected: list[str], tmp_path: Path) -> None:
-    """Each is told by a code of its own, and no second one for the same cause."""
+    """Each has a code of its own, and no second one for the same cause."""
     assert codes(write(tmp_path, **files)) == expected
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from fakes.refusals import refused
 from weights_models import BUCKET, REVISION, entry_of
 
 from cohost.endpoint.stack_outputs import Deployment
@@ -39,18 +40,18 @@ def test_whole_weights_are_taken(weights: str, key: str, s3: S3Client) -> None:
 
 
 def test_weights_from_the_hub_need_no_bucket(s3: S3Client) -> None:
-    """Nothing is asked."""
+    """No request is sent."""
     assert live_bucket("nli", entry_of(weights="hub"), deployment(None), s3) is None
 
 
 def test_missing_weights_are_refused(s3: S3Client) -> None:
     """The archive is not published before its weights, nor for the other way that they were pushed."""
     s3.put_object(Bucket=BUCKET, Key=REVISION.packed, Body=b"{}")
-    with pytest.raises(WeightsError, match="fix: cohost weights push nli"):
+    with refused("weights-incomplete", "models.nli", kind=WeightsError):
         live_bucket("nli", entry_of(), deployment(BUCKET), s3)
 
 
 def test_endpoint_without_rights_is_refused(s3: S3Client) -> None:
     """A stack none of whose models has weights in S3 gave its role no right to read them."""
-    with pytest.raises(WeightsError, match="fix: cdk deploy LmiCohostStack"):
+    with refused("weights-unreadable", "models.nli.weights", kind=WeightsError):
         live_bucket("nli", entry_of(), deployment(None), s3)

@@ -1,4 +1,4 @@
-"""What nothing uses any more: by no catalog entry, and by no archive of any deployed stack."""
+"""Removal of revisions that no catalog entry and no archive of any deployed stack uses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from botocore.exceptions import ClientError
+from fakes.refusals import refused
 from typer.testing import CliRunner
 from weights_models import BUCKET, MIB, REVISION
 
@@ -20,7 +21,8 @@ from cohost.archives.properties import dumps
 from cohost.archives.weights import Revision
 from cohost.errors import WeightsError
 from cohost.weights import prune
-from cohost.weights.store import StoredFile, WeightsStore
+from cohost.weights.store import WeightsStore
+from cohost.weights.upload import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +94,7 @@ def left(s3: S3Client) -> list[Revision]:
 
 
 def test_only_what_nothing_uses_is_removed(run: Run, s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the catalog names stays, and what any stored generation names, so a rollback finds its weights."""
+    """Revisions of the catalog and of any stored generation stay, so a rollback finds its weights."""
     for revision in (REVISION, LIVE, OLD):
         put(s3, revision)
     deploy(s3, monkeypatch, {"models/0123456789ab/nli.tar.gz": archive(LIVE)})
@@ -163,7 +165,7 @@ def test_nothing_is_unused_where_stacks_cannot_be_read(run: Run, s3: S3Client, m
         raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DescribeStacks")
 
     monkeypatch.setattr(prune, "_stacks", refuse)
-    with pytest.raises(WeightsError, match="nothing here is known to be unused"):
+    with refused("archives-unreadable", kind=WeightsError):
         run("prune")
     assert left(s3) == [OLD]
 
@@ -187,14 +189,14 @@ def test_manifest_goes_first(s3: S3Client) -> None:
 
 def test_object_that_cannot_be_removed_is_named(s3: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """S3 reports such objects inside an answer of success, which must not be overlooked."""
-    refused = {"Errors": [{"Key": "weights/b", "Code": "AccessDenied", "Message": "no"}]}
-    monkeypatch.setattr(s3, "delete_objects", lambda **_: refused)
-    with pytest.raises(WeightsError, match=f"s3://{BUCKET}/weights/b cannot be removed: no; fix: allow .*deleting"):
+    answer = {"Errors": [{"Key": "weights/b", "Code": "AccessDenied", "Message": "no"}]}
+    monkeypatch.setattr(s3, "delete_objects", lambda **_: answer)
+    with refused("weights-store-denied", f"s3://{BUCKET}/weights/b", kind=WeightsError):
         WeightsStore(s3, BUCKET).delete_keys(["weights/a", "weights/b"])
 
 
 def test_manifest_that_cannot_be_read_is_told(s3: S3Client) -> None:
     """Whatever lies there, the user learns which object it is."""
     s3.put_object(Bucket=BUCKET, Key=OLD.manifest, Body=b"[]")
-    with pytest.raises(WeightsError, match=f"{OLD.manifest} is no manifest"):
+    with refused("manifest-invalid", f"s3://{BUCKET}/{OLD.manifest}", kind=WeightsError):
         WeightsStore(s3, BUCKET).manifest(OLD)

@@ -7,9 +7,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fakes.refusals import refused
 from weights_models import BUCKET, CONFIG, MIB, REVISION, Requests, Steps, entry_of, safetensors
 
 from cohost.errors import WeightsError
+from cohost.weights.files import FaultyModelError
 from cohost.weights.push import Pusher
 from cohost.weights.source import Folders
 from cohost.weights.store import WeightsStore
@@ -61,7 +63,7 @@ def test_second_push_sends_nothing(pusher: MakePusher, requests: Requests) -> No
 
 
 def test_interrupted_push_goes_on(pusher: MakePusher, model: Path, s3: S3Client, requests: Requests) -> None:
-    """What arrived before the interruption is not sent again, and the file is whole in the end."""
+    """Parts that arrived before the interruption are not sent again, and the file is whole in the end."""
     requests.stop("UploadPart", 2)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", entry_of())
@@ -100,7 +102,10 @@ def test_half_an_upload_is_not_taken_for_whole(pusher: MakePusher, s3: S3Client,
 def test_parts_of_other_content_are_sent_again(
     pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """Parts are compared by checksum, so a file that changed between two attempts is never mixed."""
+    """Parts are compared by checksum, so a file that changed between two attempts is never mixed.
+
+    The changed part is sent, and then both once more: the upload has the metadata of the content that it began with.
+    """
     push_half(pusher, requests)
     changed = bytearray(safetensors(6 * MIB))
     changed[11 * MIB // 2] = 0
@@ -108,7 +113,7 @@ def test_parts_of_other_content_are_sent_again(
 
     pusher().push("nli", entry_of())
 
-    assert requests.counts["UploadPart"] == 1
+    assert requests.counts["UploadPart"] == 1 + 2
     assert content(s3, WEIGHTS) == changed
 
 
@@ -142,8 +147,9 @@ def test_whole_revision_is_never_changed(pusher: MakePusher, model: Path, s3: S3
     before = content(s3, WEIGHTS)
     (model / "model.safetensors").write_bytes(safetensors(6 * MIB, b"x"))
     requests.go_on()
-    with pytest.raises(WeightsError, match=r"other content in model\.safetensors.*push other content as another rev"):
+    with refused("weights-changed", REVISION.uri(BUCKET), kind=WeightsError) as caught:
         pusher().push("nli", entry_of())
+    assert "model.safetensors" in caught.value.problem
     assert requests.counts["UploadPart"] == 0
     assert content(s3, WEIGHTS) == before
 
@@ -176,17 +182,18 @@ def test_model_with_faults_is_not_uploaded(pusher: MakePusher, model: Path, keys
     """All faults come together, each with its fix, before a byte is sent."""
     (model / "tokenizer.json").unlink()
     (model / "model.safetensors").write_bytes(safetensors(6 * MIB)[:-1])
-    with pytest.raises(WeightsError) as caught:
+    with pytest.raises(FaultyModelError) as caught:
         pusher().push("nli", entry_of())
-    lines = str(caught.value).splitlines()
-    assert len(lines) == 2
-    assert all(line.startswith(f"models.nli: org/nli@{'a' * 40}: ") and "; fix: " in line for line in lines)
+    faults = caught.value.entries()
+    assert [fault["code"] for fault in faults] == ["no-tokenizer", "incomplete-weights"]
+    assert {fault["field"] for fault in faults} == {f"models.nli: {REVISION}"}
+    assert str(caught.value).splitlines() == [fault["message"] for fault in faults]
     assert keys() == set()
 
 
 def test_entry_with_weights_from_the_hub_is_refused(pusher: MakePusher) -> None:
     """Nothing is uploaded that nothing would read."""
-    with pytest.raises(WeightsError, match=r"models\.nli: its weights do not go to S3"):
+    with refused("weights-on-hub", "models.nli.weights", kind=WeightsError):
         pusher().push("nli", entry_of(weights="hub"))
 
 
@@ -205,19 +212,21 @@ def test_progress_adds_up(pusher: MakePusher, requests: Requests) -> None:
 def test_missing_bucket_says_how_to_get_one(pusher: MakePusher, s3: S3Client) -> None:
     """A bucket of the user's is for the user to make; ours comes with the weights' own stack."""
     s3.delete_bucket(Bucket=BUCKET)
-    with pytest.raises(WeightsError, match=f"fix: make the bucket '{BUCKET}', or leave storage.weights_bucket out"):
+    with refused("weights-store-missing", kind=WeightsError) as caught:
         pusher().push("nli", entry_of())
+    assert caught.value.fix.startswith("make the bucket, or leave storage.weights_bucket out")
     ours = WeightsStore(s3, "lmi-cohost-weights-123456789012-us-east-1")
-    with pytest.raises(WeightsError, match="fix: run `cdk deploy LmiCohostWeightsStack`"):
+    with refused("weights-store-missing", kind=WeightsError) as caught:
         ours.manifest(REVISION)
+    assert caught.value.fix.startswith("run `cdk deploy LmiCohostWeightsStack`")
 
 
 def test_folder_must_hold_the_revision(pusher: MakePusher, model: Path, tmp_path: Path) -> None:
-    """A folder that says which commit it holds is believed, and a missing one is told with where it was sought."""
+    """A folder that says which commit it holds is believed, and for a missing one the searched folders are named."""
     (model / "REVISION").write_text("b" * 40)
-    with pytest.raises(WeightsError, match=f"holds revision {'b' * 40}"):
+    with refused("revision-other", "--from", kind=WeightsError):
         pusher().push("nli", entry_of())
-    with pytest.raises(WeightsError, match=r"--from: org/nli is in none of .*empty"):
+    with refused("model-missing", "--from", kind=WeightsError):
         pusher(None, (tmp_path / "empty",)).push("nli", entry_of())
 
 
@@ -256,17 +265,17 @@ def test_settings_that_choose_other_files_of_a_commit_are_noticed(weights: str, 
     (model / "modeling.py").write_text("ANSWER = 42")
     pusher = Pusher(WeightsStore(s3, BUCKET), Commits(model.parent.parent), Steps())
     pusher.push("nli", entry_of(weights=weights))
-    with pytest.raises(WeightsError, match=r"holds other content .*trust_remote_code"):
+    with refused("weights-changed", kind=WeightsError):
         pusher.push("nli", entry_of(weights=weights, trust_remote_code=True))
 
 
 @pytest.mark.parametrize("weights", ["s3", "archive"])
 def test_pickles_that_are_there_are_refused_where_they_are_not_allowed(weights: str, model: Path, s3: S3Client) -> None:
-    """Who takes allow_pickle back is not told that all is well."""
+    """A push after allow_pickle was taken back is refused."""
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
     pusher = Pusher(WeightsStore(s3, BUCKET), Commits(model.parent.parent), Steps())
     pusher.push("nli", entry_of(weights=weights, allow_pickle=True))
-    with pytest.raises(WeightsError, match="pickles only"):
+    with refused("pickle", kind=WeightsError):
         pusher.push("nli", entry_of(weights=weights))
 
 
@@ -274,7 +283,7 @@ def test_pickles_that_are_there_are_refused_where_they_are_not_allowed(weights: 
 def test_parts_are_compared_by_the_checksum_that_s3_lists(
     listed: str, sent: int, pusher: MakePusher, model: Path, s3: S3Client, requests: Requests
 ) -> None:
-    """Where S3 lists one, the ETag does not count: with a key of KMS it is no MD5."""
+    """The ETag does not count where S3 lists a checksum: with a key of KMS it is not an MD5."""
     requests.stop("UploadPart", 2)
     with pytest.raises(KeyboardInterrupt):
         pusher().push("nli", entry_of())

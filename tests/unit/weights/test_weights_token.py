@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 import yaml
+from fakes.hub import FakeHub, use_hub
+from fakes.refusals import refused
 from typer.testing import CliRunner
 from weights_models import BUCKET, CONFIG, REVISION, Steps, entry_of, safetensors
 
 from cohost import cli
-from cohost.errors import WeightsError
+from cohost.errors import HubAccessError, WeightsError
 from cohost.weights.push import Pusher
 from cohost.weights.source import Hub, read_token
 from cohost.weights.store import WeightsStore
@@ -30,84 +31,14 @@ pytestmark = pytest.mark.process
 TOKEN = "hf_canaryCanaryCanary"
 
 
-class FakeHub:
-    """A Hub of one gated model on 127.0.0.1."""
-
-    def __init__(self) -> None:
-        self.files = {
-            "config.json": json.dumps(CONFIG).encode(),
-            "tokenizer.json": b"{}",
-            "model.safetensors": safetensors(64),
-            "README.md": b"words",
-        }
-        self.tokens: set[str | None] = set()
-        self.fetched: set[str] = set()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_HEAD(self) -> None:
-                self._answer(with_body=False)
-
-            def do_GET(self) -> None:
-                self._answer(with_body=True)
-
-            def _answer(self, *, with_body: bool) -> None:
-                outer.tokens.add(self.headers.get("Authorization"))
-                status, body, headers = outer.answer(self.path, self.headers.get("Authorization"), with_body=with_body)
-                self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if with_body:
-                    self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Says nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-
-    def answer(self, path: str, token: str | None, *, with_body: bool) -> tuple[int, bytes, dict[str, str]]:
-        """What the Hub says: facts of the model, its files, or why not."""
-        if token != f"Bearer {TOKEN}":
-            return 401, b"{}", {"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"}
-        model, revision = REVISION.model_id, REVISION.revision
-        if path.startswith(f"/api/models/{model}"):
-            return 200, self._facts(path), {"Content-Type": "application/json"}
-        name = path.partition(f"/{model}/resolve/{revision}/")[2]
-        if name not in self.files:
-            return 404, b"", {"X-Error-Code": "EntryNotFound"}
-        if with_body:
-            self.fetched.add(name)
-        return 200, self.files[name], {"ETag": f'"{len(self.files[name])}"', "X-Repo-Commit": revision}
-
-    def _facts(self, path: str) -> bytes:
-        tree = [{"type": "file", "path": name, "size": len(data), "oid": "0" * 40} for name, data in self.files.items()]
-        siblings = [{"rfilename": name} for name in self.files]
-        facts = {"id": REVISION.model_id, "modelId": REVISION.model_id, "sha": REVISION.revision, "siblings": siblings}
-        return json.dumps(tree if "/tree/" in path else facts).encode()
-
-    def close(self) -> None:
-        """Stops listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
-    """A Hub that Hugging Face's client asks instead of the public one, with a cache of its own."""
-    fake = FakeHub()
-    for module in ("constants", "hf_api", "file_download", "_snapshot_download"):
-        for name, value in {"ENDPOINT": fake.url, "HF_HUB_CACHE": str(tmp_path / "cache")}.items():
-            monkeypatch.setattr(f"huggingface_hub.{module}.{name}", value, raising=False)
-    monkeypatch.setattr(
-        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", fake.url + "/{repo_id}/resolve/{revision}/{filename}"
-    )
-    yield fake
-    fake.close()
+    """A Hub of one gated model, which Hugging Face's client calls instead of the public one."""
+    files = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": b"{}", "README.md": b"words"}
+    files["model.safetensors"] = safetensors(64)
+    with closing(FakeHub(REVISION.model_id, REVISION.revision, files, token=TOKEN)) as fake:
+        use_hub(monkeypatch, fake.url, tmp_path / "cache")
+        yield fake
 
 
 @pytest.fixture
@@ -129,37 +60,52 @@ def test_token_is_read_from_its_place(source: str, stored: boto3.Session) -> Non
 
 
 @pytest.mark.parametrize(
-    ("source", "part"),
+    ("source", "field", "code"),
     [
-        ("secretsmanager:nowhere", "secretsmanager:nowhere cannot be read"),
-        ("ssm:/nowhere", "ssm:/nowhere cannot be read"),
-        ("secretsmanager:empty", "holds no token"),
-        (TOKEN, r"allowed: secretsmanager:NAME or ssm:NAME"),
+        ("secretsmanager:nowhere", "secretsmanager:nowhere", "token-unreadable"),
+        ("ssm:/nowhere", "ssm:/nowhere", "token-unreadable"),
+        ("secretsmanager:empty", "secretsmanager:empty", "token-invalid"),
+        (TOKEN, "--token-from", "token-source-invalid"),
     ],
 )
-def test_token_that_is_not_there_is_told_without_it(source: str, part: str, stored: boto3.Session) -> None:
+def test_token_that_is_not_there_is_told_without_it(source: str, field: str, code: str, stored: boto3.Session) -> None:
     """The place is named, a token given by mistake is not repeated."""
-    with pytest.raises(WeightsError, match=part) as caught:
+    with refused(code, field, kind=WeightsError) as caught:
         read_token(source, stored)
     assert TOKEN not in str(caught.value)
 
 
-def test_hub_without_a_token_says_how_to_give_one(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gated model is no riddle."""
-    assert hub
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    with pytest.raises(WeightsError, match=r"org/nli@a+: is gated; fix: .*--token-from"):
+@pytest.mark.usefixtures("hub")
+def test_hub_without_a_token_says_how_to_give_one() -> None:
+    """The error names the options that take a token."""
+    with refused("hub-gated", str(REVISION), kind=HubAccessError) as caught:
         Hub().fetch(REVISION, allow_pickle=False, with_code=False)
+    assert "--token-from" in caught.value.fix
 
 
 def test_hub_that_cannot_be_reached_is_told_in_one_line(hub: FakeHub) -> None:
     """Not a page of the client's own."""
     hub.close()
-    with pytest.raises(
-        WeightsError, match=r"cannot be fetched from the Hub \(\w+: .*; fix: check the network"
-    ) as caught:
+    with refused("hub-unreachable", str(REVISION), kind=HubAccessError) as caught:
         Hub(TOKEN).fetch(REVISION, allow_pickle=False, with_code=False)
     assert "\n" not in str(caught.value)
+
+
+def test_revision_that_the_hub_does_not_have_is_told(hub: FakeHub) -> None:
+    """The digits were copied wrongly, or the author removed the commit."""
+    hub.status, hub.headers = 404, {"X-Error-Code": "RevisionNotFound"}
+    with refused("hub-revision-missing", str(REVISION), kind=HubAccessError):
+        Hub(TOKEN).fetch(REVISION, allow_pickle=False, with_code=False)
+
+
+def test_token_stays_with_the_hub(hub: FakeHub) -> None:
+    """The Hub sends weights from another address, which has no business with the token."""
+    with closing(FakeHub(REVISION.model_id, REVISION.revision, hub.files)) as away:
+        hub.away = away.url
+        folder = Hub(TOKEN).fetch(REVISION, allow_pickle=False, with_code=False)
+    assert away.fetched == {"model.safetensors"}
+    assert (folder / "model.safetensors").is_file()
+    assert (hub.tokens, away.tokens) == ({f"Bearer {TOKEN}"}, {None})
 
 
 def test_only_what_is_uploaded_is_fetched(hub: FakeHub) -> None:
@@ -172,7 +118,7 @@ def test_only_what_is_uploaded_is_fetched(hub: FakeHub) -> None:
 def test_pickles_are_refused_before_they_are_fetched(hub: FakeHub) -> None:
     """A gigabyte is not downloaded to be refused."""
     hub.files["pytorch_model.bin"] = hub.files.pop("model.safetensors")
-    with pytest.raises(WeightsError, match="pickles only"):
+    with refused("pickle", str(REVISION), kind=WeightsError):
         Hub(TOKEN).fetch(REVISION, allow_pickle=False, with_code=False)
     assert hub.fetched == set()
 

@@ -50,7 +50,7 @@ def safetensors(size: int, fill: bytes = b"w") -> bytes:
 
 
 class Steps:
-    """What a push said of its progress."""
+    """The steps of a push, as it reported them."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -64,7 +64,7 @@ class Steps:
         self.counts.append(0)
 
     def advance(self, count: int) -> None:
-        """It goes on."""
+        """Add to the step."""
         self.counts[-1] += count
 
 

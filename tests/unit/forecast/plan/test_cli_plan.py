@@ -12,7 +12,7 @@ from fakes.refusals import refused
 from typer.testing import CliRunner
 
 from cohost import cli
-from cohost.errors import CatalogError, PlanError
+from cohost.errors import CatalogError, HubAccessError
 from cohost.forecast.plan.profiles import profiles_path
 
 if TYPE_CHECKING:
@@ -139,9 +139,9 @@ def test_inspect_shows_shape_and_size(catalog: Path) -> None:
 def test_inspect_asks_the_hub_it_is_told(catalog: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """HF_ENDPOINT decides who is asked; a hub that is not there is a fault of one line."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(PlanError) as caught:
+    field = "http://127.0.0.1:9/lmi-cohost/tiny-mdeberta-nli/resolve/main/"
+    with refused("hub-unreachable", field, kind=HubAccessError):
         run("models", "inspect", "mdeberta", "--catalog", str(catalog))
-    assert "http://127.0.0.1:9/lmi-cohost/tiny-mdeberta-nli/resolve/main/config.json" in str(caught.value)
 
 
 def test_inspect_of_weights_in_s3_needs_a_folder(catalog: Path) -> None:

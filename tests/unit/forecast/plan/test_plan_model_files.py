@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fakes.hub import FakeHub, use_hub
+from fakes.refusals import refused
 
-from cohost.errors import PlanError
+from cohost.errors import HubAccessError, PlanError
 from cohost.forecast.plan.model_files import Folder, HubFiles, count_elements, read_config
 from cohost.forecast.plan.profiles import inspect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 CONFIG = {
@@ -80,30 +81,65 @@ def test_sharded_weights_are_added_up(model: Path) -> None:
     assert count_elements(Folder(model)) == {"F32": 10}
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (b"", "ends after 0 bytes"),
-        (struct.pack("<Q", 2**63), "is it a safetensors file"),
-        (struct.pack("<Q", 100) + b"{}", "ends within its header"),
-        (struct.pack("<Q", 2) + b"[]", "no JSON object"),
-        (struct.pack("<Q", 2) + b"{'", "no JSON"),
-        (struct.pack("<Q", 9) + b'{"a": {}}', "no dtype and shape"),
-        (struct.pack("<Q", 37) + b'{"a": {"dtype": "F32", "shape": [-1]}}'[:37], "JSON|dtype"),
-    ],
-)
-def test_damaged_weights_are_told(model: Path, content: bytes, told: str) -> None:
-    """A file that is no safetensors, or only part of one, gives a sentence and no traceback."""
+NONSENSE = [
+    b"",
+    struct.pack("<Q", 2**63),
+    struct.pack("<Q", 100) + b"{}",
+    *(
+        struct.pack("<Q", len(header)) + header
+        for header in (
+            b"[]",
+            b"{'",
+            b'{"a": {}}',
+            b'{"a": 5}',
+            b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}',
+            b'{"a": {"dtype": "F32", "shape": "ab", "data_offsets": [0, 4]}}',
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("content", NONSENSE)
+def test_damaged_weights_are_told(model: Path, content: bytes) -> None:
+    """A file that is not safetensors, only part of one, or states what cannot be gives an error and no traceback."""
     (model / "model.safetensors").write_bytes(content)
-    with pytest.raises(PlanError, match=told):
+    with refused("weights-damaged", str(model), kind=PlanError):
         count_elements(Folder(model))
 
 
-def test_missing_files_are_told(tmp_path: Path) -> None:
-    """An empty folder has neither config nor weights, and each message says what to do."""
-    with pytest.raises(PlanError, match=r"no config.json.*fix: "):
+@pytest.mark.parametrize(
+    ("index", "code"),
+    [
+        ('{"weight_map": {"a": "part-1.safetensors"}}', "weights-damaged"),
+        ("[]", "weights-damaged"),
+        ("no JSON", "weights-damaged"),
+        ('{"weight_map": {}}', "weights-missing"),
+        ("{}", "weights-missing"),
+    ],
+)
+def test_damaged_index_is_told(model: Path, index: str, code: str) -> None:
+    """An index that names files which are not there, or none."""
+    (model / "model.safetensors").unlink()
+    (model / "model.safetensors.index.json").write_text(index)
+    with refused(code, str(model), kind=PlanError):
+        count_elements(Folder(model))
+
+
+@pytest.mark.parametrize(
+    ("config", "code"), [(None, "config-missing"), ("[]", "config-invalid"), ("{", "config-invalid")]
+)
+def test_missing_and_damaged_configuration_is_told(tmp_path: Path, config: str | None, code: str) -> None:
+    """The file is named."""
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    with refused(code, f"{tmp_path}: config.json", kind=PlanError):
         read_config(Folder(tmp_path))
-    with pytest.raises(PlanError, match="safe_serialization"):
+
+
+def test_weights_of_another_format_are_told(tmp_path: Path) -> None:
+    """Sizes are read from safetensors only."""
+    (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
+    with refused("weights-missing", str(tmp_path), kind=PlanError):
         count_elements(Folder(tmp_path))
 
 
@@ -114,92 +150,78 @@ def test_quantised_weights_are_refused(model: Path) -> None:
         inspect(Folder(model), source="test")
 
 
-class _Hub(BaseHTTPRequestHandler):
-    """Serves a folder as the Hub does; answers with ranges unless told not to; `sent` counts bytes."""
-
-    root: Path
-    ranges = True
-    status = 200
-    sent = 0
-
-    def do_GET(self) -> None:
-        """One file, or a part of it."""
-        path = type(self).root / self.path.lstrip("/")
-        if type(self).status != 200 or not path.is_file():
-            self._answer(404 if type(self).status == 200 else type(self).status, b"no")
-            return
-        content, wanted = path.read_bytes(), self.headers.get("Range")
-        if wanted and type(self).ranges:
-            first, last = map(int, wanted.removeprefix("bytes=").split("-"))
-            self._answer(206, content[first : last + 1])
-        else:
-            self._answer(200, content)
-
-    def _answer(self, status: int, content: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        try:
-            self.wfile.write(content)
-            type(self).sent += len(content)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-
-    def log_message(self, *_: object) -> None:
-        """Nothing is logged."""
-
-
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[tuple[str, type[_Hub]]]:
-    """A server over the test's folder: its address, and its handler to set up."""
-    handler = type("Hub", (_Hub,), {"root": tmp_path, "sent": 0})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", handler
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def hub(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """A Hub of the model's files, and a token on this machine, which nothing here needs."""
+    files = {path.name: path.read_bytes() for path in model.iterdir()}
+    with closing(FakeHub("org/name", "main", files)) as fake:
+        use_hub(monkeypatch, fake.url, tmp_path / "cache")
+        monkeypatch.setenv("HF_TOKEN", "hf_of_this_machine")
+        yield fake
+
+
+HUB_FILES = HubFiles("org/name", None)
 
 
 @pytest.mark.process
-def test_hub_is_asked_for_headers_only(model: Path, hub: tuple[str, type[_Hub]]) -> None:
-    """The same profile as from the folder, for a few hundred bytes of a file of a megabyte."""
-    address, handler = hub
-    files = HubFiles("org/name", None, hub=address)
-    assert inspect(files, source="test") == inspect(Folder(model), source="test")
-    assert handler.sent < 2_000
+@pytest.mark.parametrize("ranges", [True, False])
+def test_hub_is_asked_for_headers_only(model: Path, hub: FakeHub, ranges: bool) -> None:  # noqa: FBT001
+    """The same profile as from the folder, for a tenth of a megabyte; a proxy that knows no ranges sends it all."""
+    hub.ranges = ranges
+    assert inspect(HUB_FILES, source="test") == inspect(Folder(model), source="test")
+    assert (hub.sent < WEIGHTS / 5) is ranges
 
 
 @pytest.mark.process
-def test_server_without_ranges_gives_the_same(model: Path, hub: tuple[str, type[_Hub]]) -> None:
-    """A proxy that knows no ranges sends the whole file, of which the part is taken."""
-    address, handler = hub
-    handler.ranges = False
-    assert count_elements(HubFiles("org/name", None, hub=address)) == count_elements(Folder(model))
+def test_sharded_weights_on_the_hub_are_added_up(hub: FakeHub) -> None:
+    """The index names the files, of which the headers are read."""
+    hub.files["part-1.safetensors"] = hub.files.pop("model.safetensors")
+    hub.files["part-2.safetensors"] = safetensors(c=("F32", [5]))
+    places = {"a": "part-1.safetensors", "b": "part-1.safetensors", "c": "part-2.safetensors"}
+    hub.files["model.safetensors.index.json"] = json.dumps({"weight_map": places}).encode()
+    assert count_elements(HUB_FILES) == {"F16": 88, "F32": 6}
 
 
 @pytest.mark.process
-@pytest.mark.usefixtures("model")
-@pytest.mark.parametrize(("status", "told"), [(401, "gated"), (403, "gated"), (503, "try again later")])
-def test_refusals_of_the_hub_are_told(hub: tuple[str, type[_Hub]], status: int, told: str) -> None:
-    """A gated model and a failing server are told apart."""
-    address, handler = hub
-    handler.status = status
-    with pytest.raises(PlanError, match=told):
-        read_config(HubFiles("org/name", None, hub=address))
+def test_no_token_is_sent(hub: FakeHub) -> None:
+    """A plan is about what a container can fetch, and containers have no token."""
+    inspect(HUB_FILES, source="test")
+    assert hub.tokens == {None}
 
 
-def test_unreachable_hub_is_told() -> None:
-    """Without a network, the way by a folder is named."""
-    with pytest.raises(PlanError, match="--folder"):
-        read_config(HubFiles("org/name", None, hub="http://127.0.0.1:9"))
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("read", "status", "headers", "code"),
+    [
+        (read_config, 401, {"X-Error-Code": "GatedRepo"}, "hub-gated"),
+        (read_config, 401, {"X-Error-Code": "RepoNotFound"}, "hub-denied"),
+        (read_config, 403, {}, "hub-denied"),
+        (read_config, 503, {}, "hub-failed"),
+        (count_elements, 401, {"X-Error-Code": "GatedRepo"}, "hub-gated"),
+        (count_elements, 503, {}, "hub-failed"),
+    ],
+)
+def test_refusals_of_the_hub_are_told(
+    hub: FakeHub, read: Callable[[HubFiles], object], status: int, headers: dict[str, str], code: str
+) -> None:
+    """A gated model, a private one and a failing server get different codes."""
+    hub.status, hub.headers = status, headers
+    with refused(code, HUB_FILES.where, kind=HubAccessError):
+        read(HUB_FILES)
 
 
-def test_only_web_addresses_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HF_ENDPOINT cannot make the command read local files."""
-    monkeypatch.setenv("HF_ENDPOINT", "file:///etc")
-    with pytest.raises(PlanError, match="HF_ENDPOINT"):
-        HubFiles("org/name", None)
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "file:///etc"])
+def test_unreachable_hub_is_told(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """Without a network, the way by a folder is named; HF_ENDPOINT cannot make the command read local files."""
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    with refused("hub-unreachable", HUB_FILES.where, kind=HubAccessError) as caught:
+        read_config(HUB_FILES)
+    assert "--folder" in caught.value.fix
+
+
+def test_offline_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HF_HUB_OFFLINE keeps Hugging Face's client, and so this, from the network."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with refused("hub-unreachable", HUB_FILES.where, kind=HubAccessError) as caught:
+        read_config(HUB_FILES)
+    assert "offline mode is enabled" in caught.value.problem

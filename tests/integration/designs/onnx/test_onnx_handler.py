@@ -12,7 +12,7 @@ import pytest
 from onnx_exports import HUB
 from transformers import pipeline
 
-from cohost.onnx.handler.onnx_service import OnnxService
+from cohost.designs.onnx.handler.onnx_service import OnnxService
 from local_aws.lmi.handler_api import Input, Output
 from local_aws.lmi.workers.connection import Frame
 from local_aws.lmi.workers.jobs import AsyncAnswer

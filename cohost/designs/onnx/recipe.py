@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cohost.archives.archive import content_digest
+from cohost.archives.handlers import DIGEST_CHARACTERS
+from cohost.archives.model_checks import means_entailment
 from cohost.catalog.sections.designs import CpuOnnx, OnnxModel
 from cohost.errors import OnnxError
 
@@ -20,9 +22,11 @@ if TYPE_CHECKING:
     from cohost.catalog.models import Catalog, ModelEntry
     from cohost.catalog.sections.designs import Precision, Serving
 
+    Setting = str | int | bool | None
+
 
 _OWN: Final = Path(__file__).parent / "handler"
-_SHARED_FOLDER: Final = Path(__file__).parent.parent / "handler"
+_SHARED_FOLDER: Final = Path(__file__).parents[2] / "handler"
 
 # They start a process, read requests and write answers, and need neither torch nor transformers.
 _SHARED: Final = (
@@ -55,12 +59,12 @@ def handler_files() -> Mapping[str, bytes]:
 TRANSLATOR: Final = "translator"
 HANDLER: Final = "handler"
 
-DIGEST_CHARACTERS: Final = 12
-
-
 _ZERO_SHOT: Final = "zero-shot-classification"
-_ENTAILMENT: Final = "entail"
-_READ: Final = ("cpu", "batched", "max_idle_time", "job_queue_size")
+_READ: Final = {"cpu", "batched", "max_idle_time", "job_queue_size"}
+_HANDLER_OPTIONS: Final = {
+    *("truncation", "pooling", "normalize"),
+    *("max_texts_per_request", "max_sequences_per_request", "max_characters_per_text"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +84,21 @@ class Recipe:
         """
         if self.wanted is not None:
             return self.wanted
-        reads_pairs = any(label.lower().startswith(_ENTAILMENT) for label in labels)
+        reads_pairs = any(map(means_entailment, labels))
         return "handler" if reads_pairs or self.entry.task == _ZERO_SHOT else "translator"
 
     def settings(self, serving: Serving) -> dict[str, str]:
-        """Return the lines of serving.properties that the catalog decides."""
-        return _settings(self.entry, serving)
+        """Return the lines of serving.properties that the catalog decides.
+
+        The default is one worker: workers are threads over one session for the engine, and processes for the handler.
+        """
+        given: dict[str, Setting] = {
+            "cpu.maxWorkers": 1 if self.entry.cpu is None else self.entry.cpu.max_workers,
+            "job_queue_size": self.entry.job_queue_size,
+            **(_handler_settings(self.entry) if serving == HANDLER else _translator_settings(self.entry)),
+        }
+        # In lower case because of true and false; all other words are.
+        return {key: str(value).lower() for key, value in sorted(given.items()) if value is not None}
 
     def as_data(self, serving: Serving) -> dict[str, Any]:
         """Return everything in the catalog and in this version that the archive depends on, to be stored beside it."""
@@ -97,7 +110,7 @@ class Recipe:
             "precision": self.precision,
             "serving": self.wanted,
             "handler": handler,
-            "entry": self.entry.model_dump(mode="json", include=set(_READ), exclude_none=True),
+            "entry": self.entry.model_dump(mode="json", include=_READ, exclude_none=True),
         }
 
 
@@ -119,57 +132,32 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
     wanted = own.serving or design.serving
     if wanted == TRANSLATOR and entry.task == _ZERO_SHOT:
         raise OnnxError(
-            f"designs.cpu-onnx: {name}: serving translator cannot answer {_ZERO_SHOT}, because DJL's translator wants "
-            "another body; allowed: handler; fix: serving: handler"
+            "translator-unfit",
+            f"designs.cpu-onnx.overrides.{name}.serving",
+            f"is translator, and DJL's translator wants another body for {_ZERO_SHOT}",
+            allowed="handler",
+            fix="write serving: handler for the model",
         )
     return Recipe(name=name, entry=entry, precision=own.precision or design.precision, wanted=wanted)
 
 
-def _settings(entry: ModelEntry, serving: Serving) -> dict[str, str]:
-    """Return the server's settings from the catalog.
-
-    The default is one worker: workers are threads over one session for the engine, and processes for the handler.
-    """
-    most = 1 if entry.cpu is None else entry.cpu.max_workers
-    # The handler is asynchronous, and the server leaks the process of an asynchronous worker that it ends.
-    least = most if entry.cpu is None or serving == HANDLER else entry.cpu.min_workers
-    given: dict[str, str | int | None] = {
-        "cpu.minWorkers": least,
-        "cpu.maxWorkers": most,
-        "max_idle_time": None if serving == HANDLER else entry.max_idle_time,
-        "job_queue_size": entry.job_queue_size,
-        **(_handler_settings(entry) if serving == HANDLER else _translator_settings(entry)),
-    }
-    return {key: str(value) for key, value in sorted(given.items()) if value is not None}
-
-
-def _handler_settings(entry: ModelEntry) -> dict[str, str | int | None]:
+def _handler_settings(entry: ModelEntry) -> dict[str, Setting]:
     """Return the settings of `batched` that apply without a GPU; the others are about batches that are not formed."""
-    batched = entry.batched
-    if batched is None:
-        return {}
-    return {
-        "option.truncation": _flag(batched.truncation),
-        "option.pooling": batched.pooling,
-        "option.normalize": _flag(batched.normalize),
-        "option.max_texts_per_request": batched.max_texts_per_request,
-        "option.max_sequences_per_request": batched.max_sequences_per_request,
-        "option.max_characters_per_text": batched.max_characters_per_text,
+    given = {} if entry.batched is None else entry.batched.model_dump(include=_HANDLER_OPTIONS)
+    # The handler is asynchronous, and the server leaks the process of an asynchronous worker that it ends.
+    least = 1 if entry.cpu is None else entry.cpu.max_workers
+    return {"cpu.minWorkers": least, **{f"option.{name}": value for name, value in given.items()}}
+
+
+def _translator_settings(entry: ModelEntry) -> dict[str, Setting]:
+    settings: dict[str, Setting] = {
+        "cpu.minWorkers": 1 if entry.cpu is None else entry.cpu.min_workers,
+        "max_idle_time": entry.max_idle_time,
     }
-
-
-def _translator_settings(entry: ModelEntry) -> dict[str, str | int | None]:
-    if entry.task != "feature-extraction":
-        return {}
-    batched = entry.batched
-    pooling = None if batched is None else batched.pooling
-    normalize = None if batched is None else batched.normalize
-    # The values without `batched` are DJL's own defaults, written so that the archive states them.
-    return {
-        "pooling": "mean" if pooling in {None, "none"} else pooling,
-        "normalize": "true" if normalize is None else _flag(normalize),
-    }
-
-
-def _flag(value: bool | None) -> str | None:  # noqa: FBT001 - a setting's value
-    return None if value is None else str(value).lower()
+    if entry.task == "feature-extraction":
+        pooling = None if entry.batched is None else entry.batched.pooling
+        normalize = None if entry.batched is None else entry.batched.normalize
+        # The values without `batched` are DJL's own defaults, written so that the archive states them.
+        settings["pooling"] = "mean" if pooling in {None, "none"} else pooling
+        settings["normalize"] = True if normalize is None else normalize
+    return settings

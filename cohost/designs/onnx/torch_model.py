@@ -63,8 +63,10 @@ class TorchModel:
         loaded, self.tokenizer = _load(folder, task)
         if not self.tokenizer.is_fast:
             raise OnnxError(
-                f"{folder}: has no fast tokenizer, so there is no tokenizer.json to serve with; fix: save the model "
-                "with one, or leave it out of the CPU design"
+                "tokenizer-slow",
+                str(folder),
+                "has no fast tokenizer, so there is no tokenizer.json to serve with",
+                fix="save the model with one, or leave it out of the CPU design",
             )
         self._model = loaded.eval()
         self.config: Any = loaded.config
@@ -101,7 +103,7 @@ class TorchModel:
         axes = tuple({0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for _ in self.input_names)
         weights = sum(parameter.numel() * parameter.element_size() for parameter in self._model.parameters())
         try:
-            with _quiet():
+            with quiet():
                 program = torch.onnx.export(
                     _FirstOutput(self._model, self.input_names).eval(),
                     example,
@@ -113,9 +115,11 @@ class TorchModel:
                     verbose=False,
                 )
         except torch.onnx.errors.OnnxExporterError as error:
-            first = str(error).splitlines()[0]
             raise OnnxError(
-                f"{self.config.model_type}: torch cannot export it ({first}); fix: leave it out of the CPU design"
+                "export-unsupported",
+                str(self.config.model_type),
+                f"torch cannot export it ({str(error).splitlines()[0]})",
+                fix="leave it out of the CPU design",
             ) from error
         assert program is not None  # noqa: S101 - only the former exporter gives none
         program.save(file, external_data=weights > _SINGLE_FILE_BYTES)
@@ -129,7 +133,7 @@ def _load(folder: Path, task: str) -> tuple[Any, Any]:
     """
     kind = transformers.AutoModel if task == _FEATURES else transformers.AutoModelForSequenceClassification
     try:
-        with _quiet():
+        with quiet():
             # Eager attention exports to fewer nodes than torch's own kernel, and onnxruntime runs them faster.
             model, info = kind.from_pretrained(
                 folder,
@@ -141,21 +145,26 @@ def _load(folder: Path, task: str) -> tuple[Any, Any]:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, KeyError) as error:
         raise OnnxError(
-            f"{folder}: cannot be loaded for {task} ({' '.join(str(error).split())}); allowed: a folder with "
-            "config.json, model.safetensors and a tokenizer; fix: check model_id and task"
+            "model-unloadable",
+            str(folder),
+            f"cannot be loaded for {task} ({' '.join(str(error).split())})",
+            allowed="a folder with config.json, model.safetensors and a tokenizer",
+            fix="check model_id and task",
         ) from error
     if task != _FEATURES and info["missing_keys"]:
         # transformers fills missing weights with random numbers, and only warns.
-        missing = ", ".join(sorted(info["missing_keys"]))
         raise OnnxError(
-            f"{folder}: has no weights for {missing}, so it was not trained for {task}; "
-            "allowed: a model with a classification head; fix: check model_id and task"
+            "head-missing",
+            str(folder),
+            f"has no weights for {', '.join(sorted(info['missing_keys']))}, so it was not trained for {task}",
+            allowed="a model with a classification head",
+            fix="check model_id and task",
         )
     return model, tokenizer
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Hide messages of torch and transformers about their internals from the user."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)

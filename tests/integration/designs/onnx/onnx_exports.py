@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cohost.catalog.models import Catalog
-from cohost.onnx.export import export_model
-from cohost.onnx.recipe import recipe_for
+from cohost.designs.onnx.export import export_model
+from cohost.designs.onnx.recipe import recipe_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cohost.onnx.export import Exported
+    from cohost.designs.onnx.export import Exported
 
-HUB = Path(__file__).parents[3] / "local_aws" / "data" / "hub"
+HUB = Path(__file__).parents[4] / "local_aws" / "data" / "hub"
 MODELS = {
     "bert": {"model_id": "lmi-cohost/tiny-minilm-nli", "task": "zero-shot-classification"},
     "deberta": {"model_id": "lmi-cohost/tiny-mdeberta-nli", "task": "text-classification"},

@@ -10,22 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
-import pytest
+from fakes.hub import use_hub
+from fakes.refusals import refused
 from onnx_exports import export, make_catalog
 
 from cohost.archives.properties import loads
 from cohost.archives.verify import verify
-from cohost.errors import OnnxError
-from cohost.onnx import export as exporting
-from cohost.onnx import torch_model
-from cohost.onnx.export import model_folder, quantize
-from cohost.onnx.recipe import REQUIREMENTS
-from cohost.onnx.torch_model import TorchModel
+from cohost.designs.onnx import export as exporting
+from cohost.designs.onnx import torch_model
+from cohost.designs.onnx.export import model_folder, quantize
+from cohost.designs.onnx.recipe import REQUIREMENTS
+from cohost.designs.onnx.torch_model import TorchModel
+from cohost.errors import HubAccessError, OnnxError
 
 if TYPE_CHECKING:
-    from cohost.onnx.export import Exported
+    import pytest
 
-ROOT = Path(__file__).parents[3]
+    from cohost.designs.onnx.export import Exported
+
+ROOT = Path(__file__).parents[4]
 TOKENS = {"config.json", "model.onnx", "serving.properties", "tokenizer.json", "tokenizer_config.json"}
 
 
@@ -82,7 +85,7 @@ def test_nothing_of_this_machine_is_in_an_export(folders: dict[str, Path]) -> No
 
 
 def test_second_export_gives_the_same_bytes(exports: dict[str, Exported], tmp_path: Path) -> None:
-    """What is exported and quantized twice is the same to the last byte, so a name stands for a content."""
+    """A second export and quantization is the same to the last byte, so a name stands for a content."""
     again = export("embed", tmp_path)
     assert again.sha256 == exports["embed"].sha256
     assert hashlib.sha256(again.file.read_bytes()).hexdigest() == again.sha256
@@ -121,7 +124,7 @@ def test_export_beyond_the_tolerance_is_refused(
     former = tmp_path / "embed.tar.gz"
     former.write_bytes(exports["embed"].file.read_bytes())
     monkeypatch.setattr(exporting, "quantize", broken)
-    with pytest.raises(OnnxError, match=r"embed: in int8 .*designs\.cpu-onnx\.overrides\.embed\.precision: fp32"):
+    with refused("export-inaccurate", "embed", kind=OnnxError):
         export("embed", tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["embed.tar.gz"]
     assert former.read_bytes() == exports["embed"].file.read_bytes()
@@ -132,10 +135,9 @@ def test_model_that_was_not_trained_for_the_task_is_refused(tmp_path: Path) -> N
     catalog = make_catalog(
         models={"m": {"model_id": "lmi-cohost/tiny-embed", "task": "text-classification"}}, design={}
     )
-    with pytest.raises(
-        OnnxError, match=r"has no weights for classifier\.bias, classifier\.weight, so it was not trained"
-    ):
+    with refused("head-missing", kind=OnnxError) as caught:
         export("m", tmp_path, catalog)
+    assert "classifier.bias, classifier.weight" in caught.value.problem
     assert list(tmp_path.iterdir()) == []
 
 
@@ -144,14 +146,22 @@ def test_folder_that_holds_no_model_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "org" / "name"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(OnnxError, match=r"cannot be loaded for feature-extraction .*fix: check model_id and task"):
+    with refused("model-unloadable", str(folder), kind=OnnxError):
         TorchModel(folder, "feature-extraction")
 
 
 def test_weights_on_s3_are_told_how_to_be_exported() -> None:
     """They are not fetched by a command that promises to export from the Hub or a folder."""
-    with pytest.raises(OnnxError, match=r"'s3://b/m/' cannot be exported from S3; .*--hub"):
+    with refused("export-from-s3", "model_id", kind=OnnxError):
         model_folder("s3://b/m/", None, [])
+
+
+def test_model_that_the_hub_does_not_give_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a network, the option that takes a folder is named."""
+    use_hub(monkeypatch, "http://127.0.0.1:9", tmp_path)
+    with refused("hub-unreachable", "org/name", kind=HubAccessError) as caught:
+        model_folder("org/name", None, [])
+    assert "--hub" in caught.value.fix
 
 
 def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,18 +8,19 @@ without labels must keep the direction of each text's mean vector, to a cosine o
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from cohost.errors import OnnxError
+from cohost.handler.cohost_classification import softmax
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
-    from cohost.onnx.torch_model import Arrays, TorchModel
+    from cohost.designs.onnx.torch_model import Arrays, TorchModel
 
     Floats = npt.NDArray[np.float32]
 
@@ -39,13 +40,6 @@ TEXTS: Final = (
 )
 
 _LONGEST_REPEAT: Final = 200
-
-
-class Runs(Protocol):
-    """A model that returns an output for inputs by name."""
-
-    def run(self, arrays: Arrays) -> Floats:
-        """Return the first output, of shape (sequences, labels) or (sequences, tokens, hidden size)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +63,14 @@ class Agreement:
         return {key: float(f"{value:.1e}") if isinstance(value, float) else value for key, value in figures.items()}
 
 
-def compare(reference: TorchModel, export: Runs) -> Agreement:
-    """Run torch and the export on all fixed sequences and return their differences."""
+def compare(reference: TorchModel, run: Callable[[Arrays], Floats]) -> Agreement:
+    """Run torch and the export on all fixed sequences and return their differences.
+
+    `run` returns the export's first output, of shape (sequences, labels) or (sequences, tokens, hidden size).
+    """
     differences, probabilities, cosines, flipped, sequences = [0.0], [0.0], [1.0], 0, 0
     for arrays in _batches(reference):
-        expected, found = reference.run(arrays), export.run(arrays)
+        expected, found = reference.run(arrays), run(arrays)
         real = arrays["attention_mask"].astype(bool)
         sequences += len(real)
         if not reference.labels:
@@ -102,23 +99,31 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
     if precision == "fp32":
         if not agreement.output <= FP32_TOLERANCE:
             raise OnnxError(
-                f"{name}: the fp32 export differs from torch by {agreement.output:.1e}; allowed: {FP32_TOLERANCE:.0e}; "
-                "fix: leave the model out of the CPU design, since this architecture is not exported as it is"
+                "export-inaccurate",
+                name,
+                f"the fp32 export differs from torch by {agreement.output:.1e}",
+                allowed=f"{FP32_TOLERANCE:.0e}",
+                fix="leave the model out of the CPU design, since this architecture is not exported as it is",
             )
         return
-    fault = _int8_fault(agreement)
-    if fault:
-        raise OnnxError(f"{name}: {fault}; fix: designs.cpu-onnx.overrides.{name}.precision: fp32")
+    for problem, allowed in _int8_faults(agreement):
+        raise OnnxError(
+            "export-inaccurate",
+            name,
+            f"in int8 {problem}",
+            allowed=allowed,
+            fix=f"write designs.cpu-onnx.overrides.{name}.precision: fp32",
+        )
 
 
-def _int8_fault(agreement: Agreement) -> str | None:
+def _int8_faults(agreement: Agreement) -> Iterator[tuple[str, str]]:
+    """Yield each fault with what is allowed."""
     if agreement.flipped:
-        return f"in int8 {agreement.flipped} of {agreement.sequences} fixed texts get another top label; allowed: none"
+        yield f"{agreement.flipped} of {agreement.sequences} fixed texts get another top label", "none"
     if agreement.probability is not None and not agreement.probability <= INT8_TOLERANCE:
-        return f"in int8 a probability differs by {agreement.probability:.3f}; allowed: {INT8_TOLERANCE}"
+        yield f"a probability differs by {agreement.probability:.3f}", f"{INT8_TOLERANCE}"
     if agreement.cosine is not None and not agreement.cosine >= INT8_COSINE:
-        return f"in int8 a text's vector turns to a cosine of {agreement.cosine:.3f}; allowed: {INT8_COSINE} or more"
-    return None
+        yield f"a text's vector turns to a cosine of {agreement.cosine:.3f}", f"{INT8_COSINE} or more"
 
 
 def _batches(reference: TorchModel) -> Iterator[Arrays]:
@@ -127,21 +132,13 @@ def _batches(reference: TorchModel) -> Iterator[Arrays]:
         yield reference.encode([text])
     yield reference.encode(TEXTS)
     if reference.labels:
-        yield reference.encode(TEXTS, _neighbours(TEXTS))
+        yield reference.encode(TEXTS, [*TEXTS[1:], TEXTS[0]])
     yield reference.encode([" ".join(TEXTS * _LONGEST_REPEAT)])
 
 
-def _neighbours(texts: Sequence[str]) -> list[str]:
-    return [*texts[1:], texts[0]]
-
-
 def _shares(logits: Floats) -> Floats:
-    """Return the softmax over the labels; with one label, the sigmoid."""
-    if logits.shape[-1] == 1:
-        return (1 / (1 + np.exp(-logits))).astype(np.float32)
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    shares: Floats = powers / powers.sum(-1, keepdims=True)
-    return shares
+    """Return the softmax over the labels; a single label counts against 0, so that it gets its sigmoid."""
+    return softmax(np.insert(logits, 0, 0, axis=-1) if logits.shape[-1] == 1 else logits)
 
 
 def _least_cosine(first: Floats, second: Floats) -> float:

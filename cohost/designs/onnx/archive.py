@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final
 
 from cohost.archives.archive import archive_pieces, replacing
 from cohost.archives.properties import dumps
+from cohost.designs.onnx.recipe import HANDLER, REQUIREMENTS, handler_files
 from cohost.errors import OnnxError
-from cohost.onnx.recipe import HANDLER, REQUIREMENTS, handler_files
 from cohost.routing import ARCHIVE_SUFFIX
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cohost.catalog.sections.designs import Serving
-    from cohost.onnx.recipe import Recipe
+    from cohost.designs.onnx.recipe import Recipe
 
 
 # Weights hardly shrink, so the fastest level: a tenth of the time of the best for a few percent more.
@@ -44,7 +44,10 @@ def pack_files(files: Mapping[str, bytes | Path], target: Path) -> str:
                 file.write(piece)
     except OSError as error:
         raise OnnxError(
-            f"{target}: cannot be written ({error.strerror or error}); fix: make room or choose another folder"
+            "export-unwritable",
+            str(target),
+            f"cannot be written ({error.strerror or error})",
+            fix="make room or choose another folder",
         ) from error
     return digest.hexdigest()
 
@@ -65,9 +68,6 @@ class Archive:
     name: str
     file: Path
     sha256: str
-    serving: Serving
-    precision: str
-    size: int
 
 
 def archive_file(folder: Path, name: str) -> Path:
@@ -95,44 +95,47 @@ def find_archive(folder: Path, recipe: Recipe) -> Archive:
     Raises:
         OnnxError: it is missing, was made from other settings, or is not the file that its note describes.
     """
-    note = _read_note(folder, recipe.name)
-    fix = f"fix: cohost export-onnx {recipe.name} --out {folder}"
+    fix = f"cohost export-onnx {recipe.name} --out {folder}"
+    note = _read_note(folder, recipe.name, fix)
     file = archive_file(folder, recipe.name)
     wanted, found = recipe.as_data(note["serving"]), note["recipe"]
     if wanted != found:
         both = wanted.keys() & found.keys()
         key = next(key for key in wanted | found if key not in both or wanted[key] != found[key])
         raise OnnxError(
-            f"{file}: was exported with another {key} ({found.get(key)!r}, now {wanted.get(key)!r}); allowed: an "
-            f"export of the catalog as it is; {fix}"
+            "export-outdated",
+            str(file),
+            f"was exported with another {key} ({found.get(key)!r}, now {wanted.get(key)!r})",
+            allowed="an export of the catalog as it is",
+            fix=fix,
         )
     if not file.is_file() or sha256_of(file) != note["sha256"]:
-        raise OnnxError(f"{file}: is not the archive that {note_file(folder, recipe.name).name} tells of; {fix}")
-    return Archive(
-        name=recipe.name,
-        file=file,
-        sha256=note["sha256"],
-        serving=note["serving"],
-        precision=recipe.precision,
-        size=file.stat().st_size,
-    )
+        raise OnnxError(
+            "export-changed",
+            str(file),
+            f"is not the archive that {note_file(folder, recipe.name).name} describes",
+            fix=fix,
+        )
+    return Archive(name=recipe.name, file=file, sha256=note["sha256"])
 
 
-def _read_note(folder: Path, name: str) -> Mapping[str, Any]:
+def _read_note(folder: Path, name: str, fix: str) -> dict[str, Any]:
     file = note_file(folder, name)
-    fix = f"fix: cohost export-onnx {name} --out {folder}"
     try:
         note: Any = json.loads(file.read_bytes())
     except OSError as error:
-        raise OnnxError(f"{file}: cannot be read ({error.strerror}), so {name} is not exported yet; {fix}") from error
+        raise OnnxError(
+            "export-missing", str(file), f"cannot be read ({error.strerror}), so {name} is not exported yet", fix=fix
+        ) from error
     except ValueError as error:
-        raise OnnxError(f"{file}: is no JSON ({error}); {fix}") from error
-    if not _is_note(note):
-        raise OnnxError(f"{file}: tells neither recipe nor checksum; allowed: what export-onnx writes; {fix}")
-    return note
-
-
-def _is_note(data: object) -> TypeGuard[Mapping[str, Any]]:
-    if not isinstance(data, dict) or not {"recipe", "serving", "sha256"} <= data.keys():
-        return False
-    return isinstance(data["recipe"], dict)
+        raise OnnxError("export-note-invalid", str(file), f"is not JSON ({error})", fix=fix) from error
+    match note:
+        case {"recipe": dict(), "serving": str(), "sha256": str()}:
+            return dict(note)
+    raise OnnxError(
+        "export-note-invalid",
+        str(file),
+        "has no recipe, serving and sha256",
+        allowed="what export-onnx writes",
+        fix=fix,
+    )

@@ -1,0 +1,103 @@
+"""The Hugging Face Hub through its own client, and each of the client's errors as one line with a fix.
+
+The client is imported late: it takes a second, and most commands need no Hub.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from cohost.errors import HubAccessError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from huggingface_hub import HfApi
+
+
+DEFAULT_HUB: Final = "https://huggingface.co"
+_TIMEOUT_SECONDS: Final = 30
+_NOT_FOUND: Final = 404
+_DENIED: Final = frozenset({401, 403})
+
+
+def hub_url() -> str:
+    """Return the Hub's address: HF_ENDPOINT as in Hugging Face's own tools, else the public one."""
+    return os.environ.get("HF_ENDPOINT", DEFAULT_HUB).rstrip("/")
+
+
+def client(token: str | bool | None = None) -> HfApi:  # noqa: FBT001 - the client's own argument
+    """Return the client, with a token, with none (False), or with that of HF_TOKEN or `hf auth login` (None)."""
+    from huggingface_hub import HfApi
+
+    return HfApi(endpoint=hub_url(), token=token)
+
+
+def read_file(model_id: str, revision: str | None, name: str) -> bytes | None:
+    """Return a file of a model that everybody may read; None if there is no such file. No token is sent.
+
+    Nothing is kept on the disk, so an answer shows that the Hub has the file now.
+    """
+    from huggingface_hub import get_session, hf_hub_url
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined] # documented, not declared
+
+    url = hf_hub_url(model_id, name, revision=revision, endpoint=hub_url())
+    answer = get_session().get(url, timeout=_TIMEOUT_SECONDS)
+    if answer.status_code == _NOT_FOUND:
+        return None
+    hf_raise_for_status(answer)
+    return bytes(answer.content)
+
+
+@contextmanager
+def explaining(model: str, *, folder: str, token: str = "") -> Iterator[None]:
+    """Turn the client's errors into one.
+
+    Args:
+        model: names the model in the error.
+        folder: the option by which the model can be given as a folder instead.
+        token: the options by which a token can be given; empty where none is used.
+
+    Raises:
+        HubAccessError: the Hub refuses the model, does not have it, or cannot be reached.
+    """
+    import httpx  # the client's own HTTP library
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        yield
+    except (httpx.HTTPError, HFValidationError, OSError) as error:
+        by_folder = f"name a folder that holds it with {folder}"
+        access = (
+            f"give a token ({token}), or {by_folder}" if token else f"download it with your account and {by_folder}"
+        )
+        raise _explained(error, model, access, by_folder) from error
+
+
+def _explained(error: Exception, model: str, access: str, by_folder: str) -> HubAccessError:
+    from huggingface_hub import errors
+
+    status: int | None = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.GatedRepoError):
+        return HubAccessError("hub-gated", model, "is gated", fix=f"ask for access on its page, and {access}")
+    if isinstance(error, errors.RevisionNotFoundError):
+        return HubAccessError(
+            "hub-revision-missing",
+            model,
+            "has no such revision",
+            fix="copy the 40 digits from the model's page, under Files and versions",
+        )
+    if isinstance(error, errors.RepositoryNotFoundError) or status in _DENIED:
+        return HubAccessError(
+            "hub-denied", model, "is private, gated or not there", fix=f"check the id; for a private model {access}"
+        )
+    if status is not None:
+        return HubAccessError("hub-failed", model, f"the Hub answered {status}", fix="run the command again later")
+    return HubAccessError(
+        "hub-unreachable",
+        model,
+        f"cannot be read from the Hub ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})",
+        fix=f"check the network and the disk's room, or {by_folder}",
+    )
