@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import aws_cdk as cdk
 
 if TYPE_CHECKING:
-    from aws_cdk import aws_lambda as lambda_
     from constructs import IConstruct
 
 
@@ -25,16 +24,6 @@ def accept_lint(construct: IConstruct, rule: str, *, reason: str) -> None:
     resource = construct.node.default_child
     if isinstance(resource, cdk.CfnResource):
         resource.add_metadata("cfn-lint", {"config": {"ignore_checks": [rule]}, "reason": reason})
-
-
-def accept_function(function: lambda_.Function) -> None:
-    """Acknowledge the findings that every function of this project has."""
-    acknowledge(
-        function,
-        "AwsSolutions-L1",
-        reason="The handler is tested on Python 3.11 to 3.13; it moves to a newer runtime when its tests do.",
-    )
-    accept_lint(function, "W3005", reason="The CDK lets every function depend on its role, which it refers to too.")
 
 
 def arn_finding(resource: IConstruct, path: str) -> str:

@@ -28,8 +28,6 @@ class ExecutionRole(Construct):
     a resource of their own: `policy`.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         image: the image whose repository the role may pull, also from another account.
         log_group: the group that the endpoint's containers write to; more of them with `allow_logs`.
     """

@@ -36,8 +36,6 @@ class ContainerNetwork(Construct):
     archives and to weights in S3 for subnets that lead nowhere else.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         network: the catalog's section; all ids are used unchecked, since a synth looks nothing up.
     """
 

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
-from cohost.catalog.checks import check_catalog
-from cohost.catalog.serving import image_of
 from cohost.designs.onnx.archive import find_archive
 from cohost.designs.onnx.recipe import cpu_design, recipe_for
 from cohost.forecast.pricing.price_list import load_prices
 from cohost.hardware.images import parse_image
 from cohost.routing import CPU_ONNX
-from constructs_lib.endpoints.multi_model import MultiModelEndpoint
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.storage.weights import GENERATION, PREFIX, OnnxArchives
-from stacks.designs import add_outputs, annotate, as_own
-from stacks.parts import add_tags
+from stacks.designs import annotate, as_own
+from stacks.endpoints import add_endpoint, hosting_of
+from stacks.parts import CatalogStack, add_outputs
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -31,7 +29,7 @@ SUFFIX: Final = "-cpu-onnx"
 _ENGINE: Final = "onnxruntime"
 
 
-class CpuOnnxStack(cdk.Stack):
+class CpuOnnxStack(CatalogStack):
     """The catalog's models as `cohost export-onnx` has exported them, on one endpoint without a GPU.
 
     Raises:
@@ -42,15 +40,13 @@ class CpuOnnxStack(cdk.Stack):
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:
-        check_catalog(catalog)
         super().__init__(
             scope,
             construct_id,
+            catalog=catalog,
             description="lmi-cohost: design 02, the models as ONNX on a CPU endpoint",
-            tags=catalog.tags,
             **kwargs,
         )
-        add_tags(self, catalog.tags)
         design = cpu_design(catalog)
         own = as_own(
             catalog,
@@ -65,28 +61,12 @@ class CpuOnnxStack(cdk.Stack):
         archives = OnnxArchives(
             self, "Archives", archives=[find_archive(folder, recipe_for(name, catalog)) for name in catalog.models]
         )
-        uri = image_of(own.endpoint, self.region)
-        self.endpoint = MultiModelEndpoint(
-            self,
-            "Endpoint",
-            endpoint_name=own.endpoint.name,
-            store=archives,
-            image=uri,
-            instance_type=own.endpoint.instance_type,
-            initial_instance_count=own.endpoint.initial_instance_count,
-            inference_ami_version=None,
-            model_data_download_timeout_in_seconds=own.endpoint.model_data_download_timeout_in_seconds,
-            container_startup_health_check_timeout_in_seconds=(
-                own.endpoint.container_startup_health_check_timeout_in_seconds
-            ),
-            model_cache_setting=own.endpoint.model_cache_setting,
-            environment=own.endpoint.environment,
-        )
-        self.endpoint.encrypt_volumes(own.endpoint.kms_key)
+        hosting = hosting_of(own.endpoint, archives, self.region)
+        self.endpoint = add_endpoint(self, own, hosting)
         if catalog.network is not None:
             ContainerNetwork(self, "Network", network=catalog.network).place(self.endpoint)
         prices = load_prices()
-        annotate(self, own, uri, prices, multi_model=True)
+        annotate(self, own, hosting.image, prices, multi_model=True)
         if _ENGINE not in parse_image(design.image).backends:
             cdk.Annotations.of(self).add_error(
                 f"designs.cpu-onnx.image: {design.image!r} has no OnnxRuntime engine; allowed: cpu-full images of "

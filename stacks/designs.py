@@ -1,22 +1,18 @@
-"""The stacks of the comparison designs share these: a catalog with the design's endpoint as its own, and outputs."""
+"""The stacks of the comparison designs share these: a catalog with the design's endpoint as its own, and its checks."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
-import aws_cdk as cdk
-
-from cohost.forecast.pricing.changes import planned_costs
 from cohost.forecast.pricing.price_list import price_note, today
 from cohost.hardware.images import parse_image
 from cohost.hardware.instances import has_own_disks
 from cohost.routing import MULTI_MODEL
 from constructs_lib.checks.findings import Misfit, misfits
-from stacks.parts import add_findings, example_call
+from stacks.parts import add_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import aws_cdk as cdk
 
     from cohost.catalog.models import Catalog
     from cohost.forecast.pricing.price_list import PriceList
@@ -48,27 +44,3 @@ def annotate(stack: cdk.Stack, own: Catalog, uri: ImageUri, prices: PriceList, *
         found.append(Misfit(level="warning", name=name, message=f"designs: {note}"))
     skipped = () if multi_model else _OF_MULTI_MODEL
     add_findings(stack, (misfit for misfit in found if misfit.name not in skipped), own.acknowledge)
-
-
-def add_outputs(
-    stack: cdk.Stack,
-    own: Catalog,
-    prices: PriceList,
-    *,
-    topology: str,
-    models: Mapping[str, str],
-    others: Mapping[str, str],
-) -> None:
-    """Add the outputs by which callers find the endpoint, as every stack has them, and its cost."""
-    outputs = {
-        "EndpointName": own.endpoint.name,
-        **others,
-        "Region": stack.region,
-        "Topology": topology,
-        "Models": json.dumps(models),
-        "ExampleCall": example_call(own, stack.region, topology=topology, known=models),
-    }
-    for name, value in outputs.items():
-        cdk.CfnOutput(stack, name, value=value)
-    for name, cost in planned_costs(own, prices, stack.region).items():
-        cdk.CfnOutput(stack, name, value=cost.value, description=cost.description)

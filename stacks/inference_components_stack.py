@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
-from cohost.catalog.checks import check_catalog
 from cohost.catalog.sections.designs import InferenceComponents
-from cohost.catalog.serving import image_of, inference_ami_version
 from cohost.endpoint.stack_outputs import KINDS_OUTPUT, kind_of
 from cohost.forecast.pricing.price_list import load_prices
 from cohost.hardware.images import parse_image
@@ -19,8 +17,9 @@ from constructs_lib.endpoints.inference_components import ComponentEndpoint
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.storage.buckets import ModelBucket
 from constructs_lib.storage.weights import weights_of
-from stacks.designs import add_outputs, annotate, as_own
-from stacks.parts import add_store, add_tags
+from stacks.designs import annotate, as_own
+from stacks.endpoints import hosting_of
+from stacks.parts import CatalogStack, add_outputs, add_store
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -34,7 +33,7 @@ _NAME_CHARACTERS: Final = 63
 """Of an inference component (API reference: CreateInferenceComponent)."""
 
 
-class InferenceComponentsStack(cdk.Stack):
+class InferenceComponentsStack(CatalogStack):
     """The catalog's models, each as a component with a GPU of its own, on managed instances.
 
     Raises:
@@ -44,15 +43,13 @@ class InferenceComponentsStack(cdk.Stack):
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:
-        check_catalog(catalog)
         super().__init__(
             scope,
             construct_id,
+            catalog=catalog,
             description="lmi-cohost: design 03, one inference component a model",
-            tags=catalog.tags,
             **kwargs,
         )
-        add_tags(self, catalog.tags)
         named = None if catalog.designs is None else catalog.designs.inference_components
         design = InferenceComponents() if named is None else named
         own = as_own(
@@ -62,29 +59,20 @@ class InferenceComponentsStack(cdk.Stack):
             initial_instance_count=design.min_instance_count,
         )
         image = parse_image(own.endpoint.image)
-        uri = image_of(own.endpoint, self.region)
         bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=False, kms_key=catalog.storage.kms_key)
         store = add_store(
             self, catalog, image, bucket, weights=weights_of(self, catalog), keep_on_destroy=False, bundle=False
         )
+        hosting = hosting_of(own.endpoint, store, self.region)
         self.endpoint = ComponentEndpoint(
             self,
             "Endpoint",
-            endpoint_name=own.endpoint.name,
+            hosting=hosting,
             models=catalog.models,
-            store=store,
-            image=uri,
-            instance_type=design.instance_type,
             min_instance_count=design.min_instance_count,
             max_instance_count=design.max_instance_count,
             copy_count=design.copy_count,
             min_memory_required_in_mb=design.min_memory_required_in_mb,
-            inference_ami_version=inference_ami_version(own.endpoint, image),
-            model_data_download_timeout_in_seconds=own.endpoint.model_data_download_timeout_in_seconds,
-            container_startup_health_check_timeout_in_seconds=(
-                own.endpoint.container_startup_health_check_timeout_in_seconds
-            ),
-            environment=own.endpoint.environment,
         )
         self.endpoint.encrypt_volumes(own.endpoint.kms_key)
         if catalog.network is not None:
@@ -92,7 +80,7 @@ class InferenceComponentsStack(cdk.Stack):
             network = catalog.network.model_copy(update={"route_tables": []})
             ContainerNetwork(self, "Network", network=network).place(self.endpoint)
         prices = load_prices()
-        annotate(self, own, uri, prices, multi_model=False)
+        annotate(self, own, hosting.image, prices, multi_model=False)
         for fault in _faults(own, design):
             cdk.Annotations.of(self).add_error(f"designs.inference-components: {fault}")
         others = {

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aws_cdk as cdk
 
-from cohost.catalog.checks import check_catalog
-from cohost.catalog.serving import image_of
 from cohost.endpoint.stack_outputs import KINDS_OUTPUT, WEIGHTS_OUTPUT, kind_of
-from cohost.forecast.pricing.changes import planned_costs
 from cohost.forecast.pricing.price_list import load_prices
 from cohost.hardware.images import parse_image
 from cohost.routing import SCALE_TO_ZERO, addresses, component_name
@@ -20,8 +17,8 @@ from constructs_lib.monitoring.spend_guard import SpendGuard
 from constructs_lib.network import ContainerNetwork
 from constructs_lib.storage.buckets import ModelBucket
 from constructs_lib.storage.weights import weights_of
-from stacks.endpoints import add_endpoint
-from stacks.parts import add_findings, add_store, add_tags, example_call
+from stacks.endpoints import add_endpoint, hosting_of
+from stacks.parts import CatalogStack, add_findings, add_outputs, add_store
 from stacks.watching import add_data_capture, add_expiry, add_guardrails, add_monitoring
 
 if TYPE_CHECKING:
@@ -37,15 +34,13 @@ if TYPE_CHECKING:
 STACK_ID: Final = "LmiCohostStack"
 
 
-class LmiCohostStack(cdk.Stack):
+class LmiCohostStack(CatalogStack):
     """Several encoder models on one endpoint, as one catalog states them.
 
     Another topology needs another endpoint name: under the same one the update fails, because SageMaker takes no
     endpoint from models to components or back, and the stack goes back to what it was.
 
     Args:
-        scope: the app or stage it belongs to.
-        construct_id: its id there.
         catalog: what is deployed.
         profiles: sizes of the models by model id. Left out, their memory is not checked.
         **kwargs: as of any stack.
@@ -65,18 +60,15 @@ class LmiCohostStack(cdk.Stack):
         profiles: Mapping[str, Profile] | None = None,
         **kwargs: Any,
     ) -> None:
-        check_catalog(catalog)
         super().__init__(
             scope,
             construct_id,
+            catalog=catalog,
             description="lmi-cohost: several encoder models on one SageMaker endpoint",
-            tags=catalog.tags,
             termination_protection=catalog.termination_protection,
             **kwargs,
         )
-        add_tags(self, catalog.tags)
         image = parse_image(catalog.endpoint.image)
-        uri = image_of(catalog.endpoint, self.region)
         keep = catalog.storage.on_destroy == "keep"
         bucket = ModelBucket(self, "ModelBucket", keep_on_destroy=keep, kms_key=catalog.storage.kms_key)
         store = add_store(
@@ -90,7 +82,8 @@ class LmiCohostStack(cdk.Stack):
             bundle=catalog.endpoint.topology == SCALE_TO_ZERO,
         )
         self._prices = load_prices()
-        self.endpoint = add_endpoint(self, catalog, store=store, image=image, uri=uri)
+        hosting = hosting_of(catalog.endpoint, store, self.region)
+        self.endpoint = add_endpoint(self, catalog, hosting)
         if catalog.network is not None:
             ContainerNetwork(self, "Network", network=catalog.network).place(self.endpoint)
         self.monitoring = add_monitoring(self, catalog, endpoint=self.endpoint, prices=self._prices)
@@ -99,7 +92,7 @@ class LmiCohostStack(cdk.Stack):
         add_expiry(self, catalog, endpoint=self.endpoint, topic=self.monitoring.topic)
         if (budget := catalog.budget) is not None:
             SpendGuard(self, "Budget", monthly_usd=budget.monthly_usd, email=budget.email, tags=catalog.tags)
-        self._annotate(catalog, image, uri, profiles or {})
+        self._annotate(catalog, image, hosting.image, profiles or {})
         self._add_outputs(catalog, bucket, store)
         if weights is not None and weights.bucket_name is not None:
             cdk.CfnOutput(self, WEIGHTS_OUTPUT, value=weights.bucket_name)
@@ -114,33 +107,20 @@ class LmiCohostStack(cdk.Stack):
             cdk.Annotations.of(self).add_warning_v2(f"lmi-cohost:{warning.partition(':')[0]}", warning)
 
     def _add_outputs(self, catalog: Catalog, bucket: ModelBucket, store: ModelStore) -> None:
-        component = _component_name(catalog)
-        outputs = {
-            "EndpointName": self.endpoint.endpoint_name,
-            "BucketName": bucket.bucket_name,
-            "Prefix": catalog.storage.prefix,
-            "Generation": store.generation,
-            "ModelDataUrl": store.model_data_url,
-            "Region": self.region,
-            "Topology": catalog.endpoint.topology,
-            "Models": json.dumps(addresses(catalog.endpoint.topology, catalog.models)),
-            KINDS_OUTPUT: json.dumps({name: kind_of(one.handler, one.task) for name, one in catalog.models.items()}),
-            **({} if component is None else {"InferenceComponentName": component}),
-            "ExampleCall": example_call(
-                catalog,
-                self.region,
-                topology=catalog.endpoint.topology,
-                known=catalog.models,
-                inference_component_name=component,
-            ),
-        }
-        for name, value in outputs.items():
-            cdk.CfnOutput(self, name, value=value)
-        # Plain values, so that a review sees them in `cdk diff`; where they are from stands beside them.
-        for name, cost in planned_costs(catalog, self._prices, self.region).items():
-            cdk.CfnOutput(self, name, value=cost.value, description=cost.description)
-
-
-def _component_name(catalog: Catalog) -> str | None:
-    """Return the inference component that callers name; None if there is none."""
-    return component_name(catalog.endpoint.name) if catalog.endpoint.topology == SCALE_TO_ZERO else None
+        topology = catalog.endpoint.topology
+        kinds = {name: kind_of(entry.handler, entry.task) for name, entry in catalog.models.items()}
+        add_outputs(
+            self,
+            catalog,
+            self._prices,
+            topology=topology,
+            models=addresses(topology, catalog.models),
+            others={
+                "BucketName": bucket.bucket_name,
+                "Prefix": catalog.storage.prefix,
+                "Generation": store.generation,
+                "ModelDataUrl": store.model_data_url,
+                KINDS_OUTPUT: json.dumps(kinds),
+            },
+            inference_component_name=component_name(catalog.endpoint.name) if topology == SCALE_TO_ZERO else None,
+        )

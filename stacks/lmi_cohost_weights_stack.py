@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 
-from cohost.catalog.checks import check_catalog
 from cohost.weights.store import bucket_name
 from constructs_lib.storage.buckets import WeightsBucket
-from stacks.parts import add_tags
+from stacks.parts import CatalogStack
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from cohost.catalog.models import Catalog
 
 
-class LmiCohostWeightsStack(cdk.Stack):
+class LmiCohostWeightsStack(CatalogStack):
     """One bucket for the weights of all endpoints of an account and region.
 
     Raises:
@@ -25,15 +24,13 @@ class LmiCohostWeightsStack(cdk.Stack):
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:
-        check_catalog(catalog)
         super().__init__(
             scope,
             construct_id,
+            catalog=catalog,
             description="lmi-cohost: weights that endpoints load from S3",
-            tags=catalog.tags,
             **kwargs,
         )
-        add_tags(self, catalog.tags)
         bucket = WeightsBucket(
             self,
             "Weights",

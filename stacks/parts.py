@@ -1,36 +1,48 @@
-"""Helpers shared by all stacks: tags, check results, the model store, and an example call as an output."""
+"""The parts that all stacks share: the checked catalog and its tags, check results, the model store, outputs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 
 from cohost.archives.handlers import BATCHED, handler_version
+from cohost.catalog.checks import check_catalog
 from cohost.catalog.packages import wheels_of
 from cohost.catalog.serving import properties_of, requirements_for
 from cohost.endpoint.invocation_payloads import call_of
+from cohost.forecast.pricing.changes import planned_costs
 from cohost.routing import find_route
 from constructs_lib.storage.model_store import ModelStore
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
+    from constructs import Construct
+
     from cohost.catalog.models import Catalog
+    from cohost.forecast.pricing.price_list import PriceList
     from cohost.hardware.images import Image
     from constructs_lib.checks.findings import Misfit
     from constructs_lib.storage.buckets import ModelBucket
     from constructs_lib.storage.weights import ModelWeights
 
 
-def add_tags(stack: cdk.Stack, tags: Mapping[str, str]) -> None:
-    """Tag every resource of a stack.
+class CatalogStack(cdk.Stack):
+    """A stack of a catalog that was checked, with its tags on the stack and on every resource.
 
-    The tags of the stack itself reach the resources that CloudFormation can tag; these are in the template, where a
-    review sees them.
+    Raises:
+        CatalogError: settings of the catalog do not go together.
     """
-    for key, value in tags.items():
-        cdk.Tags.of(stack).add(key, value)
+
+    def __init__(self, scope: Construct, construct_id: str, *, catalog: Catalog, **kwargs: Any) -> None:
+        check_catalog(catalog)
+        super().__init__(scope, construct_id, tags=catalog.tags, **kwargs)
+        # The tags of the stack itself reach the resources that CloudFormation can tag; these are in the template, where
+        # a review sees them.
+        for key, value in catalog.tags.items():
+            cdk.Tags.of(self).add(key, value)
 
 
 def add_findings(stack: cdk.Stack, found: Iterable[Misfit], acknowledged: Container[str]) -> None:
@@ -77,21 +89,45 @@ def add_store(
     )
 
 
-def example_call(
+def add_outputs(
+    stack: cdk.Stack,
     catalog: Catalog,
-    region: str,
+    prices: PriceList,
     *,
     topology: str,
-    known: Iterable[str] | Mapping[str, str],
+    models: Mapping[str, str],
+    others: Mapping[str, str],
     inference_component_name: str | None = None,
-) -> str:
-    """Return a call of the catalog's first model to paste into a shell; the other arguments are `find_route`'s."""
+) -> None:
+    """Add the outputs by which callers find the endpoint, as every stack has them, and its cost.
+
+    Args:
+        stack: where they are added.
+        catalog: its endpoint is the stack's.
+        prices: for the cost; plain values, so that a review sees them in `cdk diff`.
+        topology: the way of addressing a model.
+        models: the address of each model.
+        others: outputs of this stack alone.
+        inference_component_name: the component that callers name; None if there is none.
+    """
     name, entry = next(iter(catalog.models.items()))
     route = find_route(
         endpoint_name=catalog.endpoint.name,
         topology=topology,
         model=name,
-        known=known,
+        known=models,
         inference_component_name=inference_component_name,
     )
-    return call_of(route, entry.task, region)
+    outputs = {
+        "EndpointName": catalog.endpoint.name,
+        **others,
+        "Region": stack.region,
+        "Topology": topology,
+        "Models": json.dumps(models),
+        **({"InferenceComponentName": inference_component_name} if inference_component_name else {}),
+        "ExampleCall": call_of(route, entry.task, stack.region),
+    }
+    for key, value in outputs.items():
+        cdk.CfnOutput(stack, key, value=value)
+    for key, cost in planned_costs(catalog, prices, stack.region).items():
+        cdk.CfnOutput(stack, key, value=cost.value, description=cost.description)

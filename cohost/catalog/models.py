@@ -165,7 +165,8 @@ class GpuSettings(DeviceSettings):
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
-_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items()}
+# Without the one key of these that is the server's own.
+_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items() if name != "cpu.maxWorkers"}
 
 
 def _number(name: str, unit: str) -> Any:  # a field of any type
@@ -210,7 +211,7 @@ class BatchedSettings(Settings):
     warm_up: bool | None = Field(default=None, description="true (READY means fast) or false (load sooner)")
     log_interval_s: int | None = _number("log_interval_s", "seconds")
 
-    @field_validator(*_RANGES, check_fields=False)
+    @field_validator(*_RANGES)
     @classmethod
     def _within_the_handlers_limits(cls, value: int | Auto | None, info: ValidationInfo) -> int | Auto | None:
         least, most = _RANGES[str(info.field_name)]

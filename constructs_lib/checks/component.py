@@ -44,7 +44,7 @@ def component_misfits(catalog: Catalog, image: Image) -> Iterator[Misfit]:
             )
     models = {name: files_of(entry, image, _ANY_BUCKET) for name, entry in catalog.models.items()}
     for fault in startup_faults(models):
-        yield error("startup-model", f"{fault}; as it is, the server ends at its start, and all models with it")
+        yield error("startup-model", f"{fault} (as it is, the server ends at its start, and all models with it)")
 
 
 def startup_memory_misfits(catalog: Catalog, plan: MemoryPlan) -> Iterator[Misfit]:

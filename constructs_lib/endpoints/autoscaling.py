@@ -30,8 +30,6 @@ class Autoscaling(Construct):
     policy requires two steps although the service accepts one.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         resource_id: what is scaled, in the words of Application Auto Scaling.
         scalable_dimension: which number of it.
         predefined_metric_type: the metric that is kept at the target.
@@ -106,8 +104,6 @@ class AlarmedStep(Construct):
     sends no value while there is no copy, or no call is refused for want of one.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         component_name: whose copies.
         scaling_target_id: the target to scale.
         metric_name: the metric, of AWS/SageMaker.

@@ -23,8 +23,6 @@ class DataCapture(Construct):
     is deleted; S3 deletes each record after `expire_days`.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         endpoint: whose calls are kept; its role may write below the prefix and nowhere else.
         sampling_percentage: the share of calls that is recorded.
         prefix: the part of every key before SageMaker's own; ends with "/".

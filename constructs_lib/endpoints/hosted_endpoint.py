@@ -5,6 +5,7 @@ Also the interface of the archives that an endpoint serves, wherever they are pu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import aws_cdk as cdk
@@ -17,7 +18,7 @@ from constructs_lib.endpoints.metrics import EndpointMetrics
 from constructs_lib.iam import ExecutionRole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from constructs import IDependable
 
@@ -33,6 +34,39 @@ class Archives(Protocol):
 
     def grant_read(self, grantee: iam.IRole) -> None:
         """Allow reading the archives and listing their keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hosting:
+    """The settings that endpoints of every topology have.
+
+    Attributes:
+        endpoint_name: the name that callers use.
+        store: the archives to serve.
+        image: the server image.
+        instance_type: "ml.g5.xlarge" and the like.
+        inference_ami_version: the host image, by which the GPU driver is chosen. None leaves it to SageMaker.
+        model_data_download_timeout_in_seconds: how long fetching one archive may take, 60 to 3600.
+        container_startup_health_check_timeout_in_seconds: how long the container may take to answer, 60 to 3600; that
+            of a component loads its models before.
+        environment: variables of the container; no secrets, since describe-model shows them.
+    """
+
+    endpoint_name: str
+    store: Archives
+    image: ImageUri
+    instance_type: str
+    inference_ami_version: str | None
+    model_data_download_timeout_in_seconds: int
+    container_startup_health_check_timeout_in_seconds: int
+    environment: Mapping[str, str]
+
+    def component_startup(self) -> sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty:
+        """Return the time-outs as an inference component takes them."""
+        return sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty(
+            model_data_download_timeout_in_seconds=self.model_data_download_timeout_in_seconds,
+            container_startup_health_check_timeout_in_seconds=self.container_startup_health_check_timeout_in_seconds,
+        )
 
 
 VARIANT_NAME: Final = "AllTraffic"
@@ -60,22 +94,16 @@ class HostedEndpoint(EndpointMetrics, Construct):
     continues to serve unchanged. With other ids it would be deleted and created again, without a warning.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
-        endpoint_name: the name that callers use.
-        store: the archives to serve.
-        image: the server image.
+        hosting: name, archives, image, instance type and time-outs.
     """
 
-    def __init__(
-        self, scope: Construct, construct_id: str, *, endpoint_name: str, store: Archives, image: ImageUri
-    ) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, hosting: Hosting) -> None:
         super().__init__(scope, construct_id)
-        self.endpoint_name = endpoint_name
+        self.endpoint_name = hosting.endpoint_name
         self.variant_name = VARIANT_NAME
-        self.log_group = add_log_group(self, "Logs", f"/aws/sagemaker/Endpoints/{endpoint_name}")
-        self.execution_role = ExecutionRole(self, "ExecutionRole", image=image, log_group=self.log_group)
-        store.grant_read(self.execution_role.role)
+        self.log_group = add_log_group(self, "Logs", f"/aws/sagemaker/Endpoints/{self.endpoint_name}")
+        self.execution_role = ExecutionRole(self, "ExecutionRole", image=hosting.image, log_group=self.log_group)
+        hosting.store.grant_read(self.execution_role.role)
         self.scaled = False
         """True if the number of instances follows the calls, so that the variant is a scalable target."""
         self.endpoint_config_name: str

@@ -11,10 +11,9 @@ from cohost.routing import ARCHIVE_SUFFIX, own_component_name
 from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from cohost.hardware.images import ImageUri
-    from constructs_lib.endpoints.hosted_endpoint import Archives
+    from constructs_lib.endpoints.hosted_endpoint import Hosting
     from constructs_lib.iam import ExecutionRole
 
 
@@ -22,21 +21,13 @@ class ComponentEndpoint(HostedEndpoint):
     """An endpoint whose components hold one model each; SageMaker adds and removes instances as their copies need.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
-        endpoint_name: the name that callers use; each component's is this, a hyphen and the model's.
+        hosting: name, archives, image, instance type and time-outs; a copy takes one of the type's GPUs whole. Each
+            component's name is the endpoint's, a hyphen and the model's.
         models: the models, each with an archive of its name in the store.
-        store: the archives to serve.
-        image: the server image.
-        instance_type: a type with GPUs; a copy takes one of them whole.
         min_instance_count: instances that stay, 1 or more.
         max_instance_count: instances that managed scaling may go up to.
         copy_count: copies of each component, 1 or more.
         min_memory_required_in_mb: what a copy reserves of an instance's memory.
-        inference_ami_version: the host image, by which the GPU driver is chosen. None leaves it to SageMaker.
-        model_data_download_timeout_in_seconds: how long fetching an archive may take, 60 to 3600.
-        container_startup_health_check_timeout_in_seconds: how long a model may take to load, 60 to 3600.
-        environment: variables of the containers; no secrets, since describe-inference-component shows them.
     """
 
     def __init__(
@@ -44,26 +35,19 @@ class ComponentEndpoint(HostedEndpoint):
         scope: Construct,
         construct_id: str,
         *,
-        endpoint_name: str,
+        hosting: Hosting,
         models: Iterable[str],
-        store: Archives,
-        image: ImageUri,
-        instance_type: str,
         min_instance_count: int,
         max_instance_count: int,
         copy_count: int,
         min_memory_required_in_mb: int,
-        inference_ami_version: str | None,
-        model_data_download_timeout_in_seconds: int,
-        container_startup_health_check_timeout_in_seconds: int,
-        environment: Mapping[str, str],
     ) -> None:
-        super().__init__(scope, construct_id, endpoint_name=endpoint_name, store=store, image=image)
+        super().__init__(scope, construct_id, hosting=hosting)
         variant = sagemaker.CfnEndpointConfig.ProductionVariantProperty(
             variant_name=VARIANT_NAME,
-            instance_type=instance_type,
+            instance_type=hosting.instance_type,
             initial_instance_count=min_instance_count,
-            inference_ami_version=inference_ami_version,
+            inference_ami_version=hosting.inference_ami_version,
             managed_instance_scaling=sagemaker.CfnEndpointConfig.ManagedInstanceScalingProperty(
                 status="ENABLED", min_instance_count=min_instance_count, max_instance_count=max_instance_count
             ),
@@ -73,10 +57,6 @@ class ComponentEndpoint(HostedEndpoint):
             execution_role_arn=self.execution_role.role_arn,
             config_waits_for=(self.execution_role.policy,),
         )
-        startup = sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty(
-            model_data_download_timeout_in_seconds=model_data_download_timeout_in_seconds,
-            container_startup_health_check_timeout_in_seconds=container_startup_health_check_timeout_in_seconds,
-        )
         needs = sagemaker.CfnInferenceComponent.InferenceComponentComputeResourceRequirementsProperty(
             number_of_accelerator_devices_required=1, min_memory_required_in_mb=min_memory_required_in_mb
         )
@@ -85,18 +65,18 @@ class ComponentEndpoint(HostedEndpoint):
             model: ModelComponent(
                 parts,
                 model,
-                component_name=own_component_name(endpoint_name, model),
+                component_name=own_component_name(self.endpoint_name, model),
                 endpoint_name=self._endpoint.attr_endpoint_name,
                 role=self.execution_role,
                 copy_count=copy_count,
                 specification=sagemaker.CfnInferenceComponent.InferenceComponentSpecificationProperty(
                     container=sagemaker.CfnInferenceComponent.InferenceComponentContainerSpecificationProperty(
-                        image=str(image),
-                        artifact_url=f"{store.model_data_url}{model}{ARCHIVE_SUFFIX}",
-                        environment=dict(environment) if environment else None,
+                        image=str(hosting.image),
+                        artifact_url=f"{hosting.store.model_data_url}{model}{ARCHIVE_SUFFIX}",
+                        environment=dict(hosting.environment) or None,
                     ),
                     compute_resource_requirements=needs,
-                    startup_parameters=startup,
+                    startup_parameters=hosting.component_startup(),
                 ),
             )
             for model in models

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from constructs import Construct
 
     from cohost.catalog.sections.scaling import Metric, Scaling
-    from cohost.hardware.images import ImageUri
-    from constructs_lib.endpoints.hosted_endpoint import Archives
+    from constructs_lib.endpoints.hosted_endpoint import Hosting
 
 
 # AWS API reference: PredefinedMetricSpecification of Application Auto Scaling.
@@ -33,18 +32,9 @@ class MultiModelEndpoint(HostedEndpoint):
     """An endpoint in multi-model mode: SageMaker loads an archive when it is first called by its key.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
-        endpoint_name: the name that callers use.
-        store: the archives to serve.
-        image: the server image.
-        instance_type: "ml.g5.xlarge" and the like.
+        hosting: name, archives, image, instance type and time-outs.
         initial_instance_count: instances behind the endpoint, 1 or more.
-        inference_ami_version: the host image, by which the GPU driver is chosen. None leaves it to SageMaker.
-        model_data_download_timeout_in_seconds: how long fetching one archive may take, 60 to 3600.
-        container_startup_health_check_timeout_in_seconds: how long the container may take to answer, 60 to 3600.
         model_cache_setting: "Enabled" keeps loaded models in memory, "Disabled" suits many that are called once.
-        environment: variables of the container; no secrets, since describe-model shows them.
         scaling: bounds and target of the number of instances. None leaves it at `initial_instance_count`. With it, an
             update of the endpoint keeps the number that scaling has brought it to.
     """
@@ -54,35 +44,29 @@ class MultiModelEndpoint(HostedEndpoint):
         scope: Construct,
         construct_id: str,
         *,
-        endpoint_name: str,
-        store: Archives,
-        image: ImageUri,
-        instance_type: str,
+        hosting: Hosting,
         initial_instance_count: int,
-        inference_ami_version: str | None,
-        model_data_download_timeout_in_seconds: int,
-        container_startup_health_check_timeout_in_seconds: int,
         model_cache_setting: str,
-        environment: Mapping[str, str],
         scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(scope, construct_id, endpoint_name=endpoint_name, store=store, image=image)
+        super().__init__(scope, construct_id, hosting=hosting)
         container = sagemaker.CfnModel.ContainerDefinitionProperty(
-            image=str(image),
+            image=str(hosting.image),
             mode="MultiModel",
-            model_data_url=store.model_data_url,
+            model_data_url=hosting.store.model_data_url,
             multi_model_config=sagemaker.CfnModel.MultiModelConfigProperty(model_cache_setting=model_cache_setting),
-            environment=dict(environment) if environment else None,
+            environment=dict(hosting.environment) or None,
         )
+        timeout = hosting.container_startup_health_check_timeout_in_seconds
         variant = sagemaker.CfnEndpointConfig.ProductionVariantProperty(
             variant_name=VARIANT_NAME,
             model_name=self._add_model(container).attr_model_name,
-            instance_type=instance_type,
+            instance_type=hosting.instance_type,
             initial_instance_count=initial_instance_count,
             initial_variant_weight=1,
-            inference_ami_version=inference_ami_version,
-            model_data_download_timeout_in_seconds=model_data_download_timeout_in_seconds,
-            container_startup_health_check_timeout_in_seconds=container_startup_health_check_timeout_in_seconds,
+            inference_ami_version=hosting.inference_ami_version,
+            model_data_download_timeout_in_seconds=hosting.model_data_download_timeout_in_seconds,
+            container_startup_health_check_timeout_in_seconds=timeout,
         )
         self._add_endpoint(variant, retain_all_variant_properties=None if scaling is None else True)
         self.scaled = scaling is not None
@@ -90,7 +74,7 @@ class MultiModelEndpoint(HostedEndpoint):
             Autoscaling(
                 self,
                 "Scaling",
-                resource_id=f"endpoint/{endpoint_name}/variant/{VARIANT_NAME}",
+                resource_id=f"endpoint/{self.endpoint_name}/variant/{VARIANT_NAME}",
                 scalable_dimension=VARIANTS,
                 predefined_metric_type=TRACKED[scaling.metric],
                 scaling=scaling,

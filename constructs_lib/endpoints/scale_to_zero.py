@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from constructs import Construct
 
     from cohost.catalog.sections.scaling import Metric, Scaling
-    from cohost.hardware.images import ImageUri
-    from constructs_lib.storage.model_store import ModelStore
+    from constructs_lib.endpoints.hosted_endpoint import Hosting
 
 
 # AWS API reference: PredefinedMetricSpecification of Application Auto Scaling.
@@ -54,17 +53,9 @@ class ScaleToZeroEndpoint(HostedEndpoint):
     configuration, model. In any other order SageMaker rejects a deletion, or something is left behind.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
-        endpoint_name: the name that callers use.
+        hosting: name, bundle, image, instance type and time-outs; that of the start-up is for all models together. A
+            copy takes one GPU, and without GPUs most of an instance's cores.
         component_name: the component's name, which callers use too.
-        store: the bundle to serve.
-        image: the server image.
-        instance_type: "ml.g5.xlarge" and the like. A copy takes one GPU, and without GPUs most of an instance's cores.
-        inference_ami_version: the host image, by which the GPU driver is chosen. None leaves it to SageMaker.
-        model_data_download_timeout_in_seconds: how long fetching the bundle may take, 60 to 3600.
-        container_startup_health_check_timeout_in_seconds: how long all models together may take to load, 60 to 3600.
-        environment: variables of the container; no secrets, since describe-model shows them.
         copy_count: copies at creation and after an update, 1 or more.
         scaling: bounds, target, idle time and schedule of the number of copies.
         min_memory_required_in_mb: what a copy reserves of an instance's memory.
@@ -75,20 +66,13 @@ class ScaleToZeroEndpoint(HostedEndpoint):
         scope: Construct,
         construct_id: str,
         *,
-        endpoint_name: str,
+        hosting: Hosting,
         component_name: str,
-        store: ModelStore,
-        image: ImageUri,
-        instance_type: str,
-        inference_ami_version: str | None,
-        model_data_download_timeout_in_seconds: int,
-        container_startup_health_check_timeout_in_seconds: int,
-        environment: Mapping[str, str],
         copy_count: int,
         scaling: Scaling,
         min_memory_required_in_mb: int = MIN_MEMORY_REQUIRED_IN_MB,
     ) -> None:
-        super().__init__(scope, construct_id, endpoint_name=endpoint_name, store=store, image=image)
+        super().__init__(scope, construct_id, hosting=hosting)
         self.component_name = component_name
         self.component_log_group = add_log_group(
             self, "ComponentLogs", f"/aws/sagemaker/InferenceComponents/{component_name}"
@@ -96,13 +80,13 @@ class ScaleToZeroEndpoint(HostedEndpoint):
         self.execution_role.allow_logs(self.component_log_group)
         model = self._add_model(
             sagemaker.CfnModel.ContainerDefinitionProperty(
-                image=str(image),
-                model_data_url=store.model_data_url,
-                environment={**STARTUP_ENVIRONMENT, **environment},
+                image=str(hosting.image),
+                model_data_url=hosting.store.model_data_url,
+                environment={**STARTUP_ENVIRONMENT, **hosting.environment},
             )
         )
         self._add_endpoint(
-            _variant(instance_type, inference_ami_version, scaling),
+            _variant(hosting, scaling),
             execution_role_arn=self.execution_role.role_arn,
             # Nothing in the configuration refers to the two, but SageMaker deletes the model last.
             config_waits_for=(self.execution_role.policy, model),
@@ -115,11 +99,8 @@ class ScaleToZeroEndpoint(HostedEndpoint):
             variant_name=VARIANT_NAME,
             specification=sagemaker.CfnInferenceComponent.InferenceComponentSpecificationProperty(
                 model_name=model.attr_model_name,
-                compute_resource_requirements=_requirements(instance_type, min_memory_required_in_mb),
-                startup_parameters=sagemaker.CfnInferenceComponent.InferenceComponentStartupParametersProperty(
-                    model_data_download_timeout_in_seconds=model_data_download_timeout_in_seconds,
-                    container_startup_health_check_timeout_in_seconds=container_startup_health_check_timeout_in_seconds,
-                ),
+                compute_resource_requirements=_requirements(hosting.instance_type, min_memory_required_in_mb),
+                startup_parameters=hosting.component_startup(),
             ),
             runtime_config=sagemaker.CfnInferenceComponent.InferenceComponentRuntimeConfigProperty(
                 copy_count=copy_count
@@ -194,16 +175,14 @@ def _make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str)
     component.override_logical_id(f"{logical_id}{hashlib.sha256(name.encode()).hexdigest()[:8]}")
 
 
-def _variant(
-    instance_type: str, inference_ami_version: str | None, scaling: Scaling
-) -> sagemaker.CfnEndpointConfig.ProductionVariantProperty:
+def _variant(hosting: Hosting, scaling: Scaling) -> sagemaker.CfnEndpointConfig.ProductionVariantProperty:
     """Return a variant without a model, whose number of instances follows the copies."""
-    least, most = instances_for(scaling.lowest, instance_type), instances_for(scaling.highest, instance_type)
+    least, most = (instances_for(copies, hosting.instance_type) for copies in (scaling.lowest, scaling.highest))
     return sagemaker.CfnEndpointConfig.ProductionVariantProperty(
         variant_name=VARIANT_NAME,
-        instance_type=instance_type,
+        instance_type=hosting.instance_type,
         initial_instance_count=max(least, 1),
-        inference_ami_version=inference_ami_version,
+        inference_ami_version=hosting.inference_ami_version,
         managed_instance_scaling=sagemaker.CfnEndpointConfig.ManagedInstanceScalingProperty(
             status="ENABLED", min_instance_count=least, max_instance_count=most + SPARE_INSTANCES
         ),

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 import cohost.archives
 from cohost.deploy.expiry import COPIES_TO_ZERO, DELETE_ENDPOINT
 from cohost.endpoint.copies import DIMENSION
-from constructs_lib.acknowledgements import accept_function, acknowledge
+from constructs_lib.acknowledgements import acknowledge
 from constructs_lib.endpoints.hosted_endpoint import VARIANTS
 from constructs_lib.endpoints.scale_to_zero import ScaleToZeroEndpoint
+from constructs_lib.functions import add_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +49,6 @@ class EndOfLife(Construct):
     The moment is set when the resource is made and when `minutes` changes; every other deploy leaves it.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         minutes: the length of time.
         stated: the same as the catalog has it, so that `cdk diff` shows it.
     """
@@ -77,26 +75,15 @@ class EndOfLife(Construct):
         return self._resource.get_att_string("ThenAt")
 
     def _function(self) -> lambda_.Function:
-        log_group = logs.LogGroup(
-            self, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY
-        )
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-        log_group.grant_write(role)
-        function = lambda_.Function(
+        function, _ = add_function(
             self,
-            "Function",
             description="Says at which moment the endpoint's time is over",
             code=lambda_.Code.from_asset(
                 str(_ASSET_ROOT), exclude=list(_ASSET_EXCLUDES), ignore_mode=cdk.IgnoreMode.GIT
             ),
             handler="archives.end_of_life.on_event",
-            runtime=lambda_.Runtime.PYTHON_3_13,
-            architecture=lambda_.Architecture.ARM_64,
             timeout=_TIMEOUT,
-            log_group=log_group,
-            role=role,
         )
-        accept_function(function)
         return function
 
 
@@ -127,8 +114,6 @@ class EndpointExpiry(Construct):
     until something of theirs changes in the template.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         endpoint: what ends.
         expiry: when.
         stated: `expires` as the catalog has it, for texts.

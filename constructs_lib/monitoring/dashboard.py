@@ -26,8 +26,6 @@ class Dashboard(Construct):
     """A CloudWatch dashboard with the metrics of an endpoint, its alarms and its price.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         endpoint: what is shown.
         alarms: shown with their states.
         usd_per_hour: the price of all instances as text, or "unknown".

@@ -27,8 +27,6 @@ class Monitoring(Construct):
     """A topic, and an alarm on it per stated threshold.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         endpoint: what is watched.
         alarms: the thresholds by the catalog's keys; False for an alarm that is switched off.
         gpus: GPUs of one instance, over which CloudWatch sums their use; 0 leaves the GPU's alarm out.

@@ -22,8 +22,6 @@ class SpendGuard(Construct):
     tags). Without tags it counts the whole account's SageMaker spend.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         monthly_usd: the limit for a calendar month.
         email: the address to notify at 80 and 100 percent, and when the forecast passes the limit.
         tags: the tags whose spend is counted.

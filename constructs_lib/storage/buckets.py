@@ -56,12 +56,20 @@ def encryption_of(key: BucketKey | None) -> dict[str, Any]:
     return {"encryption": s3.BucketEncryption.KMS, "encryption_key": key.key, "bucket_key_enabled": True}
 
 
+def grant_list(grantee: iam.IGrantable, bucket_arn: str, prefix: str) -> None:
+    """Allow listing the keys of a bucket below a prefix."""
+    iam.Grant.add_to_principal(
+        grantee=grantee,
+        actions=["s3:ListBucket"],
+        resource_arns=[bucket_arn],
+        conditions={"StringLike": {"s3:prefix": f"{prefix}*"}},
+    )
+
+
 class ModelBucket(Construct):
     """A private, encrypted bucket that answers over TLS only.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         keep_on_destroy: True leaves the bucket in the account when the stack goes, False deletes it. There is no
             helper that empties it: the model store removes what it wrote, and a bucket that holds anything else is
             left for its owner to decide on.
@@ -118,8 +126,6 @@ class WeightsBucket(Construct):
     """A private, encrypted bucket of a given name that answers over TLS only and removes incomplete uploads.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         bucket_name: its name, by which the command and the endpoint's stack find it.
         keep_on_destroy: True leaves the bucket in the account when the stack goes. False deletes it, which S3 refuses
             while weights lie in it: `cohost weights prune --all` removes those that no deployed stack uses.

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Final
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 import cohost.archives
 from cohost.archives.request import BUNDLE
 from cohost.archives.wheels import FOLDER, wheel_reference
-from constructs_lib.acknowledgements import accept_function, acknowledge, arn_finding
+from constructs_lib.acknowledgements import acknowledge, arn_finding
+from constructs_lib.functions import add_function
+from constructs_lib.storage.buckets import grant_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -100,8 +101,6 @@ class ModelStore(Construct):
     SageMaker Model and endpoint configuration.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         bucket: where the archives go.
         prefix: the part of every key before the generation; ends with "/".
         models: the properties of each model's serving.properties, by model name.
@@ -178,7 +177,7 @@ class ModelStore(Construct):
     def grant_read(self, grantee: iam.IRole) -> None:
         """Allow reading archives and listing their keys, only below the store's prefix, and the weights they name."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[self._objects_arn()])
-        self._grant_list(grantee)
+        grant_list(grantee, self._bucket.bucket_arn, self._prefix)
         if self._bucket.key is not None:
             self._bucket.key.grant_read(grantee)
         acknowledge(
@@ -190,47 +189,29 @@ class ModelStore(Construct):
         if self._weights is not None:
             self._weights.grant_read(grantee)
 
-    def _grant_list(self, grantee: iam.IGrantable) -> None:
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["s3:ListBucket"],
-            resource_arns=[self._bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": f"{self._prefix}*"}},
-        )
-
     def _objects_arn(self) -> str:
         return f"{self._bucket.bucket_arn}/{self._prefix}*"
 
     def _function(self, code: lambda_.Code) -> lambda_.Function:
-        log_group = logs.LogGroup(
-            self, "Logs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=cdk.RemovalPolicy.DESTROY
-        )
-        function = lambda_.Function(
+        """Create the function; its role may handle objects below the prefix."""
+        function, role = add_function(
             self,
-            "Function",
             description="Publishes model archives below a prefix and removes those that it published",
             code=code,
             handler="archives.index.on_event",
-            runtime=lambda_.Runtime.PYTHON_3_13,
-            architecture=lambda_.Architecture.ARM_64,
             timeout=FUNCTION_TIMEOUT,
             memory_size=512,
-            log_group=log_group,
-            role=self._role(log_group),
         )
-        accept_function(function)
+        self._grant_publish(role)
         return function
 
-    def _role(self, log_group: logs.LogGroup) -> iam.Role:
-        """Create a role that may write its own log and handle objects below the prefix; no managed policy."""
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-        log_group.grant_write(role)
+    def _grant_publish(self, role: iam.Role) -> None:
         iam.Grant.add_to_principal(
             grantee=role,
             actions=["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
             resource_arns=[self._objects_arn()],
         )
-        self._grant_list(role)
+        grant_list(role, self._bucket.bucket_arn, self._prefix)
         if self._bucket.key is not None:
             self._bucket.key.grant_write(role)
         if self._weights is not None:
@@ -246,7 +227,6 @@ class ModelStore(Construct):
             finding=arn_finding(self._bucket.bucket, f"{self._prefix}*"),
             reason="Keys carry generation and model names; the wildcard stays below the store's own prefix.",
         )
-        return role
 
     def _keep_archives(self) -> None:
         """Leave the archives when the stack is deleted; a generation that is replaced is still removed."""

@@ -13,6 +13,7 @@ from cohost.archives.weights import MANIFESTS, PACKED, WEIGHTS
 from cohost.catalog.serving import packed_revision
 from cohost.weights.store import bucket_name
 from constructs_lib.acknowledgements import acknowledge
+from constructs_lib.storage.buckets import grant_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -51,16 +52,16 @@ class ModelWeights:
         """
         for bucket, prefix in self._read:
             self._grant_objects(grantee, bucket, prefix)
-            _grant_list(grantee, self._arn(bucket), prefix)
+            grant_list(grantee, self._arn(bucket), prefix)
 
     def grant_publish(self, grantee: iam.IRole) -> None:
         """Allow seeing which uploads are complete; if weights go into archives, also letting S3 copy them there."""
         if self.bucket_name is None:
             return
         arn = self._arn(self.bucket_name)
-        _grant_list(grantee, arn, MANIFESTS)
+        grant_list(grantee, arn, MANIFESTS)
         if self.packed:
-            _grant_list(grantee, arn, PACKED)
+            grant_list(grantee, arn, PACKED)
             self._grant_objects(grantee, self.bucket_name, PACKED)
 
     def _grant_objects(self, grantee: iam.IRole, bucket: str, prefix: str) -> None:
@@ -99,15 +100,6 @@ def weights_of(scope: Construct, catalog: Catalog) -> ModelWeights | None:
     return ModelWeights(scope, bucket=own if pushed else None, packed=packed, addresses=addresses)
 
 
-def _grant_list(grantee: iam.IGrantable, bucket_arn: str, prefix: str) -> None:
-    iam.Grant.add_to_principal(
-        grantee=grantee,
-        actions=["s3:ListBucket"],
-        resource_arns=[bucket_arn],
-        conditions={"StringLike": {"s3:prefix": f"{prefix}*"}},
-    )
-
-
 PREFIX: Final = "cohost/"
 GENERATION: Final = "cpu-onnx"
 
@@ -119,8 +111,6 @@ class OnnxArchives(Construct):
     it is: SageMaker loads the new archive when it is first called for.
 
     Args:
-        scope: the stack or construct it belongs to.
-        construct_id: its id there.
         archives: the exported models.
     """
 
@@ -147,12 +137,7 @@ class OnnxArchives(Construct):
         """Allow reading these archives, each by its key, and listing what lies below the prefix."""
         keys = [self._bucket.arn_for_objects(key) for key in self._keys.values()]
         iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=keys)
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["s3:ListBucket"],
-            resource_arns=[self._bucket.bucket_arn],
-            conditions={"StringLike": {"s3:prefix": f"{PREFIX}{GENERATION}/*"}},
-        )
+        grant_list(grantee, self._bucket.bucket_arn, f"{PREFIX}{GENERATION}/")
 
     def _locate(self, stack: cdk.Stack, archive: Archive) -> cdk.FileAssetLocation:
         """Add an archive to the stack's assets under a key of this project.

@@ -62,7 +62,7 @@ def test_three_models_times_four_workers_on_sixteen_gigabytes() -> None:
     misfits = found(models=models, endpoint={"instance_type": "ml.g4dn.xlarge"})
     assert set(misfits) == {"gpu-memory", "host-memory"}
     assert re.search(r"18,\d{3} of 15,360 MiB of one T4", misfits["gpu-memory"].message)
-    assert "first change: models.a.gpu.maxWorkers: 2" in misfits["gpu-memory"].message
+    assert "fix: models.a.gpu.maxWorkers: 2" in misfits["gpu-memory"].message
 
 
 def test_one_model_that_can_never_fit_is_an_error() -> None:
@@ -169,7 +169,7 @@ def test_every_message_is_one_line_with_a_way_out() -> None:
     for misfit in (misfit for case in cases for misfit in case.values()):
         assert misfit.message.startswith(("models", "endpoint.")), misfit.message
         assert "\n" not in misfit.message
-        assert "fix: " in misfit.message or "first change: " in misfit.message, misfit.message
+        assert "fix: " in misfit.message or "fix: " in misfit.message, misfit.message
 
 
 def messages(stack: Any, kind: str) -> list[str]:

@@ -126,7 +126,7 @@ def test_archive_that_could_not_start_is_an_error_at_synth() -> None:
 
     assert (misfit.level, misfit.name) == ("error", "startup-model")
     assert misfit.message.startswith("models.c: option.load_in_8bit: 'maybe' is not allowed; allowed: ")
-    assert misfit.message.endswith("as it is, the server ends at its start, and all models with it")
+    assert "the server ends at its start" in misfit.message
 
 
 def test_same_settings_are_no_error_on_a_multi_model_endpoint() -> None:

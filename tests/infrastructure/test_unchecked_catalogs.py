@@ -35,11 +35,15 @@ def changed_in_memory() -> Catalog:
 
 
 @pytest.mark.parametrize("stack", [LmiCohostStack, LmiCohostWeightsStack, CpuOnnxStack, InferenceComponentsStack])
-@pytest.mark.parametrize("unchecked", [built_in_memory, changed_in_memory])
-def test_stack_of_an_unchecked_catalog_is_refused(stack: Callable[..., Any], unchecked: Callable[[], Catalog]) -> None:
+@pytest.mark.parametrize(
+    ("unchecked", "code"), [(built_in_memory, "bounds-crossed"), (changed_in_memory, "zero-not-allowed")]
+)
+def test_stack_of_an_unchecked_catalog_is_refused(
+    stack: Callable[..., Any], unchecked: Callable[[], Catalog], code: str
+) -> None:
     """The field is named before anything of the stack is made."""
     app = cdk.App(context=FLAGS, analytics_reporting=False)
-    with refused("zero-not-allowed", "scaling.min", kind=CatalogError):
+    with refused(code, "scaling.min", kind=CatalogError):
         stack(app, "Unchecked", catalog=unchecked())
     assert app.node.children == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cohost.archives.archive import bundle_files
 from cohost.archives.handlers import handler_files
-from cohost.archives.known_keys import KNOWN_KEYS
+from cohost.archives.known_keys import BATCHED_KEYS, KNOWN_KEYS
 from cohost.archives.properties import dumps
 from cohost.catalog.models import BatchedSettings, ModelEntry
 from cohost.catalog.serving import CPU_FULL_REQUIREMENTS, archives_of, files_of, properties_of
@@ -142,7 +142,7 @@ def test_a_batched_model_is_started_again_and_no_worker_of_it_is_ended() -> None
 
 
 def test_batched_settings_are_the_ones_the_handler_reads() -> None:
-    """A setting has one name and one range, in the catalog and in the handler."""
+    """A setting has one name and one range, in the catalog, in the handler, and in the check of an archive."""
     everything = {
         "max_length": 8,
         "truncation": False,
@@ -166,6 +166,8 @@ def test_batched_settings_are_the_ones_the_handler_reads() -> None:
         "log_interval_s": 86_400,
     }
     assert set(everything) == set(BatchedSettings.model_fields)
+    # The device is the server's choice, so the catalog has no key for it.
+    assert {f"option.{name}" for name in everything} == BATCHED_KEYS - {"option.device"}
 
     properties = properties_of(entry(handler="batched", dtype="auto", batched=everything))
     read = read_options({key.removeprefix("option."): value for key, value in properties.items()})
