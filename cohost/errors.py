@@ -108,7 +108,7 @@ def refuse(code: str, problem: str, *, allowed: str = "", fix: str = "") -> NoRe
     Raises:
         InvalidValueError: always.
     """
-    raise InvalidValueError(code, problem=problem, allowed=allowed, fix=fix)
+    raise InvalidValueError(code, "", problem, allowed=allowed, fix=fix)
 
 
 class ImageError(CohostError):

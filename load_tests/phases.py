@@ -166,7 +166,7 @@ def wake_up(session: Session, phase: int, batch: int, limit_s: float) -> bool:
     def call() -> None:
         _, verdict = session.call(phase, 0, payload)
         if verdict.outcome is Outcome.NO_CAPACITY:
-            raise NoCapacityError(verdict.detail)
+            raise NoCapacityError("no-capacity", component, verdict.detail)
 
     try:
         Waker(component, sagemaker, Clock(now=now, sleep=gevent.sleep)).run(call, limit_s=limit_s, notice=_tell)

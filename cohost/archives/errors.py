@@ -20,9 +20,7 @@ class CodedError(Exception):
     already says them.
     """
 
-    def __init__(self, code: str, field: str = "", problem: str = "", *, allowed: str = "", fix: str = "") -> None:
-        if not problem:
-            code, problem = "", code
+    def __init__(self, code: str, field: str, problem: str, *, allowed: str = "", fix: str = "") -> None:
         self.code, self.field, self.problem, self.allowed, self.fix = code, field, problem, allowed, fix
         text = f"{field}: {problem}" if field else problem
         super().__init__(text + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else ""))

@@ -24,11 +24,10 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from .bucket import Bucket
-from .deadline import Deadline
 from .errors import ArtifactError, MissingBucketError, unknown_request
 from .packed import packed_revisions
 from .publisher import Publisher
-from .reply import Reply
+from .reply import Deadline, Reply
 from .request import archives_of, is_bundle, kept_in, names_in, pinned_in, place_of, revisions_of
 from .store import ModelStore
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3 import S3Client
 
-    from .deadline import LambdaContext
+    from .reply import LambdaContext
 
     Event = Mapping[str, Any]
 

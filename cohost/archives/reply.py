@@ -1,16 +1,23 @@
-"""The answer that CloudFormation waits for (AWS: custom resource response objects)."""
+"""The answer that CloudFormation waits for, and the time limit of the work before it.
+
+Source: AWS CloudFormation user guide, "Custom resource response objects".
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .errors import ArtifactError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
 
 _log = logging.getLogger(__name__)
 
@@ -74,3 +81,48 @@ def _put(url: str, body: bytes) -> None:
                 raise
             _log.warning("answer not taken (%s), attempt %d", error, attempt)
             time.sleep(pause)
+
+
+class LambdaContext(Protocol):
+    """The part of Lambda's context object that is used here."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Return the milliseconds until Lambda ends the run."""
+
+
+class Deadline:
+    """The moments at which a run stops working, stops undoing, and sends its answer without further waiting.
+
+    Each is given in seconds before the end of the run: work stops at `work`, undoing at `undo`, and at `answer` the
+    answer is sent even if a call still hangs. CloudFormation waits an hour for an answer that never comes.
+    """
+
+    def __init__(self, context: LambdaContext, *, work: float = 10.0, undo: float = 6.0, answer: float = 5.0) -> None:
+        self._remaining: Callable[[], int] = context.get_remaining_time_in_millis
+        self._kept = work
+        self._undo = undo
+        self._answer = answer
+
+    @property
+    def seconds_to_answer(self) -> float:
+        """Return the seconds from now until the answer must be sent; 0 if that is past."""
+        return max(0.0, self._remaining() / 1000 - self._answer)
+
+    def check(self) -> None:
+        """Raise ArtifactError if it is time to stop."""
+        if self._remaining() / 1000 < self._kept:
+            raise ArtifactError(
+                "publishing-too-slow",
+                "time limit",
+                "the function's run is nearly over and the work is not done",
+                fix="run the deployment again, and raise the function's time-out if that repeats",
+            )
+
+    def allow_undo(self) -> None:
+        """Move the time to stop from `work` to `undo`, so that an attempt can be undone."""
+        if self._kept < math.inf:
+            self._kept = self._undo
+
+    def expire(self) -> None:
+        """Make every later `check` raise, also while undoing."""
+        self._kept = math.inf

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from .archive import bundle_files, model_files
 from .errors import ArtifactError, RequestError
 from .generation import check_name, is_generation_id
-from .handlers import handler_files, handler_version
+from .handlers import Wheels, handler_files, handler_version
 from .layout import BUNDLE_NAME
 from .packed import packed_revisions, with_part
 from .verify import startup_faults
 from .weights import Revision, revision_in, with_bucket
-from .wheels import Wheels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

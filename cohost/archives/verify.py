@@ -30,22 +30,27 @@ def verify(path: Path) -> list[Fault]:
     The file may be hostile: nothing is extracted, memory and time are bounded, and names are printed escaped. Weights
     are not read into memory.
     """
+    members, faults = _readable(path, _PACK)
+    if not members:
+        return faults
+    root, layout_faults = _find_root(members)
+    files = {
+        member.name.removeprefix(root): member
+        for member in members
+        if member.kind == "file" and member.name.startswith(root)
+    }
+    return [*faults, *layout_faults, *_check_contents(files)]
+
+
+def _readable(path: Path, pack: str) -> tuple[Sequence[Member], list[Fault]]:
+    """Return the members of an archive and their faults; no members where a fault keeps them from being judged."""
     inventory = take_inventory(path)
     faults = [inventory.fault] if inventory.fault else []
     if not inventory.members:
-        return faults or [Fault("no-files", "the archive holds nothing", _PACK)]
+        return (), faults or [Fault("no-files", "the archive holds nothing", pack)]
     faults += _check_members(inventory.members)
-    if inventory.fault:
-        # Files that seem to be missing may lie behind the point where reading ended.
-        return faults
-    root, layout_faults = _find_root(inventory.members)
-    faults += layout_faults
-    files = {
-        member.name.removeprefix(root): member
-        for member in inventory.members
-        if member.kind == "file" and member.name.startswith(root)
-    }
-    return [*faults, *_check_contents(files)]
+    # Files that seem to be missing may lie behind the point where reading ended.
+    return (() if inventory.fault else inventory.members), faults
 
 
 def verify_bundle(path: Path) -> list[Fault]:
@@ -53,14 +58,10 @@ def verify_bundle(path: Path) -> list[Fault]:
 
     Otherwise as `verify`. Messages name the folder.
     """
-    inventory = take_inventory(path)
-    faults = [inventory.fault] if inventory.fault else []
-    if not inventory.members:
-        return faults or [Fault("no-files", "the archive holds nothing", _PACK_BUNDLE)]
-    faults += _check_members(inventory.members)
-    if inventory.fault:
+    members, faults = _readable(path, _PACK_BUNDLE)
+    if not members:
         return faults
-    files = {member.name: member for member in inventory.members if member.kind == "file"}
+    files = {member.name: member for member in members if member.kind == "file"}
     if stray := [name for name in files if "/" not in name and not name.startswith(".")]:
         message = (
             f"plain files at the root: {shown(stray)}; with one of them the server takes all folders for one model"

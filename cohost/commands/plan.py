@@ -1,4 +1,4 @@
-"""The subcommands that estimate memory: `cohost plan`, also for a fleet of instances, and `cohost models inspect`."""
+"""The subcommands about models before a deploy: `cohost models`, `models inspect`, `plan` and `engines`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cohost.catalog.serving import instance_bounds
 from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
 from cohost.endpoint.stack_outputs import DEFAULT_REGION
+from cohost.engine_support import BACKENDS, FACTS_DATED, judge
 from cohost.errors import CatalogError
 from cohost.forecast.fleet import plan_fleet, read_loads
 from cohost.forecast.plan.capacity import first_change, room_of
@@ -24,7 +25,11 @@ from cohost.forecast.plan.profiles import load_profiles, profiles_path, write_pr
 from cohost.forecast.pricing.price_list import load_prices
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cohost.catalog.models import ModelEntry
     from cohost.catalog_file import LoadedCatalog
+    from cohost.engine_support import Backend, ModelVerdicts, Reason
     from cohost.forecast.fleet import Fleet
     from cohost.forecast.plan.memory import MemoryPlan, ModelPlan
     from cohost.forecast.plan.profiles import Profile
@@ -273,3 +278,75 @@ def _print_fleet(fleet: Fleet, *, as_json: bool) -> None:
 
 def _usd(amount: float | None, digits: int) -> str:
     return "unknown" if amount is None else f"{amount:,.{digits}f}"
+
+
+models_app = typer.Typer()
+models_app.command()(inspect)
+
+
+@models_app.callback(invoke_without_command=True)
+def models(context: typer.Context, catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
+    """List the models of the catalog.
+
+    Example: cohost models --catalog model_configs/offline.yaml
+    """
+    if context.invoked_subcommand is not None:
+        return
+    loaded = load_with_warnings(catalog).catalog
+    if as_json:
+        console.print_json(
+            {name: entry.model_dump(mode="json", by_alias=True) for name, entry in loaded.models.items()}
+        )
+        return
+    columns = ("model", "model id", "revision", "task", "MiB")
+    console.print_table(f"{len(loaded.models)} models of {catalog}", columns, map(_row, loaded.models.items()))
+
+
+def _row(item: tuple[str, ModelEntry]) -> tuple[object, ...]:
+    name, entry = item
+    return name, entry.model_id, entry.revision[:8] if entry.revision else None, entry.task, entry.required_memory_mb
+
+
+def engines(
+    names: Annotated[list[str] | None, typer.Argument(help="Models of the catalog; all when left out.")] = None,
+    hub: Annotated[
+        list[Path] | None, typer.Option("--hub", help="A folder of models, org/name, whose config.json is read.")
+    ] = None,
+    catalog: CatalogOption = DEFAULT_CATALOG,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which backends can serve each model, and the reasons against the others, with the source of each fact.
+
+    Example: cohost engines mdeberta
+    """
+    loaded = load_with_warnings(catalog)
+    chosen = [name for name in names or loaded.catalog.models if entry_of(loaded, name)]
+    found = judge(loaded.catalog, loaded.profiles, chosen, hub or [])
+    if as_json:
+        console.print_json(
+            {"image": loaded.catalog.endpoint.image, "dated": FACTS_DATED, "models": [m.as_data() for m in found]}
+        )
+        return
+    rows = [(m.model.name, m.model.architecture, *(verdict.word for verdict in m.backends.values())) for m in found]
+    console.print_table(f"Backends, as of {FACTS_DATED}", ("model", "architecture", *BACKENDS), rows)
+    for backend in BACKENDS:
+        _explain(backend, found)
+
+
+def _explain(backend: Backend, found: Sequence[ModelVerdicts]) -> None:
+    """Print each reason once, with the models that it holds for."""
+    reasons: dict[Reason, list[str]] = {}
+    for judged in found:
+        verdict = judged.backends[backend]
+        for reason in (*verdict.against, *verdict.place, *verdict.notes):
+            reasons.setdefault(reason, []).append(judged.model.name)
+    if reasons:
+        console.out.print(Text(backend, style="bold"))
+        for line in _lines(reasons.items(), len(found)):
+            console.out.print(Text(line), soft_wrap=True)
+
+
+def _lines(reasons: Iterable[tuple[Reason, list[str]]], models: int) -> Iterable[str]:
+    for reason, names in reasons:
+        which = "" if len(names) == models else f"{', '.join(names)}: "
+        yield f"  {which}{reason.text} [{reason.source}]"

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cohost.archives.handlers import BATCHED
-from cohost.engine_support.facts import TRANSFORMERS_SDPA, facts_of
-from cohost.engine_support.verdicts import head_faults
+from cohost.engine_support import TRANSFORMERS_SDPA, facts_of, head_faults
 from cohost.errors import PlanError
 from cohost.forecast.plan.capacity import first_change
 from cohost.forecast.plan.memory import derive, plan_catalog, plan_demands
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from cohost.catalog.models import Catalog, ModelEntry, Network
-    from cohost.engine_support.facts import ModelFacts
+    from cohost.engine_support import ModelFacts
     from cohost.forecast.plan.memory import MemoryPlan, ModelPlan
     from cohost.forecast.plan.profiles import Profile
     from cohost.forecast.pricing.price_list import PriceList

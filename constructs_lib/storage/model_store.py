@@ -24,8 +24,8 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 import cohost.archives
+from cohost.archives.handlers import FOLDER, wheel_reference
 from cohost.archives.request import BUNDLE
-from cohost.archives.wheels import FOLDER, wheel_reference
 from constructs_lib.acknowledgements import acknowledge, arn_finding
 from constructs_lib.functions import add_function
 from constructs_lib.storage.buckets import grant_list

@@ -11,8 +11,7 @@ import aws_cdk as cdk
 import pytest
 from synthesis import FLAGS, ROOT, make_catalog, make_stack, only, resources, statements, template_of, waits_for
 
-from cohost.archives.handlers import handler_version
-from cohost.archives.wheels import wheel_reference
+from cohost.archives.handlers import handler_version, wheel_reference
 from cohost.catalog.serving import properties_of
 from constructs_lib.storage import model_store as publisher_code
 from constructs_lib.storage.buckets import ModelBucket

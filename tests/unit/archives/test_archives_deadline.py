@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from fakes.refusals import refused
 
-from cohost.archives.deadline import Deadline
 from cohost.archives.errors import ArtifactError
+from cohost.archives.reply import Deadline
 
 if TYPE_CHECKING:
     from tests.unit.artifacts.conftest import Context

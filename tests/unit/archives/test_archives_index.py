@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSResponse
 
 import cohost.archives
 from cohost.archives import index, reply
-from cohost.archives.deadline import Deadline
+from cohost.archives.reply import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

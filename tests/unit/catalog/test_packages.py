@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from fakes.refusals import refused
 
-from cohost.archives import wheels
+from cohost.archives import handlers
 from cohost.archives.archive import content_digest, pack
 from cohost.archives.errors import ArtifactError
+from cohost.archives.handlers import wheel_reference
 from cohost.archives.request import models_of
-from cohost.archives.wheels import wheel_reference
 from cohost.catalog.checks import package_faults
 from cohost.catalog.models import ModelEntry
 from cohost.catalog.packages import WHEEL_MIB, package_of, requirement_lines, wheels_of
@@ -198,7 +198,7 @@ def test_the_publishing_function_packs_the_wheels_that_the_stack_named(
 ) -> None:
     """What it writes is what the catalog's own archive holds; another content under the name is refused."""
     wheel = write_wheel(tmp_path)
-    monkeypatch.setattr(wheels, "FOLDER", tmp_path)
+    monkeypatch.setattr(handlers, "FOLDER", tmp_path)
     properties = {
         "Models": {"nli": {"engine": "Python"}},
         "Requirements": {"nli": "\n".join(requirements_for(entry(str(wheel)), LMI))},
@@ -218,7 +218,7 @@ def test_the_publishing_function_packs_the_wheels_that_the_stack_named(
 def test_models_with_the_same_wheel_share_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The publishing function has little memory, so a wheel is held once, however many models name it."""
     wheel = write_wheel(tmp_path)
-    monkeypatch.setattr(wheels, "FOLDER", tmp_path)
+    monkeypatch.setattr(handlers, "FOLDER", tmp_path)
     names, reference = ("a", "b"), wheel_reference(wheel.name, wheel.read_bytes())
     models = {name: {"engine": "Python"} for name in names}
     files = models_of({"Models": models, "Wheels": dict.fromkeys(names, reference)})

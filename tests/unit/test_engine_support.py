@@ -14,15 +14,14 @@ from cohost import cli
 from cohost.archives.model_checks import means_entailment
 from cohost.catalog.models import Catalog
 from cohost.catalog_file import load_catalog
-from cohost.engine_support.facts import BACKENDS
-from cohost.engine_support.verdicts import Verdict, judge
+from cohost.engine_support import BACKENDS, Verdict, judge
 from cohost.forecast.plan.profiles import Profile, load_profiles, profiles_path
 from cohost.handler.cohost_zero_shot import entailment_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 ENCODERS = ROOT / "model_configs/encoders.yaml"
 LMI, CPU_FULL = "djl-inference:0.36.0-lmi26.0.0-cu130", "djl-inference:0.36.0-cpu-full"
 TRTLLM = "djl-inference:0.33.0-tensorrtllm0.21.0-cu128"

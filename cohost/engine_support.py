@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cohost.archives.model_checks import means_entailment
 from cohost.designs.onnx.recipe import cpu_design
-from cohost.engine_support import facts
-from cohost.engine_support.facts import BACKENDS, ENGINE_NAMES, facts_of
+from cohost.forecast.plan.model_files import CONFIG, Folder, read_config
 from cohost.hardware.images import parse_image
 from cohost.hardware.instances import INSTANCES
 from cohost.routing import MULTI_MODEL
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from cohost.catalog.models import Catalog
-    from cohost.engine_support.facts import Backend, ModelFacts
+    from cohost.catalog.models import Catalog, ModelEntry
     from cohost.forecast.plan.profiles import Profile
     from cohost.hardware.images import Image
 
@@ -47,10 +46,10 @@ def head_faults(model: ModelFacts) -> Iterator[Reason]:
     if model.has_head is False:
         yield Reason(
             f"{model.architecture} was saved without a head for {model.task}, so its answers would be made up",
-            facts.TRANSFORMERS,
+            TRANSFORMERS,
         )
     elif model.task == _ZERO_SHOT and _cannot_entail(model):
-        yield Reason(f"none of its {model.labels} labels means entailment, which {model.task} reads", facts.ZERO_SHOT)
+        yield Reason(f"none of its {model.labels} labels means entailment, which {model.task} reads", ZERO_SHOT)
 
 
 def _cannot_entail(model: ModelFacts) -> bool:
@@ -68,36 +67,36 @@ def _transformers(model: ModelFacts) -> Iterator[Reason]:
 def _onnx(model: ModelFacts) -> Iterator[Reason]:
     yield from head_faults(model)
     if model.own_code:
-        yield Reason("trust_remote_code: code of its own is not exported", facts.OWN_EXPORT_CODE)
+        yield Reason("trust_remote_code: code of its own is not exported", OWN_EXPORT_CODE)
     if model.model_type is None:
         yield _not_known(model)
-    elif model.model_type not in facts.EXPORTED:
+    elif model.model_type not in EXPORTED:
         yield Reason(
             f"model_type {model.model_type} is none of those tried; the export's own check decides",
-            facts.OWN_EXPORT,
+            OWN_EXPORT,
             certain=False,
         )
 
 
 def _vllm(model: ModelFacts) -> Iterator[Reason]:
     if model.deberta:
-        yield Reason("vLLM has no DeBERTa", facts.VLLM_DEBERTA)
+        yield Reason("vLLM has no DeBERTa", VLLM_DEBERTA)
     if model.task != _FEATURES:
-        yield Reason(f"DJL's vLLM service answers text and vectors, not {model.task}", facts.DJL_VLLM)
+        yield Reason(f"DJL's vLLM service answers text and vectors, not {model.task}", DJL_VLLM)
     elif model.architecture is None:
         yield _not_known(model)
-    elif model.architecture not in facts.VLLM_EMBEDDINGS and not model.deberta:
+    elif model.architecture not in VLLM_EMBEDDINGS and not model.deberta:
         yield Reason(
             f"{model.architecture} is none of the encoders in vLLM's table; its transformers backend may run it",
-            facts.VLLM_REGISTRY,
+            VLLM_REGISTRY,
             certain=False,
         )
 
 
 def _trtllm(model: ModelFacts) -> Iterator[Reason]:
-    yield Reason("DJL's TensorRT-LLM service answers generated text alone", facts.DJL_TRTLLM)
-    if model.architecture is not None and model.architecture not in facts.TRTLLM_ENCODERS:
-        yield Reason(f"TensorRT-LLM's runtime has no {model.architecture}", facts.TRTLLM_MODELS)
+    yield Reason("DJL's TensorRT-LLM service answers generated text alone", DJL_TRTLLM)
+    if model.architecture is not None and model.architecture not in TRTLLM_ENCODERS:
+        yield Reason(f"TensorRT-LLM's runtime has no {model.architecture}", TRTLLM_MODELS)
 
 
 def _not_known(model: ModelFacts) -> Reason:
@@ -195,11 +194,11 @@ def _place(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
     engine = ENGINE_NAMES[backend]
     if engine not in image.backends:
         has = ", ".join(sorted(image.backends)) or "none of DJL Serving's engines"
-        yield Reason(f"{key} {reference} has no {engine} (it has {has})", facts.IMAGE_TABLE)
+        yield Reason(f"{key} {reference} has no {engine} (it has {has})", IMAGE_TABLE)
     if not image.multi_model and (backend == "onnx" or catalog.endpoint.topology == MULTI_MODEL):
         yield Reason(
             f"{key} {reference} lacks the multi-model label, so it serves one model an endpoint or component",
-            facts.SAGEMAKER_LABEL,
+            SAGEMAKER_LABEL,
         )
     instance = INSTANCES.get(catalog.endpoint.instance_type)
     if backend in _ON_A_GPU and instance is not None and not instance.gpus:
@@ -213,9 +212,129 @@ def _notes(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
     if image.flavour == _CPU_FULL and ENGINE_NAMES[backend] == "python":
         yield Reason(
             f"{key} has no Python packages, so each archive carries a requirements.txt that is installed on load",
-            facts.DJL_DOCKERFILES,
+            DJL_DOCKERFILES,
         )
     if backend == "vllm":
         yield Reason(
             "the catalog writes rolling_batch=disable; vLLM takes an archive of your own", "cohost/catalog/serving.py"
         )
+
+
+Backend = Literal["stock", "batched", "onnx", "vllm", "trtllm"]
+BACKENDS: Final[tuple[Backend, ...]] = ("stock", "batched", "onnx", "vllm", "trtllm")
+
+FACTS_DATED: Final = "2026-11-30"
+
+ENGINE_NAMES: Final[dict[Backend, str]] = {
+    "stock": "python",
+    "batched": "python",
+    "onnx": "onnxruntime",
+    "vllm": "vllm",
+    "trtllm": "trtllm",
+}
+"""The engine's name in the table of images, by backend."""
+
+TRANSFORMERS: Final = "transformers 4.56 and 5.9: AutoModelForSequenceClassification makes up a head that is missing"
+TRANSFORMERS_SDPA: Final = "transformers 4.56 and 5.9: DebertaV2PreTrainedModel has no _supports_sdpa"
+ZERO_SHOT: Final = "transformers 5.9: ZeroShotClassificationPipeline.entailment_id"
+OWN_EXPORT: Final = "cohost export-onnx: tried with these architectures, held against torch"
+OWN_EXPORT_CODE: Final = "cohost export-onnx: loads a model without code of its own"
+DJL_DOCKERFILES: Final = "DJL Serving 0.36.0: serving/docker/Dockerfile, lmi.Dockerfile, tensorrt-llm.Dockerfile"
+DJL_VLLM: Final = "DJL Serving 0.36.0: lmi_vllm/vllm_async_service.py, ServingEmbedding is the only pooling service"
+DJL_TRTLLM: Final = "DJL Serving 0.36.0: lmi_trtllm/trtllm_async_service.py hands every call to generate_async"
+VLLM_REGISTRY: Final = "vLLM: vllm/model_executor/models/registry.py at 0002bff"
+VLLM_DEBERTA: Final = f"{VLLM_REGISTRY}; its pull request 42094, which adds DeBERTa, was open on 2026-05-09"
+TRTLLM_MODELS: Final = "TensorRT-LLM: tensorrt_llm/_torch/models/__init__.py at 015fb89"
+SAGEMAKER_LABEL: Final = "SageMaker developer guide: custom containers of multi-model endpoints; labels of the image"
+IMAGE_TABLE: Final = "cohost/hardware/images.py, from the Dockerfiles of DJL Serving 0.36.0 and AWS's list of images"
+
+DEBERTA: Final = frozenset({"deberta", "deberta-v2"})
+"""Model types with disentangled attention, as written in config.json."""
+
+EXPORTED: Final = frozenset({"bert", "roberta", "xlm-roberta", "deberta-v2"})
+"""Model types for which tests compare the export with torch."""
+
+VLLM_EMBEDDINGS: Final = frozenset(
+    {
+        *("BertModel", "RobertaModel", "RobertaForMaskedLM", "XLMRobertaModel"),
+        *("ModernBertModel", "NomicBertModel", "GteModel", "GteNewModel"),
+    }
+)
+"""Encoders that vLLM implements itself, for embeddings."""
+
+TRTLLM_ENCODERS: Final = frozenset({"BertForSequenceClassification"})
+"""Encoders among the models of TensorRT-LLM's own runtime."""
+
+HEAD_SUFFIX: Final = "ForSequenceClassification"
+"""The suffix of every architecture name that has a head for text-classification."""
+
+
+UNKNOWN_SOURCE: Final = "the catalog's entry alone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """The known facts about one model; None is not known.
+
+    `architecture` and `model_type` are config.json's, `labels` is the size of its head, `entails` is true if one of its
+    labels starts with "entail", `source` names the file that all of it was read from.
+    """
+
+    name: str
+    model_id: str
+    task: str
+    architecture: str | None
+    model_type: str | None
+    labels: int | None
+    entails: bool | None
+    own_code: bool
+    source: str
+
+    @property
+    def has_head(self) -> bool | None:
+        """Return True if the model was saved with a classification head; None if its architecture is not known."""
+        return None if self.architecture is None else self.architecture.endswith(HEAD_SUFFIX)
+
+    @property
+    def deberta(self) -> bool:
+        """Return True if the model is known to have DeBERTa's disentangled attention."""
+        return self.model_type in DEBERTA
+
+
+def facts_of(name: str, entry: ModelEntry, profiles: Mapping[str, Profile], hubs: Sequence[Path] = ()) -> ModelFacts:
+    """Return the known facts about a model.
+
+    Args:
+        name: its name in the catalog.
+        entry: its entry there.
+        profiles: the profiles beside the catalog, by model id.
+        hubs: folders of models laid out as org/name; the first that has the model's config.json wins over its profile.
+
+    Raises:
+        PlanError: a local config.json is not a JSON object.
+    """
+    config, source = _config_of(entry, profiles, hubs)
+    architectures = config.get("architectures") or [None]
+    labels = config.get("id2label")
+    return ModelFacts(
+        name=name,
+        model_id=entry.model_id,
+        task=entry.task,
+        architecture=architectures[0],
+        model_type=config.get("model_type"),
+        labels=len(labels) if labels else config.get("num_labels"),
+        entails=any(map(means_entailment, labels.values())) if labels else None,
+        own_code=bool(entry.trust_remote_code),
+        source=source,
+    )
+
+
+def _config_of(
+    entry: ModelEntry, profiles: Mapping[str, Profile], hubs: Sequence[Path]
+) -> tuple[Mapping[str, Any], str]:
+    for hub in hubs:
+        folder = hub / entry.model_id
+        if (folder / CONFIG).is_file():
+            return read_config(Folder(folder)), str(folder / CONFIG)
+    profile = profiles.get(entry.model_id)
+    return ({}, UNKNOWN_SOURCE) if profile is None else (profile.config, "the profile beside the catalog")
