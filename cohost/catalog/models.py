@@ -18,7 +18,7 @@ from cohost.catalog.sections.monitoring import DEFAULT_MONITORING, Budget, DataC
 from cohost.catalog.sections.rules import IMAGE, INSTANCE_TYPE, KMS_KEY, KmsKey, Settings
 from cohost.catalog.sections.scaling import MULTI_MODEL, Scaling, with_default_bounds
 from cohost.catalog.sections.storage import ModelSource, Storage, WeightsSettings
-from cohost.handler.cohost_options import PASS_TIMEOUT_S
+from cohost.handler.cohost_options import LIMITS
 
 Task = Literal["text-classification", "zero-shot-classification", "feature-extraction"]
 Seconds = Annotated[int, Field(ge=60, le=3600, description="60 to 3600 seconds")]
@@ -208,8 +208,8 @@ class BatchedSettings(Settings):
     )
     pass_timeout_s: int | None = Field(
         default=None,
-        ge=PASS_TIMEOUT_S[0],
-        le=PASS_TIMEOUT_S[1],
+        ge=LIMITS["pass_timeout_s"][0],
+        le=LIMITS["pass_timeout_s"][1],
         description="1 to 3600 seconds that a forward pass may take before the process ends",
     )
     warm_up: bool | None = Field(default=None, description="true (READY means fast) or false (load sooner)")
@@ -224,8 +224,10 @@ class BatchedSettings(Settings):
                 "disentangled-flash with packing true and compile false, since it runs sequences packed; "
                 "fix: leave packing and compile out"
             )
-        queue = 16_384 if self.max_queued_sequences is None else self.max_queued_sequences
-        request = 4096 if self.max_sequences_per_request is None else self.max_sequences_per_request
+        queue = LIMITS["max_queued_sequences"][2] if self.max_queued_sequences is None else self.max_queued_sequences
+        request = LIMITS["max_sequences_per_request"][2]
+        if self.max_sequences_per_request is not None:
+            request = self.max_sequences_per_request
         if queue < request:
             raise ValueError(
                 f"max_queued_sequences {queue} is under max_sequences_per_request {request}, so the largest request "

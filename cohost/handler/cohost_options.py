@@ -19,8 +19,26 @@ POOLINGS = ("none", "mean", "cls")
 
 Value = TypeVar("Value")
 
-PASS_TIMEOUT_S = (1, 3600, 20)
-"""Least, most and default of `pass_timeout_s`; the catalog imports them from here."""
+LIMITS = {
+    "cpu.maxWorkers": (1, 1024, 1),
+    "max_batch_sequences": (1, 4096, 64),
+    "max_texts_per_request": (1, 1_000_000, 1024),
+    "max_sequences_per_request": (1, 1_000_000, 4096),
+    "max_characters_per_text": (1, 10_000_000, 1_000_000),
+    "max_queued_sequences": (1, 10_000_000, 16_384),
+    "max_queue_time_ms": (1, 3_600_000, 55_000),
+    "pass_timeout_s": (1, 3600, 20),
+    "log_interval_s": (1, 86_400, 60),
+}
+"""Least, most and default of each number; the catalog reads them from here."""
+
+LIMITS_OR_AUTO = {
+    "threads": (1, 256),
+    "max_length": (8, 1_000_000),
+    "max_batch_tokens": (64, 10_000_000),
+    "pass_cost_tokens": (0, 1_000_000),
+}
+"""Least and most of each number that may be "auto", which is its default."""
 
 _AUTO = "auto"
 _TRUE_FALSE = {"true": True, "false": False}
@@ -81,28 +99,28 @@ def read_options(properties: Mapping[str, Any]) -> Options:
         task=reader.choice("task", TASKS, "text-classification"),
         device=reader.choice("device", DEVICES, _AUTO),
         device_id=None if device_id == _NO_GPU else int(device_id),
-        workers=reader.number("cpu.maxWorkers", 1, 1024, 1),
-        threads=reader.number_or_auto("threads", 1, 256),
+        workers=reader.number("cpu.maxWorkers"),
+        threads=reader.number_or_auto("threads"),
         dtype=reader.choice("dtype", DTYPES, "fp32"),
         dtype_fallback=reader.flag("dtype_fallback", default=False),
         attention=reader.choice("attention", ATTENTIONS, _AUTO),
         packing=reader.flag("packing", default=True),
         compile=reader.flag("compile", default=False),
-        max_length=reader.number_or_auto("max_length", 8, 1_000_000),
+        max_length=reader.number_or_auto("max_length"),
         truncation=reader.flag("truncation", default=True),
         pooling=reader.choice("pooling", POOLINGS, "none"),
         normalize=reader.flag("normalize", default=False),
-        max_batch_tokens=reader.number_or_auto("max_batch_tokens", 64, 10_000_000),
-        max_batch_sequences=reader.number("max_batch_sequences", 1, 4096, 64),
-        pass_cost_tokens=reader.number_or_auto("pass_cost_tokens", 0, 1_000_000),
-        max_texts_per_request=reader.number("max_texts_per_request", 1, 1_000_000, 1024),
-        max_sequences_per_request=reader.number("max_sequences_per_request", 1, 1_000_000, 4096),
-        max_characters_per_text=reader.number("max_characters_per_text", 1, 10_000_000, 1_000_000),
-        max_queued_sequences=reader.number("max_queued_sequences", 1, 10_000_000, 16_384),
-        max_queue_time_ms=reader.number("max_queue_time_ms", 1, 3_600_000, 55_000),
-        pass_timeout_s=reader.number("pass_timeout_s", *PASS_TIMEOUT_S),
+        max_batch_tokens=reader.number_or_auto("max_batch_tokens"),
+        max_batch_sequences=reader.number("max_batch_sequences"),
+        pass_cost_tokens=reader.number_or_auto("pass_cost_tokens"),
+        max_texts_per_request=reader.number("max_texts_per_request"),
+        max_sequences_per_request=reader.number("max_sequences_per_request"),
+        max_characters_per_text=reader.number("max_characters_per_text"),
+        max_queued_sequences=reader.number("max_queued_sequences"),
+        max_queue_time_ms=reader.number("max_queue_time_ms"),
+        pass_timeout_s=reader.number("pass_timeout_s"),
         warm_up=reader.flag("warm_up", default=True),
-        log_interval_s=reader.number("log_interval_s", 1, 86_400, 60),
+        log_interval_s=reader.number("log_interval_s"),
     )
     reader.require(
         options.max_queued_sequences >= options.max_sequences_per_request,
@@ -130,10 +148,13 @@ class _Reader:
     def choice(self, name: str, allowed: Sequence[str], default: str) -> str:
         return self._read(name, default, lambda text: allowed[allowed.index(text)], f"one of {', '.join(allowed)}")
 
-    def number(self, name: str, least: int, most: int, default: int) -> int:
+    def number(self, name: str) -> int:
+        least, most, default = LIMITS[name]
         return self._read(name, default, lambda text: _within(text, least, most), f"{least} to {most}")
 
-    def number_or_auto(self, name: str, least: int, most: int) -> int | None:
+    def number_or_auto(self, name: str) -> int | None:
+        least, most = LIMITS_OR_AUTO[name]
+
         def read(text: str) -> int | None:
             return None if text == _AUTO else _within(text, least, most)
 
