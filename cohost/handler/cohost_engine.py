@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .cohost_batches import BatchLimits, BatchLog, Counters, in_order, together
-from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, one_line
+from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, reason_of
 from .cohost_memory import TokenBudget, is_lost_device, is_out_of_memory, return_free_memory
 from .cohost_queue import FairQueue, Ticket
 from .cohost_watchdog import Watched
@@ -199,7 +199,7 @@ class Engine:
             self._deliver_later(_Pass(members, results, size, started, time.monotonic() - started))
         elif is_lost_device(results):
             logger.critical("the device is lost: %s", results)
-            self._end("the GPU failed")
+            self._end(f"the GPU failed ({reason_of(results)})")
         elif len(members) == 1:
             self._deliver_later(_Pass(members, [_fault_of(results)], size, started, time.monotonic() - started))
         else:
@@ -306,4 +306,4 @@ def _finish(request: _Request) -> None:
 def _fault_of(error: Exception) -> HandlerError:
     if is_out_of_memory(error):
         return MemoryExhaustedError("memory ran out for a single text; shorten it, or give the model more memory")
-    return ModelError(f"the model failed: {one_line(f'{type(error).__name__}: {error}')}")
+    return ModelError(f"the model failed: {reason_of(error)}")

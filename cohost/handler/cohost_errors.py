@@ -14,6 +14,7 @@ import re
 from typing import Any, Protocol, TypeVar
 
 _LONGEST = 500
+_LONGEST_REASON = 300
 _SHOWN = 60
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
 
@@ -84,6 +85,11 @@ def one_line(text: str) -> str:
     """
     ascii_text = text.encode("ascii", "backslashreplace").decode("ascii")
     return _UNPRINTABLE.sub(" ", ascii_text).strip()[:_LONGEST]
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an error that is not ours as a part of a message: its type and text, CUDA's own included."""
+    return one_line(f"{type(error).__name__}: {error}")[:_LONGEST_REASON].rstrip()
 
 
 def refusal_of(output: type[Answer], error: HandlerError) -> Answer:

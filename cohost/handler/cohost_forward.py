@@ -19,7 +19,7 @@ import torch
 
 from .cohost_device import to_gpu
 from .cohost_errors import one_line
-from .cohost_memory import is_lost_device, is_out_of_memory
+from .cohost_memory import free_device_memory, is_lost_device, is_out_of_memory
 from .cohost_tasks import Want
 from .cohost_texts import lengths_up_to
 
@@ -179,7 +179,7 @@ class Forward:
     def free_memory(self) -> None:
         """Return the memory that torch keeps for later passes to the device, so that a smaller pass can use it."""
         if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+            free_device_memory()
 
 
 def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int]) -> Batch:

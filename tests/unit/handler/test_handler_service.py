@@ -323,7 +323,7 @@ def test_counters_are_told_when_asked() -> None:
 
 
 def test_a_lost_device_ends_the_process_after_the_answers() -> None:
-    """Callers have had their 503 by then, which says no more than what is certain."""
+    """Callers have had their 503 by then, with the reason that CUDA gave."""
     exits: list[int] = []
 
     async def scenario(call: Caller) -> None:
@@ -332,7 +332,7 @@ def test_a_lost_device_ends_the_process_after_the_answers() -> None:
         engine._forward = BrokenForward()  # type: ignore[assignment] # a stand-in
         answer = await call({"inputs": "a"})
         assert answer.status == 503
-        assert answer.body["error"].startswith("the GPU failed, so the model's process ends; send the request again")
+        assert answer.body["error"].startswith("the GPU failed (RuntimeError: ")
         while not exits:  # noqa: ASYNC110 - a thread appends to it
             await asyncio.sleep(0.01)
 

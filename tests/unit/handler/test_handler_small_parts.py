@@ -13,7 +13,7 @@ import torch
 from cohost.handler.cohost_batches import BatchLog, Counters
 from cohost.handler.cohost_device import device_of, disagreement, has_native_bf16, set_threads, to_gpu
 from cohost.handler.cohost_errors import one_line, shown
-from cohost.handler.cohost_memory import TokenBudget, is_lost_device, is_out_of_memory
+from cohost.handler.cohost_memory import TokenBudget
 from cohost.handler.cohost_options import read_options
 from cohost.handler.cohost_request import list_text, text_of, vector_text
 from cohost.handler.cohost_warm_up import bucket_shapes, pass_cost
@@ -47,23 +47,6 @@ def test_errors_fit_a_status_line() -> None:
     assert one_line("a\r\nX: 한") == "a X: \\ud55c"
     assert len(one_line("x" * 10_000)) == 500
     assert len(shown("x" * 10_000)) < 100
-
-
-@pytest.mark.parametrize(
-    ("error", "memory", "lost"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True, False),
-        (MemoryError(), True, False),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"), True, False),
-        (RuntimeError("CUDA error: out of memory"), True, False),
-        (RuntimeError("CUDA error: device-side assert triggered"), False, True),
-        (RuntimeError("CUDA error: an illegal memory access was encountered"), False, True),
-        (ValueError("shapes do not match"), False, False),
-    ],
-)
-def test_errors_are_told_apart_by_what_can_be_done(error: Exception, memory: bool, lost: bool) -> None:  # noqa: FBT001
-    """Too little memory: a smaller batch. A lost device: a new process. Anything else: that sequence's fault."""
-    assert (is_out_of_memory(error), is_lost_device(error)) == (memory, lost)
 
 
 def test_the_budget_shrinks_when_memory_runs_out_and_recovers() -> None:
