@@ -11,20 +11,24 @@ import transformers
 
 from .cohost_classification import TextClassification
 from .cohost_device import check_sequences, device_of, set_threads
+from .cohost_errors import BadInputError
 from .cohost_features import FeatureExtraction
 from .cohost_forward import TokenSequence
 from .cohost_request import LengthRule
 from .cohost_tasks import Want
 from .cohost_texts import length_limit
-from .cohost_tokenizer import Tokenizer
+from .cohost_tokenizer import Encoded, Tables, Tokenizer
 from .cohost_trials import Trials
 from .cohost_zero_shot import ZeroShotClassification
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .cohost_forward import Forward
     from .cohost_options import Options
+    from .cohost_request import Cut
     from .cohost_tasks import Task
-    from .cohost_tokenizer import Encoded
+    from .cohost_texts import Text
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +43,25 @@ class Loaded:
 
     forward: Forward
     tokenizer: Tokenizer
+    tables: Tables
     task: Task
     device: torch.device
     limit: int
     dtype: str
     packs: bool
     samples: list[Encoded]
+
+    def encode(self, texts: Sequence[Text], cut: Cut) -> list[Encoded]:
+        """Return the texts as sequences that the model has all vectors for; called from one thread.
+
+        Raises:
+            BadInputError: a text is too long and may not be truncated, or needs a vector that the model lacks.
+        """
+        encoded = self.tokenizer.encode(texts, cut)
+        for index, one in enumerate(encoded):
+            if (fault := self.tables.fault(one)) is not None:
+                raise BadInputError(f"inputs[{index}]: {fault}")
+        return encoded
 
 
 def load(options: Options) -> Loaded:
@@ -62,13 +79,14 @@ def load(options: Options) -> Loaded:
     offset = _position_offset(model)
     limit = length_limit(
         model=options.model,
-        positions=_positions(model.config),
+        positions=_positions(model),
         offset=offset,
         tokenizer_maximum=tokenizer.maximum,
         wanted=options.max_length,
     )
     task = _task_of(model.config, options, LengthRule(limit, tokenizer.shortest, options.truncation))
-    samples = check_sequences(tokenizer, limit)
+    tables = Tables(rows=_rows(model), segment_rows=_rows_of(model, "token_type_embeddings"), limit=limit)
+    samples = _samples(tokenizer, tables, options.model)
     trials = Trials(
         options,
         device=device,
@@ -85,6 +103,7 @@ def load(options: Options) -> Loaded:
     return Loaded(
         forward=forward,
         tokenizer=tokenizer,
+        tables=tables,
         task=task,
         device=device,
         limit=limit,
@@ -116,14 +135,53 @@ def _task_of(config: Any, options: Options, rule: LengthRule) -> Task:  # transf
     return TextClassification(labels=labels, problem_type=config.problem_type, options=options, rule=rule)
 
 
-def _positions(config: Any) -> int | None:  # transformers has no types
-    positions = getattr(config, "max_position_embeddings", None)
-    return positions if isinstance(positions, int) and positions > 0 else None
+def _samples(tokenizer: Tokenizer, tables: Tables, model: str) -> list[Encoded]:
+    """Return the check texts as sequences; without the pairs if the model knows single texts only.
+
+    Raises:
+        ValueError: tokenizer and model do not belong together.
+    """
+    if tables.rows is not None and tokenizer.size > tables.rows:
+        logger.warning(
+            "%s: the tokenizer has %d tokens, and the model vectors for %d; texts with another token get 400",
+            *(model, tokenizer.size, tables.rows),
+        )
+    samples = check_sequences(tokenizer, tables.limit)
+    fitting = [sample for sample in samples if tables.fault(sample) is None]
+    # The last sample holds the words of all others, and no pair.
+    fault = tables.fault(samples[-1]) or tables.fault(Encoded([tokenizer.padding_ids[0]], None, truncated=False))
+    if fault is not None:
+        raise ValueError(
+            f"model_id: {model}: an ordinary text {fault.partition(';')[0]}; fix: use the tokenizer of these weights"
+        )
+    if len(fitting) < len(samples):
+        logger.warning("%s: the model knows single texts only; pairs get 400", model)
+    return fitting
+
+
+def _positions(model: Any) -> int | None:  # transformers has no types
+    """Return the least number of positions that the configuration and the model's table give; None without either."""
+    stated = getattr(model.config, "max_position_embeddings", None)
+    known = [stated if isinstance(stated, int) and stated > 0 else None, _rows_of(model, "position_embeddings")]
+    return min((number for number in known if number is not None), default=None)
 
 
 def _position_offset(model: Any) -> int:  # transformers has no types
     """Return the number of unused positions at the start of the model's table, including the padding index."""
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            return int(module.padding_idx) + 1
-    return 0
+    table = _table(model, "position_embeddings")
+    return 0 if table is None or table.padding_idx is None else table.padding_idx + 1
+
+
+def _rows(model: Any) -> int | None:  # transformers has no types
+    table = model.get_input_embeddings()
+    return table.num_embeddings if isinstance(table, torch.nn.Embedding) else None
+
+
+def _rows_of(model: Any, name: str) -> int | None:  # transformers has no types
+    table = _table(model, name)
+    return None if table is None else table.num_embeddings
+
+
+def _table(model: Any, name: str) -> torch.nn.Embedding | None:  # transformers has no types
+    tables = (module for path, module in model.named_modules() if path.endswith(name))
+    return next((table for table in tables if isinstance(table, torch.nn.Embedding)), None)

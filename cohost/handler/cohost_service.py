@@ -163,7 +163,7 @@ class Service:
             return _Reply(text_of(self._counters.summary()), {})
         plan = self._loaded.task.plan(read_call(inputs))
         loop = asyncio.get_running_loop()
-        encoded = await loop.run_in_executor(self._helper, self._loaded.tokenizer.encode, plan.texts, plan.cut)
+        encoded = await loop.run_in_executor(self._helper, self._loaded.encode, plan.texts, plan.cut)
         outcome = await self._engine.run(_sequences(encoded, plan))
         if plan.large:
             text = await loop.run_in_executor(self._helper, plan.answer, outcome.outputs)

@@ -29,6 +29,31 @@ class Encoded:
     truncated: bool
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tables:
+    """The sizes of a model's tables: rows for token ids and for segments (None: there is no such table), and tokens.
+
+    An index beyond a table fails alone on a CPU, but ends the process on a GPU, so it is found before.
+    """
+
+    rows: int | None
+    segment_rows: int | None
+    limit: int
+
+    def fault(self, one: Encoded) -> str | None:
+        """Return the first index of a sequence that is beyond a table, as a problem with the fix; None without one."""
+        if len(one.ids) > self.limit:
+            return f"has {len(one.ids)} tokens; allowed: {self.limit} tokens; fix: shorten it"
+        if self.rows is not None and (largest := max(one.ids, default=0)) >= self.rows:
+            return (
+                f"holds the token id {largest}, for which the model has no vector; allowed: ids under {self.rows}; "
+                "fix: leave out the special token or sign that has this id"
+            )
+        if self.segment_rows is not None and max(one.segments or (0,)) >= self.segment_rows:
+            return "is a pair, and the model knows single texts only; allowed: one text; fix: leave text_pair out"
+        return None
+
+
 class Tokenizer:
     """A wrapper of a fast transformers tokenizer. For use from one thread: truncation is state of the tokenizer."""
 
@@ -50,6 +75,11 @@ class Tokenizer:
     def maximum(self) -> int | None:
         """Return the maximum that the tokenizer's configuration states, however absurd."""
         return getattr(self._tokenizer, "model_max_length", None)
+
+    @property
+    def size(self) -> int:
+        """Return the number of tokens, added ones included."""
+        return len(self._tokenizer)
 
     @property
     def padding_ids(self) -> tuple[int, int]:
