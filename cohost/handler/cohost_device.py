@@ -68,6 +68,7 @@ def _cosine(first: Floats, second: Floats) -> float:
     return float(first @ second / max(float(np.linalg.norm(first) * np.linalg.norm(second)), 1e-12))
 
 
+_FIRST_WITH_TF32 = (8, 0)  # Ampere
 _CPU_INFO = Path("/proc/cpuinfo")
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # x86 with AVX-512 or AMX, Arm
 
@@ -109,6 +110,11 @@ def half_types(device: torch.device) -> list[str]:
     if device.type == "cuda":
         return ["fp16", "bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else ["fp16"]
     return ["bf16"] if has_native_bf16(_cpu_info()) else []
+
+
+def has_tf32(device: torch.device) -> bool:
+    """Return True if the device multiplies fp32 faster with fewer bits: GPUs from compute capability 8.0."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_WITH_TF32
 
 
 def has_native_bf16(cpu_info: str) -> bool:

@@ -11,6 +11,7 @@ import transformers
 
 from .cohost_classification import TextClassification
 from .cohost_device import check_sequences, device_of, set_threads
+from .cohost_dtypes import Formats, Weights
 from .cohost_errors import BadInputError
 from .cohost_features import FeatureExtraction
 from .cohost_forward import TokenSequence
@@ -51,6 +52,11 @@ class Loaded:
     packs: bool
     samples: list[Encoded]
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return the choices of the load that a report shows."""
+        return {"dtype": self.dtype, "device": str(self.device)}
+
     def encode(self, texts: Sequence[Text], cut: Cut) -> list[Encoded]:
         """Return the texts as sequences that the model has all vectors for; called from one thread.
 
@@ -75,29 +81,16 @@ def load(options: Options) -> Loaded:
     threads = set_threads(options, device)
     source = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
     tokenizer = Tokenizer(transformers.AutoTokenizer.from_pretrained(options.model, **source), options.model)
-    model = _weights(options, device)
-    offset = _position_offset(model)
-    limit = length_limit(
-        model=options.model,
-        positions=_positions(model),
-        offset=offset,
-        tokenizer_maximum=tokenizer.maximum,
-        wanted=options.max_length,
-    )
-    task = _task_of(model.config, options, LengthRule(limit, tokenizer.shortest, options.truncation))
-    tables = Tables(rows=_rows(model), segment_rows=_rows_of(model, "token_type_embeddings"), limit=limit)
+    weights = Weights(lambda: _read_weights(options), device)
+    tables = _tables(weights.model, tokenizer, options)
+    limit = tables.limit
+    task = _task_of(weights.model.config, options, LengthRule(limit, tokenizer.shortest, options.truncation))
     samples = _samples(tokenizer, tables, options.model)
-    trials = Trials(
-        options,
-        device=device,
-        weights=lambda: _weights(options, device),
-        padding_ids=tokenizer.padding_ids,
-        limit=limit,
-        samples=samples,
-    )
-    dtype, model = trials.with_dtype(model)
-    forward = trials.fastest(model, dtype, offset)
-    # torch's allocator still holds the memory of the fp32 weights.
+    trials = Trials(options, device=device, padding_ids=tokenizer.padding_ids, limit=limit, samples=samples)
+    formats = Formats(options, device, trials.outputs_of, labels=options.task != _FEATURES)
+    dtype = formats.choose(weights)
+    forward = trials.fastest(weights.model, dtype, _position_offset(weights.model))
+    # torch's allocator still holds the memory of the trials.
     forward.free_memory()
     logger.info("%s: %s on %s, %s, %d threads, %d tokens", options.model, options.task, device, dtype, threads, limit)
     return Loaded(
@@ -113,17 +106,17 @@ def load(options: Options) -> Loaded:
     )
 
 
-def _weights(options: Options, device: torch.device) -> Any:  # transformers has no types
+def _read_weights(options: Options) -> Any:  # transformers has no types
+    """Return the model in fp32, on the CPU."""
     kind = transformers.AutoModel if options.task == _FEATURES else transformers.AutoModelForSequenceClassification
     attention = {"attn_implementation": options.attention} if options.attention in _OF_TRANSFORMERS else {}
-    model = kind.from_pretrained(
+    return kind.from_pretrained(
         options.model,
         revision=options.revision,
         trust_remote_code=options.trust_remote_code,
         dtype=torch.float32,
         **attention,
-    )
-    return model.eval().to(device)
+    ).eval()
 
 
 def _task_of(config: Any, options: Options, rule: LengthRule) -> Task:  # transformers has no types
@@ -135,8 +128,24 @@ def _task_of(config: Any, options: Options, rule: LengthRule) -> Task:  # transf
     return TextClassification(labels=labels, problem_type=config.problem_type, options=options, rule=rule)
 
 
+def _tables(model: Any, tokenizer: Tokenizer, options: Options) -> Tables:  # transformers has no types
+    limit = length_limit(
+        model=options.model,
+        positions=_positions(model),
+        offset=_position_offset(model),
+        tokenizer_maximum=tokenizer.maximum,
+        wanted=options.max_length,
+    )
+    tokens = model.get_input_embeddings()
+    return Tables(
+        rows=tokens.num_embeddings if isinstance(tokens, torch.nn.Embedding) else None,
+        segment_rows=_rows_of(model, "token_type_embeddings"),
+        limit=limit,
+    )
+
+
 def _samples(tokenizer: Tokenizer, tables: Tables, model: str) -> list[Encoded]:
-    """Return the check texts as sequences; without the pairs if the model knows single texts only.
+    """Return the check texts as sequences, without the pairs if the model knows single texts only.
 
     Raises:
         ValueError: tokenizer and model do not belong together.
@@ -149,11 +158,12 @@ def _samples(tokenizer: Tokenizer, tables: Tables, model: str) -> list[Encoded]:
     samples = check_sequences(tokenizer, tables.limit)
     fitting = [sample for sample in samples if tables.fault(sample) is None]
     # The last sample holds the words of all others, and no pair.
-    fault = tables.fault(samples[-1]) or tables.fault(Encoded([tokenizer.padding_ids[0]], None, truncated=False))
+    fault = tables.fault(samples[-1])
+    if tables.rows is not None and tokenizer.padding_ids[0] >= tables.rows:
+        fault = f"is padded with the token id {tokenizer.padding_ids[0]}, and the model has {tables.rows} vectors"
     if fault is not None:
-        raise ValueError(
-            f"model_id: {model}: an ordinary text {fault.partition(';')[0]}; fix: use the tokenizer of these weights"
-        )
+        problem = f"an ordinary text {fault.partition(';')[0]}"
+        raise ValueError(f"model_id: {model}: {problem}; fix: put the tokenizer of these weights beside them")
     if len(fitting) < len(samples):
         logger.warning("%s: the model knows single texts only; pairs get 400", model)
     return fitting
@@ -170,11 +180,6 @@ def _position_offset(model: Any) -> int:  # transformers has no types
     """Return the number of unused positions at the start of the model's table, including the padding index."""
     table = _table(model, "position_embeddings")
     return 0 if table is None or table.padding_idx is None else table.padding_idx + 1
-
-
-def _rows(model: Any) -> int | None:  # transformers has no types
-    table = model.get_input_embeddings()
-    return table.num_embeddings if isinstance(table, torch.nn.Embedding) else None
 
 
 def _rows_of(model: Any, name: str) -> int | None:  # transformers has no types

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 TASKS = ("text-classification", "zero-shot-classification", "feature-extraction")
-DTYPES = ("auto", "fp32", "fp16", "bf16")
+DTYPES = ("auto", "fp32", "tf32", "fp16", "bf16")
 DEVICES = ("auto", "cpu", "cuda")
 ATTENTIONS = ("auto", "sdpa", "eager", "disentangled-flash", "flashdeberta")
 POOLINGS = ("none", "mean", "cls")
@@ -92,16 +92,18 @@ def read_options(properties: Mapping[str, Any]) -> Options:
     """
     reader = _Reader(properties)
     device_id = properties.get("device_id", _NO_GPU)
+    device = reader.choice("device", DEVICES, _AUTO)
+    on_gpu = device == "cuda" or (device == _AUTO and device_id != _NO_GPU)
     options = Options(
         model=str(properties.get("model_id") or properties["model_dir"]),
         revision=properties.get("revision"),
         trust_remote_code=reader.flag("trust_remote_code", default=False),
         task=reader.choice("task", TASKS, "text-classification"),
-        device=reader.choice("device", DEVICES, _AUTO),
+        device=device,
         device_id=None if device_id == _NO_GPU else int(device_id),
         workers=reader.number("cpu.maxWorkers"),
         threads=reader.number_or_auto("threads"),
-        dtype=reader.choice("dtype", DTYPES, "fp32"),
+        dtype=reader.choice("dtype", DTYPES, _AUTO if on_gpu else "fp32"),
         dtype_fallback=reader.flag("dtype_fallback", default=False),
         attention=reader.choice("attention", ATTENTIONS, _AUTO),
         packing=reader.flag("packing", default=True),

@@ -160,7 +160,7 @@ class Service:
         assert self._engine is not None  # noqa: S101 - `handle` has started it
         assert self._loaded is not None  # noqa: S101 - as above
         if inputs.get_property(_COUNTERS_HEADER):
-            return _Reply(text_of(self._counters.summary()), {})
+            return _Reply(text_of(self._counters.summary() | self._loaded.facts), {})
         plan = self._loaded.task.plan(read_call(inputs))
         loop = asyncio.get_running_loop()
         encoded = await loop.run_in_executor(self._helper, self._loaded.encode, plan.texts, plan.cut)

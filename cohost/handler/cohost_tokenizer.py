@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .cohost_errors import BadInputError
 from .cohost_request import OFF
 
@@ -44,12 +46,13 @@ class Tables:
         """Return the first index of a sequence that is beyond a table, as a problem with the fix; None without one."""
         if len(one.ids) > self.limit:
             return f"has {len(one.ids)} tokens; allowed: {self.limit} tokens; fix: shorten it"
-        if self.rows is not None and (largest := max(one.ids, default=0)) >= self.rows:
+        if self.rows is not None and (largest := int(np.max(one.ids, initial=0))) >= self.rows:
             return (
                 f"holds the token id {largest}, for which the model has no vector; allowed: ids under {self.rows}; "
                 "fix: leave out the special token or sign that has this id"
             )
-        if self.segment_rows is not None and max(one.segments or (0,)) >= self.segment_rows:
+        segments = None if self.segment_rows is None else one.segments
+        if segments is not None and np.max(segments, initial=0) >= self.segment_rows:
             return "is a pair, and the model knows single texts only; allowed: one text; fix: leave text_pair out"
         return None
 

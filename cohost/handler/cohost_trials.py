@@ -1,4 +1,4 @@
-"""Trials on load: a number format is compared with fp32, a faster forward pass with the model's own.
+"""Trials on load: a faster forward pass is compared with the model's own.
 
 A forward pass that is not available, or gives other results, is not used, and a log line reports it; the model's own
 always works.
@@ -9,9 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from .cohost_device import disagreement, half_types, largest_difference
+from .cohost_device import largest_difference
 from .cohost_forward import CompiledModel, Forward, TokenSequence
 from .cohost_packed import (
     DEBERTA,
@@ -26,6 +24,8 @@ from .cohost_tasks import Want
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
+
     from .cohost_options import Options
     from .cohost_packed import PackedModel
     from .cohost_tasks import Floats
@@ -34,14 +34,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _AUTO = "auto"
-_FP32 = "fp32"
-_TYPES = {_FP32: torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-# Two orders of the same sums differ in the last bits; half formats have 8 (bf16) or 11 (fp16) of them.
-_TOLERANCE = {_FP32: 1e-4, "fp16": 0.02, "bf16": 0.1}
+# Two orders of the same sums differ in the last bits; fp16 and tf32 have 11 of them, bf16 has 8.
+_TOLERANCE = {"fp32": 1e-4, "tf32": 0.02, "fp16": 0.02, "bf16": 0.1}
 
 
 class Trials:
-    """The trials of one model: `weights` loads it in fp32 onto `device`; `samples` are the fixed texts.
+    """The trials of one model on `device`; `samples` are the fixed texts.
 
     The last sample has the model's full length.
     """
@@ -51,37 +49,20 @@ class Trials:
         options: Options,
         *,
         device: torch.device,
-        weights: Callable[[], Any],
         padding_ids: tuple[int, int],
         limit: int,
         samples: list[Encoded],
     ) -> None:
         self._options = options
         self._device = device
-        self._weights = weights
         self._padding_ids = padding_ids
         self._limit = limit
         want = Want.MEAN if options.task == "feature-extraction" else Want.LOGITS
         self._samples = [TokenSequence(sample, len(sample.ids), want) for sample in samples]
-        self._labels = want is Want.LOGITS
 
-    def with_dtype(self, model: Any) -> tuple[str, Any]:  # transformers has no types
-        """Return the number format to serve in, by name, and the model in it; `model` comes in fp32.
-
-        Raises:
-            ValueError: the options' format is not accurate enough, and no other is allowed.
-        """
-        wanted = self._options.dtype
-        formats = half_types(self._device) if wanted == _AUTO else [wanted]
-        if formats and formats != [_FP32]:
-            reference = self._outputs(self._forward(model))
-            for name in formats:
-                model = model.to(_TYPES[name])
-                if self._suffices(name, reference, self._outputs(self._forward(model))):
-                    return name, model
-                # Rounded weights stay rounded, so fp32 is loaded from the files again.
-                model = self._weights()
-        return _FP32, model
+    def outputs_of(self, model: Any) -> list[Floats]:  # transformers has no types
+        """Return the fixed texts' outputs by the model's own forward pass."""
+        return self._outputs(self._forward(model))
 
     def fastest(self, model: Any, dtype: str, position_offset: int) -> Forward:
         """Return the forward pass to use: compiled or packed if the options request it and its results agree."""
@@ -144,17 +125,6 @@ class Trials:
         difference = largest_difference(reference, self._outputs(forward))
         # Written so that a difference that is not a number counts as a fault too.
         return None if difference <= _TOLERANCE[dtype] else f"it differs from the usual way by {difference:.2g}"
-
-    def _suffices(self, name: str, reference: list[Floats], outputs: list[Floats]) -> bool:
-        problem = disagreement(reference, outputs, labels=self._labels)
-        if problem is None:
-            logger.info("%s differs from fp32 by %.2g at most", name, largest_difference(reference, outputs))
-            return True
-        message = f"dtype: {name} is refused for {self._options.model}: {problem}"
-        if self._options.dtype != _AUTO and not self._options.dtype_fallback:
-            raise ValueError(f"{message}; write dtype fp32, or dtype_fallback true")
-        logger.warning("%s; trying the next", message)
-        return False
 
     def _forward(
         self,

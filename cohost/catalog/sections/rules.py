@@ -198,8 +198,8 @@ def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, ba
         return
     if batched:
         refuse(f"`batched` with handler {handler}", "`batched` with handler batched only", "write handler: batched")
-    if dtype == "auto":
-        refuse(f"dtype 'auto' with handler {handler}", "fp32, fp16 or bf16", "choose one, or leave dtype out")
+    if dtype in {"auto", "tf32"}:
+        refuse(f"dtype {dtype!r} with handler {handler}", "fp32, fp16 or bf16", "choose one, or leave dtype out")
 
 
 def refuse(what: str, allowed: str, fix: str) -> NoReturn:

@@ -169,12 +169,13 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
 def served_dtype(entry: ModelEntry) -> str | None:
     """Return the largest dtype that the weights may be served in; None is the checkpoint's own.
 
-    The batching handler serves fp32 by default, and may return to it from "auto" or with `dtype_fallback`.
+    The batching handler may return to fp32 from "auto", its default on a GPU, and with `dtype_fallback`. Weights of
+    "tf32" are fp32.
     """
     if entry.handler != BATCHED:
         return entry.dtype
     falls_back = entry.batched is not None and bool(entry.batched.dtype_fallback)
-    return "fp32" if falls_back or entry.dtype in {None, "auto"} else entry.dtype
+    return "fp32" if falls_back or entry.dtype in {None, "auto", "tf32"} else entry.dtype
 
 
 def loading_dtype(entry: ModelEntry) -> str | None:

@@ -266,6 +266,7 @@ def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> Non
         ("    handler: batched\n    batch_size: 8\n", "see max_batch_tokens under `batched`"),
         ("    batched: {max_length: 128}\n", "write handler: batched"),
         ("    dtype: auto\n", "allowed: fp32, fp16 or bf16"),
+        ("    dtype: tf32\n", "allowed: fp32, fp16 or bf16"),
         ("    handler: batched\n    batched: {max_lenght: 128}\n", "did you mean 'max_length'?"),
         (
             "    handler: batched\n    batched: {attention: disentangled-flash, compile: true}\n",

@@ -27,7 +27,9 @@ def test_values_are_read_as_the_server_hands_them_over() -> None:
 def test_all_faults_come_together_each_with_what_is_allowed() -> None:
     """A load fails once for all wrong values."""
     given = properties("m", dtype="int8", max_batch_tokens="many", normalize="yes", max_queue_time_ms=0)
-    with pytest.raises(ValueError, match="dtype: 'int8' is not allowed; write one of auto, fp32, fp16, bf16") as caught:
+    with pytest.raises(
+        ValueError, match="dtype: 'int8' is not allowed; write one of auto, fp32, tf32, fp16, bf16"
+    ) as caught:
         read_options(given)
     for part in ("max_batch_tokens: 'many'", "normalize: 'yes'", "max_queue_time_ms: '0' is not allowed; write 1 to"):
         assert part in str(caught.value)
