@@ -1,18 +1,20 @@
-"""The device of a model, its number of threads, and its number format.
+"""The device of a model: its memory, its number of threads, and its number formats.
 
 A half-precision format is accepted if its outputs for fixed texts agree with those of fp32 on the same device.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from .cohost_memory import NoDeviceError
+from .cohost_memory import CUDA_CONTEXT_MIB, NoDeviceError, free_device_memory
 from .cohost_request import LONGEST_FIRST, Cut
 from .cohost_texts import Text
 
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
     from .cohost_tasks import Floats
     from .cohost_tokenizer import Encoded, Tokenizer
 
+
+logger = logging.getLogger(__name__)
+
+_MIB = 1024 * 1024
+# The plan calls itself tight from 90 % of the card's memory, so the margins of all models together still fit.
+_MARGIN = 1.1
+_IDLE_S = 10.0
 
 _TEXTS = (
     Text("Good."),
@@ -124,6 +133,52 @@ def has_native_bf16(cpu_info: str) -> bool:
         for line in cpu_info.splitlines()
         if line.lower().startswith(("flags", "features"))
     )
+
+
+class DeviceMemory:
+    """The memory that this process takes of its GPU, held to its plan so that other models' processes keep theirs.
+
+    On a CPU nothing happens. `planned_mib` is the peak by the plan, the CUDA context included; None: no limit.
+    """
+
+    def __init__(self, device: torch.device, planned_mib: int | None) -> None:
+        self._device = device
+        self._planned = None if planned_mib is None else max(0, planned_mib - CUDA_CONTEXT_MIB) * _MIB
+        self._warm = 0
+        self._passes = 0
+        self._idle_since = time.monotonic()
+
+    def settle(self) -> None:
+        """Limit the memory to the planned peak, or to what loading and warm-up took if that is more, and a margin."""
+        if self._device.type != "cuda":
+            return
+        self._warm = torch.cuda.memory_reserved(self._device)
+        if self._planned is None:
+            return
+        if self._warm > self._planned:
+            logger.warning(
+                "the model took %d MiB of the GPU on load, and %d MiB are planned; lower max_batch_tokens, or raise "
+                "gpu.required_memory_mb and reserved_memory_mb",
+                *(self._warm // _MIB, self._planned // _MIB),
+            )
+        limit = _MARGIN * max(self._planned, self._warm)
+        total = torch.cuda.get_device_properties(self._device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), self._device)
+        logger.info("the GPU's memory is limited to %d MiB for this process", min(limit, total) // _MIB)
+
+    def tick(self, passes: int) -> None:
+        """Return cached memory that warm-up did not need, once no pass has begun for some time; called regularly.
+
+        Args:
+            passes: the number of passes so far.
+        """
+        now = time.monotonic()
+        if passes != self._passes:
+            self._passes, self._idle_since = passes, now
+        elif self._device.type == "cuda" and now - self._idle_since > _IDLE_S:
+            self._idle_since = now
+            if torch.cuda.memory_reserved(self._device) > self._warm:
+                free_device_memory()
 
 
 def to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -5,7 +5,7 @@ A handler's first call receives them without the prefix `option.` (DJL Serving 0
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ Value = TypeVar("Value")
 
 LIMITS = {
     "cpu.maxWorkers": (1, 1024, 1),
+    "gpu.maxWorkers": (1, 1024, 1),
+    "gpu.required_memory_mb": (0, 2**31 - 1, 0),
+    "reserved_memory_mb": (0, 2**31 - 1, 0),
     "max_batch_sequences": (1, 4096, 64),
     "max_texts_per_request": (1, 1_000_000, 1024),
     "max_sequences_per_request": (1, 1_000_000, 4096),
@@ -50,8 +53,9 @@ class Options:
     """One model's settings. None means "auto": chosen on load, by device, model or machine.
 
     `device_id` is the GPU that the server gave this worker, None on a CPU; `workers` is the number of workers that
-    share the CPU. Counts are of texts, sequences (a text, a pair, or a text with one label's hypothesis) and tokens
-    with padding.
+    share the CPU. `planned_mib` is the peak of this worker's GPU memory by the catalog or its plan, None if neither
+    states it. Counts are of texts, sequences (a text, a pair, or a text with one label's hypothesis) and tokens with
+    padding.
     """
 
     model: str
@@ -61,6 +65,7 @@ class Options:
     device: str
     device_id: int | None
     workers: int
+    planned_mib: int | None = field(compare=False)
     threads: int | None
     dtype: str
     dtype_fallback: bool
@@ -102,6 +107,7 @@ def read_options(properties: Mapping[str, Any]) -> Options:
         device=device,
         device_id=None if device_id == _NO_GPU else int(device_id),
         workers=reader.number("cpu.maxWorkers"),
+        planned_mib=_planned_mib(reader),
         threads=reader.number_or_auto("threads"),
         dtype=reader.choice("dtype", DTYPES, _AUTO if on_gpu else "fp32"),
         dtype_fallback=reader.flag("dtype_fallback", default=False),
@@ -135,6 +141,12 @@ def read_options(properties: Mapping[str, Any]) -> Options:
     )
     reader.finish()
     return options
+
+
+def _planned_mib(reader: _Reader) -> int | None:
+    """Return one worker's share of what serving.properties states for all workers: loaded, and beside it in a pass."""
+    loaded, working = reader.number("gpu.required_memory_mb"), reader.number("reserved_memory_mb")
+    return (loaded + working) // reader.number("gpu.maxWorkers") if loaded and working else None
 
 
 class _Reader:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .cohost_batches import Counters
+from .cohost_device import DeviceMemory
 from .cohost_engine import Engine, EngineSettings
 from .cohost_errors import HandlerError, Output, refusal_of
 from .cohost_forward import TokenSequence
@@ -52,6 +53,7 @@ class Prepared:
 
     loaded: Loaded
     settings: EngineSettings
+    memory: DeviceMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class Service:
         if tokens is None:
             tokens = _GPU_BATCH_TOKENS if loaded.device.type == "cuda" else _CPU_BATCH_TOKENS
         measured = warm_up(loaded, options, tokens)
+        memory = DeviceMemory(loaded.device, options.planned_mib)
+        memory.settle()
         settings = EngineSettings(
             max_batch_tokens=tokens,
             max_batch_sequences=options.max_batch_sequences,
@@ -129,7 +133,7 @@ class Service:
             compiled=measured.compiled,
         )
         logger.info("%s", settings)
-        return Prepared(loaded, settings)
+        return Prepared(loaded, settings, memory)
 
     def begin(self, prepared: Prepared) -> None:
         """Start to serve the prepared model; called in the event loop."""
@@ -145,6 +149,7 @@ class Service:
             asyncio.get_running_loop(),
             self._ending,
             prepared.settings.pass_timeout_s,
+            lambda: prepared.memory.tick(self._counters.passes),
             last_resort=self._last_resort,
         )
 

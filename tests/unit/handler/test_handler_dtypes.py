@@ -11,9 +11,8 @@ import pytest
 import torch
 from handler_calls import EMBED, MINILM, properties, served
 
-from cohost.handler import cohost_dtypes
-from cohost.handler.cohost_dtypes import Formats, Weights, formats_of
-from cohost.handler.cohost_loading import load
+from cohost.handler import cohost_loading
+from cohost.handler.cohost_loading import Formats, Weights, formats_of, load
 from cohost.handler.cohost_options import read_options
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def test_the_first_model_is_gone_before_another_is_loaded(monkeypatch: pytest.Mo
     """Rounded weights are loaded again, and two models at a time may not fit."""
     living: list[weakref.ref[FakeModel]] = []
     freed: list[str] = []
-    monkeypatch.setattr(cohost_dtypes, "free_device_memory", lambda: freed.append("freed"))
+    monkeypatch.setattr(cohost_loading, "free_device_memory", lambda: freed.append("freed"))
 
     def read() -> FakeModel:
         assert [reference() for reference in living] == [None] * len(living)
