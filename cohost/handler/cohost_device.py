@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from .cohost_errors import reason_of
 from .cohost_memory import CUDA_CONTEXT_MIB, NoDeviceError, free_device_memory
 from .cohost_request import LONGEST_FIRST, Cut
 from .cohost_texts import Text
@@ -32,6 +33,11 @@ _MIB = 1024 * 1024
 # The plan calls itself tight from 90 % of the card's memory, so the margins of all models together still fit.
 _MARGIN = 1.1
 _IDLE_S = 10.0
+# With MPI (option.mpi_mode) the server names none, and a model would be many times slower without a word.
+_UNUSED_GPU = (
+    "device: auto is the CPU, since the server named no GPU for this worker, and this machine has one; fix: write "
+    "device cuda to use it, or cpu if this is meant"
+)
 
 _TEXTS = (
     Text("Good."),
@@ -88,13 +94,29 @@ def device_of(options: Options) -> torch.device:
     Raises:
         NoDeviceError: the options name a GPU and there is none.
     """
-    if options.device == "cpu" or (options.device == "auto" and options.device_id is None):
+    if options.device == "cpu":
+        return torch.device("cpu")
+    if options.device == "auto" and options.device_id is None:
+        if torch.cuda.is_available():
+            logger.warning("%s", _UNUSED_GPU)
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise NoDeviceError(f"device: {options.device} needs a GPU, and torch finds none here; write cpu, or auto")
+        problem = f"{options.device} needs a GPU, and torch finds none here ({_reason_for_no_gpu()})"
+        raise NoDeviceError(
+            f"device: {problem}; allowed: cpu, or auto; fix: write cpu, or choose an instance with a GPU"
+        )
     # If the server shows each worker only its own GPU, that GPU is number 0.
     number = options.device_id or 0
     return torch.device("cuda", number if number < torch.cuda.device_count() else 0)
+
+
+def _reason_for_no_gpu() -> str:
+    """Return CUDA's own reason, which `torch.cuda.is_available` leaves out."""
+    try:
+        torch.cuda.init()
+    except Exception as error:  # noqa: BLE001 - torch raises several kinds
+        return reason_of(error)
+    return "it has no CUDA device"
 
 
 def set_threads(options: Options, device: torch.device) -> int:

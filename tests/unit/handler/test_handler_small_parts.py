@@ -96,10 +96,30 @@ def test_threads_share_the_cores_only_where_waiting_threads_sleep(monkeypatch: p
         torch.set_num_threads(before)
 
 
-def test_a_gpu_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Falling back to the CPU would be a hundred times slower without a word."""
+def driver_is_too_old() -> None:
+    """CUDA's own reason for a GPU that cannot be used."""
+    raise RuntimeError("The NVIDIA driver is too old")
+
+
+def test_a_gpu_that_the_server_does_not_name_is_left_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under MPI no worker gets a device, and the CPU would be slow without a word; by name it is meant."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device_of(read_options({"model_dir": "/m"})).type == "cpu"
+    assert "device: auto is the CPU, since the server named no GPU" in caplog.text
+    caplog.clear()
+    assert device_of(read_options({"model_dir": "/m", "device": "cpu"})).type == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="device: cuda needs a GPU"):
+    assert device_of(read_options({"model_dir": "/m"})).type == "cpu"
+    assert not caplog.messages
+
+
+def test_a_gpu_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CUDA's own reason; falling back to the CPU would be a hundred times slower without a word."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", driver_is_too_old)
+    with pytest.raises(ValueError, match=r"device: cuda needs a GPU, .*\(RuntimeError: The NVIDIA driver is too old"):
         device_of(read_options({"model_dir": "/m", "device": "cuda"}))
     assert device_of(read_options({"model_dir": "/m", "device_id": "-1"})).type == "cpu"
 
