@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from .cohost_errors import reason_of
+from .cohost_errors import fault, reason_of
 from .cohost_memory import CUDA_CONTEXT_MIB, NoDeviceError, free_device_memory
 from .cohost_request import LONGEST_FIRST, Cut
 from .cohost_texts import Text
@@ -102,9 +102,7 @@ def device_of(options: Options) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         problem = f"{options.device} needs a GPU, and torch finds none here ({_reason_for_no_gpu()})"
-        raise NoDeviceError(
-            f"device: {problem}; allowed: cpu, or auto; fix: write cpu, or choose an instance with a GPU"
-        )
+        raise NoDeviceError(fault("device", problem, allowed="cpu, or auto", fix="write cpu, or choose a GPU instance"))
     # If the server shows each worker only its own GPU, that GPU is number 0.
     number = options.device_id or 0
     return torch.device("cuda", number if number < torch.cuda.device_count() else 0)

@@ -1,4 +1,4 @@
-"""The errors of a request: one HTTP status and one line that states the change to make.
+"""The errors of a request: one HTTP status and one line, `field: problem; allowed: …; fix: …`.
 
 HandlerError                base of all: `status` is the HTTP status of the answer
 ├── BadInputError 400       the request is wrong
@@ -67,9 +67,14 @@ class ModelError(HandlerError):
     status = 500
 
 
+def fault(field: str, problem: str, *, allowed: str = "", fix: str = "") -> str:
+    """Return the text of an error; `allowed` and `fix` are left out where the problem already states them."""
+    return f"{field}: {problem}" + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else "")
+
+
 def bad(field: str, value: object, allowed: str) -> BadInputError:
     """Return the error for one field's value."""
-    return BadInputError(f"{field}: {shown(value)} is not allowed; send {allowed}")
+    return BadInputError(fault(field, f"got {shown(value)}", allowed=allowed))
 
 
 def shown(value: object) -> str:

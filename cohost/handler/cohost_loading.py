@@ -24,7 +24,7 @@ from .cohost_device import (
     largest_difference,
     set_threads,
 )
-from .cohost_errors import BadInputError, reason_of
+from .cohost_errors import BadInputError, fault, reason_of
 from .cohost_features import FeatureExtraction
 from .cohost_forward import TokenSequence
 from .cohost_memory import free_device_memory, is_lost_device
@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 _FEATURES = "feature-extraction"
 _ZERO_SHOT = "zero-shot-classification"
+_OWN_TOKENIZER = "put the tokenizer of these weights beside them"
 _OF_TRANSFORMERS = ("sdpa", "eager")
 _AUTO = "auto"
 _FP32 = "fp32"
@@ -85,8 +86,7 @@ class Loaded:
         """
         encoded = self.tokenizer.encode(texts, cut)
         for index, one in enumerate(encoded):
-            if (fault := self.tables.fault(one)) is not None:
-                raise BadInputError(f"inputs[{index}]: {fault}")
+            self.tables.check(f"inputs[{index}]", one)
         return encoded
 
 
@@ -175,18 +175,18 @@ def _samples(tokenizer: Tokenizer, tables: Tables, model: str) -> list[Encoded]:
             "%s: the tokenizer has %d tokens, and the model vectors for %d; texts with another token get 400",
             *(model, tokenizer.size, tables.rows),
         )
-    samples = check_sequences(tokenizer, tables.limit)
-    fitting = [sample for sample in samples if tables.fault(sample) is None]
-    # The last sample holds the words of all others, and no pair.
-    fault = tables.fault(samples[-1])
     if tables.rows is not None and tokenizer.padding_ids[0] >= tables.rows:
-        fault = f"is padded with the token id {tokenizer.padding_ids[0]}, and the model has {tables.rows} vectors"
-    if fault is not None:
-        problem = f"an ordinary text {fault.partition(';')[0]}"
-        raise ValueError(f"model_id: {model}: {problem}; fix: put the tokenizer of these weights beside them")
-    if len(fitting) < len(samples):
+        raise ValueError(fault("model_id", f"{model} has no vector for padding", fix=_OWN_TOKENIZER))
+    *samples, longest = check_sequences(tokenizer, tables.limit)
+    try:
+        # It holds the words of all others, and no pair.
+        tables.check("an ordinary text", longest)
+    except BadInputError as error:
+        problem = str(error).partition(";")[0]
+        raise ValueError(fault("model_id", f"{model}: {problem}", fix=_OWN_TOKENIZER)) from error
+    if any(tables.lacks_segments(sample) for sample in samples):
         logger.warning("%s: the model knows single texts only; pairs get 400", model)
-    return fitting
+    return [sample for sample in samples if not tables.lacks_segments(sample)] + [longest]
 
 
 def _positions(model: Any) -> int | None:  # transformers has no types
@@ -267,12 +267,10 @@ class Formats:
             problem = self._problem(name, weights, reference)
             if problem is None:
                 return name
-            message = f"dtype: {name} is refused for {self._options.model}: {problem}"
             if wanted != _AUTO and not self._options.dtype_fallback:
-                raise ValueError(
-                    f"{message}; allowed: a format with the answers of fp32; fix: write dtype auto, or fp32"
-                )
-            logger.warning("%s; trying the next", message)
+                fix = "write dtype auto, or dtype_fallback true to serve fp32 then"
+                raise ValueError(fault("dtype", f"{name} is refused for {self._options.model}: {problem}", fix=fix))
+            logger.warning("dtype: %s is refused for %s: %s; trying the next", name, self._options.model, problem)
         weights.put(_FP32)
         return _FP32
 

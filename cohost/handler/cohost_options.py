@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .cohost_errors import fault
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -132,12 +134,21 @@ def read_options(properties: Mapping[str, Any]) -> Options:
     )
     reader.require(
         options.max_queued_sequences >= options.max_sequences_per_request,
-        f"max_queued_sequences: {options.max_queued_sequences} is under max_sequences_per_request "
-        f"{options.max_sequences_per_request}, so the largest request could never be taken; raise it",
+        fault(
+            "max_queued_sequences",
+            f"got {options.max_queued_sequences}, and the largest request has {options.max_sequences_per_request}",
+            allowed="max_sequences_per_request or more",
+            fix="raise it, or lower max_sequences_per_request",
+        ),
     )
     reader.require(
         options.attention != "disentangled-flash" or (options.packing and not options.compile),
-        "attention: disentangled-flash runs sequences packed; write packing true and compile false",
+        fault(
+            "attention",
+            "got 'disentangled-flash' with packing false or compile true",
+            allowed="packing true and compile false, since it runs sequences packed",
+            fix="leave packing and compile out",
+        ),
     )
     reader.finish()
     return options
@@ -174,13 +185,13 @@ class _Reader:
 
         return self._read(name, None, read, f"auto, or {least} to {most}")
 
-    def require(self, condition: bool, fault: str) -> None:  # noqa: FBT001 - the condition itself
+    def require(self, condition: bool, text: str) -> None:  # noqa: FBT001 - the condition itself
         if not condition:
-            self._faults.append(fault)
+            self._faults.append(text)
 
     def finish(self) -> None:
         if self._faults:
-            raise ValueError("; ".join(self._faults))
+            raise ValueError(" | ".join(self._faults))
 
     def _read(self, name: str, default: Value, read: Callable[[str], Value], allowed: str) -> Value:
         value = self._properties.get(name)
@@ -189,7 +200,7 @@ class _Reader:
         try:
             return read(str(value).strip())
         except (ValueError, KeyError):
-            self._faults.append(f"{name}: {value!r} is not allowed; write {allowed}")
+            self._faults.append(fault(name, f"got {value!r}", allowed=allowed))
             return default
 
 

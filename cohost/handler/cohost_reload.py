@@ -248,7 +248,7 @@ class Reloader(Generic[Prepared]):
         """
         if self._waiting >= _MOST_WAITING:
             raise BusyError(
-                f"{self._what}{self._waiting} calls wait for the model; send the request again in some seconds"
+                f"{self._what}{self._waiting} calls wait for the model; fix: send the request again in some seconds"
             )
         self._waiting += 1
         try:
@@ -258,7 +258,8 @@ class Reloader(Generic[Prepared]):
             self._waiting -= 1
         if self._service is None:
             raise BusyError(
-                self._failure or f"{self._what}the model is not loaded after {self._wait_s:g} s; send the request again"
+                self._failure
+                or f"{self._what}the model is not loaded after {self._wait_s:g} s; fix: send the request again"
             )
 
     def _load(self, properties: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> None:
@@ -286,7 +287,7 @@ class Reloader(Generic[Prepared]):
             self._pause(reason, pause_s, loop)
 
     def _end(self, reason: str, loop: asyncio.AbstractEventLoop) -> None:
-        text = f"the GPU failed ({reason}), so the model's process ends; send the request again in some seconds"
+        text = f"the GPU failed ({reason}), so the model's process ends; fix: send the request again in some seconds"
         _call(loop, self._fail, text)
         time.sleep(self._lost_device_pause_s)
         self._ending.begin(LOST_DEVICE_CODE)

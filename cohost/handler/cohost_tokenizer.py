@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cohost_errors import BadInputError
+from .cohost_errors import BadInputError, fault
 from .cohost_request import OFF
 
 if TYPE_CHECKING:
@@ -42,19 +42,27 @@ class Tables:
     segment_rows: int | None
     limit: int
 
-    def fault(self, one: Encoded) -> str | None:
-        """Return the first index of a sequence that is beyond a table, as a problem with the fix; None without one."""
+    def check(self, field: str, one: Encoded) -> None:
+        """Check a sequence before a device sees it.
+
+        Raises:
+            BadInputError: an index is beyond a table; the text names the field.
+        """
         if len(one.ids) > self.limit:
-            return f"has {len(one.ids)} tokens; allowed: {self.limit} tokens; fix: shorten it"
+            problem = f"has {len(one.ids)} tokens"
+            raise BadInputError(fault(field, problem, allowed=f"{self.limit} tokens", fix="shorten it"))
         if self.rows is not None and (largest := int(np.max(one.ids, initial=0))) >= self.rows:
-            return (
-                f"holds the token id {largest}, for which the model has no vector; allowed: ids under {self.rows}; "
-                "fix: leave out the special token or sign that has this id"
-            )
-        segments = None if self.segment_rows is None else one.segments
-        if segments is not None and np.max(segments, initial=0) >= self.segment_rows:
-            return "is a pair, and the model knows single texts only; allowed: one text; fix: leave text_pair out"
-        return None
+            problem, fix = f"holds the token id {largest}, for which the model has no vector", "leave that token out"
+            raise BadInputError(fault(field, problem, allowed=f"ids under {self.rows}", fix=fix))
+        if self.lacks_segments(one):
+            problem = "is a pair, and the model knows single texts only"
+            raise BadInputError(fault(field, problem, allowed="one text", fix="leave text_pair out"))
+
+    def lacks_segments(self, one: Encoded) -> bool:
+        """Return True if a sequence is a pair, and the model has no vector for the second text's segment."""
+        if self.segment_rows is None or one.segments is None:
+            return False
+        return bool(np.max(one.segments, initial=0) >= self.segment_rows)
 
 
 class Tokenizer:
@@ -63,10 +71,8 @@ class Tokenizer:
     def __init__(self, tokenizer: Any, model: str) -> None:  # transformers has no types
         """Wrap a tokenizer; raise ValueError without the fast implementation, since only that reports truncation."""
         if not getattr(tokenizer, "is_fast", False):
-            raise ValueError(
-                f"model_id: {model} has no fast tokenizer; "
-                "put a tokenizer.json beside its weights, or use handler stock"
-            )
+            fix = "put a tokenizer.json beside its weights, or use handler stock"
+            raise ValueError(fault("model_id", f"{model} has no fast tokenizer", fix=fix))
         self._tokenizer = tokenizer
 
     @property
@@ -122,10 +128,8 @@ class Tokenizer:
         except Exception as error:
             if _TOO_SHORT not in str(error):
                 raise
-            raise BadInputError(
-                f"{cut.second_field}: is as long as the limit of {cut.max_length} tokens, and only the other text may "
-                "be cut; shorten it"
-            ) from error
+            problem = f"is as long as the limit of {cut.max_length} tokens, and only the other text may be cut"
+            raise BadInputError(fault(cut.second_field, problem, fix="shorten it")) from error
         segments = batch.get("token_type_ids") or [None] * len(texts)
         cuts = [bool(encoding.overflowing) for encoding in batch.encodings]
         return [Encoded(*parts) for parts in zip(batch["input_ids"], segments, cuts, strict=True)]
@@ -139,7 +143,5 @@ def _truncation(cut: Cut, *, paired: bool) -> dict[str, Any]:
 def _check_lengths(encoded: Sequence[Encoded], limit: int) -> None:
     for index, one in enumerate(encoded):
         if len(one.ids) > limit:
-            raise BadInputError(
-                f"inputs[{index}]: {len(one.ids)} tokens are over the limit of {limit}; shorten it, or leave "
-                "parameters.truncation on"
-            )
+            fix = "shorten it, or leave parameters.truncation on"
+            raise BadInputError(fault(f"inputs[{index}]", f"has {len(one.ids)} tokens", allowed=f"{limit}", fix=fix))

@@ -166,7 +166,7 @@ class Watchdog:
         logger.critical("%s", reason)
         # Shows in the log where the pass hangs.
         faulthandler.dump_traceback()
-        self._engine.abandon(BusyError(f"{reason}; send the request again in some seconds"))
+        self._engine.abandon(BusyError(f"{reason}; fix: send the request again in some seconds"))
         self._ending.begin(LONG_PASS_CODE)
         return True
 

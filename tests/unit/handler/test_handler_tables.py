@@ -11,6 +11,7 @@ import pytest
 from handler_calls import MINILM, properties, served
 from safetensors.torch import load_file, save_file
 
+from cohost.handler.cohost_errors import BadInputError
 from cohost.handler.cohost_loading import load
 from cohost.handler.cohost_options import read_options
 from cohost.handler.cohost_tokenizer import Encoded, Tables
@@ -70,15 +71,16 @@ def test_a_pair_for_a_model_of_single_texts_is_refused(tmp_path: Path, caplog: p
 
 def test_a_tokenizer_of_another_model_fails_the_load(tmp_path: Path) -> None:
     """Ordinary texts have ids beyond the table, so the model could serve nobody."""
-    with pytest.raises(ValueError, match=r"^model_id: .* an ordinary text holds the token id"):
+    with pytest.raises(ValueError, match=r"^model_id: .* an ordinary text: holds the token id"):
         load(read_options(properties(cut_model(tmp_path, vocab_size=900))))
 
 
 def test_lengths_are_held_against_the_model_whatever_the_tokenizer_made() -> None:
     """A position beyond the table is like a token id beyond it."""
     tables = Tables(rows=10, segment_rows=None, limit=4)
-    assert tables.fault(Encoded([9, 9, 9, 9], [1, 1, 1, 1], truncated=False)) is None
-    assert str(tables.fault(Encoded([1] * 5, None, truncated=False))).startswith("has 5 tokens; allowed: 4 tokens")
+    tables.check("inputs", Encoded([9, 9, 9, 9], [1, 1, 1, 1], truncated=False))
+    with pytest.raises(BadInputError, match="inputs: has 5 tokens; allowed: 4 tokens"):
+        tables.check("inputs", Encoded([1] * 5, None, truncated=False))
 
 
 def test_the_tables_are_those_of_the_weights() -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from handler_calls import Caller, Reply
 
 ROOT = Path(cohost.handler.__file__).parents[2]
-HUNG = "the model's process ends because a pass ran over 0.4 s; send the request again in some seconds"
+HUNG = "the model's process ends because a pass ran over 0.4 s; fix: send the request again in some seconds"
 
 # Native code that keeps Python's lock, so that no thread of Python gets a turn: a regular expression without an end.
 HOLD = """
@@ -236,7 +236,7 @@ def test_a_served_model_that_hangs_answers_503_and_ends(caplog: pytest.LogCaptur
 
     answer, refused = served(properties(MINILM, pass_timeout_s=1), scenario, end_process=exits.append)
     assert (answer.status, refused, exits) == (503, 1, [4])
-    found = re.match(r"the model's process ends because a pass ran over (\S+) s; send", answer.body["error"])
+    found = re.match(r"the model's process ends because a pass ran over (\S+) s; fix: send", answer.body["error"])
     assert found is not None, answer.body
     # On a loaded machine a pass may take so long that the limit is raised, which the log says then.
     assert found[1] == "1" or f"pass_timeout_s: 1 is raised to {float(found[1]):.1f}," in caplog.text
