@@ -111,7 +111,7 @@ def device_of(options: Options) -> torch.device:
 def _reason_for_no_gpu() -> str:
     """Return CUDA's own reason, which `torch.cuda.is_available` leaves out."""
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call] # it has no types
     except Exception as error:  # noqa: BLE001 - torch raises several kinds
         return reason_of(error)
     return "it has no CUDA device"
