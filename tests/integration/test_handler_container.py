@@ -132,8 +132,8 @@ def test_each_request_has_a_status_of_its_own_on_the_wire(container: Container) 
         score = answers[0].json()[0]["score"]
         assert answers[0].text == f'[\n  {{\n    "label":"neutral",\n    "score":{score}\n  }}\n]'
         assert abs(score - 0.3472675383090973) < 1e-4
-        assert answers[1].json()["error"].startswith("inputs: 3 is not allowed")
-        assert answers[1].reason_phrase.startswith("inputs: 3 is not allowed")
+        assert answers[1].json()["error"].startswith("inputs: got 3; allowed: a text")
+        assert answers[1].reason_phrase.startswith("inputs: got 3; allowed: a text")
         assert answers[3].headers["cohost-truncated"] == "1"
         assert answers[3].headers["x-amzn-sagemaker-custom-attributes"] == "cohost-truncated=1"
         attributes = {"X-Amzn-SageMaker-Custom-Attributes": "cohost-batch=true"}
