@@ -19,8 +19,10 @@ from .cohost_packed import (
     FLASH_DEBERTA,
     PackedByAttention,
     PackedDeberta,
+    keep_relative_positions,
     use_flash_deberta,
 )
+from .cohost_stream import stream_of
 from .cohost_tasks import Want
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Trials:
     ) -> None:
         self._options = options
         self._device = device
+        self._stream = stream_of(device)
         self._weights = weights
         self._padding_ids = padding_ids
         self._limit = limit
@@ -85,6 +88,8 @@ class Trials:
 
     def fastest(self, model: Any, dtype: str, position_offset: int) -> Forward:
         """Return the forward pass to use: compiled or packed if the options request it and its results agree."""
+        if self._stream.is_gpu:
+            keep_relative_positions(model, self._limit)
         padded = self._forward(model)
         if self._options.attention == FLASH_DEBERTA:
             self._attend_by_flash_deberta(model, padded, dtype)
@@ -123,7 +128,7 @@ class Trials:
         try:
             packed = self._forward(
                 model,
-                kind(model, device=self._device, padding_token=self._padding_ids[0], position_offset=position_offset),
+                kind(model, stream=self._stream, padding_token=self._padding_ids[0], position_offset=position_offset),
             )
             fault = self._fault(self._outputs(padded), packed, dtype)
         except Exception as error:  # noqa: BLE001 - as above, and a library may be missing
@@ -164,7 +169,7 @@ class Trials:
     ) -> Forward:
         return Forward(
             model,
-            device=self._device,
+            stream=self._stream,
             padding_ids=self._padding_ids,
             limit=self._limit,
             packed=packed,

@@ -68,7 +68,7 @@ class FakeForward:
 def sequences(*firsts: int, length: int = 10) -> list[TokenSequence]:
     """Sequences of a request, told apart by their first token."""
     return [
-        TokenSequence(Encoded([first] * length, None, truncated=False), length, Want.LOGITS, index)
+        TokenSequence(Encoded(np.full(length, first, np.int32), None, truncated=False), length, Want.LOGITS, index)
         for index, first in enumerate(firsts)
     ]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cohost.handler.cohost_batches import BatchLog, Counters
-from cohost.handler.cohost_device import device_of, disagreement, has_native_bf16, set_threads, to_gpu
+from cohost.handler.cohost_device import device_of, disagreement, has_native_bf16, set_threads
 from cohost.handler.cohost_errors import one_line, shown
 from cohost.handler.cohost_memory import TokenBudget, is_lost_device, is_out_of_memory
 from cohost.handler.cohost_options import read_options
@@ -127,15 +127,6 @@ def test_workers_take_the_gpu_that_the_server_gave_them(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_of(read_options({"model_dir": "/m", "device_id": "1"})) == torch.device("cuda:1")
     assert device_of(read_options({"model_dir": "/m", "device_id": "3"})) == torch.device("cuda:0")
-
-
-def test_copies_to_a_gpu_start_from_pinned_memory_and_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The calls that make a copy asynchronous, on a stand-in for the device."""
-    made = []
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: made.append("pinned") or tensor)
-    tensor = torch.ones(2)
-    assert to_gpu(tensor, torch.device("cpu")) is tensor
-    assert made == ["pinned"]
 
 
 @pytest.mark.parametrize(

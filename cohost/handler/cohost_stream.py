@@ -1,0 +1,90 @@
+"""Copies to and from the device of a model, and the device's memory: the only place that calls `torch.cuda` in a pass.
+
+A GPU works beside the threads of the process, so a pass is launched first and read later. `HostStream` has the same
+calls on a CPU, where a pass has ended when its launch returns.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from .cohost_tasks import Floats
+
+# A pass is hundreds of launches, and a thread that waits for the interpreter's lock waits this long for each.
+_SWITCH_INTERVAL_S = 5e-4
+
+
+class HostStream:
+    """Passes on a CPU; `depth` passes may be launched before the first of them is read."""
+
+    depth = 1
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    @property
+    def is_gpu(self) -> bool:
+        """Return True if the device works beside the threads of the process."""
+        return self.device.type == "cuda"
+
+    def enter(self) -> None:
+        """Make the calling thread the one that launches passes."""
+
+    def upload(self, numbers: npt.NDArray[Any]) -> torch.Tensor:
+        """Return an array as a tensor on the device."""
+        return torch.from_numpy(numbers)
+
+    def download(self, tensor: torch.Tensor) -> Callable[[], Floats]:
+        """Begin to copy a tensor of single precision; the returned function waits for the copy and returns it."""
+        array: Floats = tensor.numpy()
+        return lambda: array
+
+    def free_memory(self) -> None:
+        """Return the memory that torch keeps for later passes to the device, so that a smaller pass can use it."""
+
+
+class CudaStream(HostStream):
+    """Passes on a GPU: neither copy makes the calling thread wait, and the thread that reads sleeps meanwhile."""
+
+    depth = 2
+
+    def enter(self) -> None:
+        """Make the device the thread's own, and let it have the interpreter's lock more often."""
+        torch.cuda.set_device(self.device)
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+    def upload(self, numbers: npt.NDArray[Any]) -> torch.Tensor:
+        """Copy from page-locked memory, which torch keeps until the copy has ended."""
+        return torch.from_numpy(numbers).pin_memory().to(self.device, non_blocking=True)
+
+    def download(self, tensor: torch.Tensor) -> Callable[[], Floats]:
+        """Copy into page-locked memory behind the passes launched so far."""
+        target = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        target.copy_(tensor, non_blocking=True)
+        # Without `blocking`, the thread that waits keeps a core busy.
+        copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call] # torch has no types for it
+        copied.record(torch.cuda.current_stream(self.device))
+
+        def read() -> Floats:
+            copied.synchronize()
+            array: Floats = target.numpy()
+            return array
+
+        return read
+
+    def free_memory(self) -> None:
+        """Empty torch's cache."""
+        torch.cuda.empty_cache()
+
+
+def stream_of(device: torch.device) -> HostStream:
+    """Return the stream of a device."""
+    return CudaStream(device) if device.type == "cuda" else HostStream(device)
