@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from .cohost_memory import is_lost_device, is_out_of_memory
 from .cohost_packed import first_vectors, mean_vectors, takes_prepared_mask
 from .cohost_tasks import Want
 from .cohost_texts import lengths_up_to
+from .cohost_tokenizer import Encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from .cohost_packed import PackedModel
     from .cohost_stream import HostStream
     from .cohost_tasks import Floats
-    from .cohost_tokenizer import Encoded
 
     Pass = Callable[..., Any]
     Ids = npt.NDArray[np.int32]
@@ -103,6 +103,12 @@ class TokenSequence:
     index: int = 0
 
 
+def shortened(sample: TokenSequence, length: int) -> TokenSequence:
+    """Return a sequence of the first tokens of a longer one."""
+    segments = None if sample.encoded.segments is None else sample.encoded.segments[:length]
+    return replace(sample, encoded=Encoded(sample.encoded.ids[:length], segments, truncated=False), length=length)
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """A launched pass; `places` are each sequence's part of the copied numbers: their start, and their shape."""
@@ -146,6 +152,11 @@ class Forward:
         self._multiple = _MULTIPLE_ON_GPU if stream.is_gpu else 1
         self._type = model.dtype if stream.is_gpu and takes_prepared_mask(model) else None
         self.depth = stream.depth
+
+    @property
+    def failure(self) -> str | None:
+        """Return the reason why the compiled model is not used, if so."""
+        return None if self._compiled is None else self._compiled.failure
 
     def packs(self, sequence: TokenSequence) -> bool:
         """Return True if a sequence runs packed, without padding."""

@@ -35,6 +35,11 @@ class HostStream:
         """Return True if the device works beside the threads of the process."""
         return self.device.type == "cuda"
 
+    @property
+    def name(self) -> str:
+        """Return the name of the device's kind."""
+        return self.device.type
+
     def enter(self) -> None:
         """Make the calling thread the one that launches passes."""
 
@@ -55,6 +60,11 @@ class CudaStream(HostStream):
     """Passes on a GPU: neither copy makes the calling thread wait, and the thread that reads sleeps meanwhile."""
 
     depth = 2
+
+    @property
+    def name(self) -> str:
+        """Return the name of the card."""
+        return torch.cuda.get_device_name(self.device)
 
     def enter(self) -> None:
         """Make the device the thread's own, and let it have the interpreter's lock more often."""
