@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from .cohost_batches import BatchLimits, BatchLog, Counters, in_order, together
+from .cohost_batches import BatchLimits, BatchLog, Counters, TokenBudget, in_order, together
 from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, one_line
-from .cohost_memory import TokenBudget, is_lost_device, is_out_of_memory, return_free_memory
+from .cohost_memory import is_lost_device, is_out_of_memory, return_free_memory
 from .cohost_queue import FairQueue, Ticket
 from .cohost_watchdog import Watched
 
@@ -304,7 +304,7 @@ class Engine:
             self._fail(one, error)
             return
         with self._changed:
-            self._budget.passed()
+            self._budget.passed(time.monotonic())
         self._finish(one, results)
         if self._log.tick(time.monotonic()):
             return_free_memory()
@@ -315,7 +315,7 @@ class Engine:
             logger.warning("memory ran out for %d sequences of %d tokens", *one.size)
             with self._changed:
                 self._counters.memory_errors += 1
-                self._budget.shrink(one.size[1])
+                self._budget.shrink(one.size[1], time.monotonic())
         else:
             logger.error("the model failed on %d sequences of %d tokens", *one.size, exc_info=error)
         # The traceback keeps the tensors alive for which memory ran out.

@@ -1,4 +1,4 @@
-"""Out-of-memory and lost-device errors, and the token budget that shrinks when memory runs out."""
+"""Out-of-memory and lost-device errors, and freed memory that goes back to the system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import ctypes
 _OUT_OF_MEMORY_TYPES = {"OutOfMemoryError", "MemoryError"}
 _OUT_OF_MEMORY_TEXTS = ("out of memory", "can't allocate memory", "not enough memory")
 _LOST_DEVICE_TEXTS = ("cuda error", "device-side assert", "cublas_status", "cudnn_status_execution_failed")
-_GROW_AFTER = 200
 
 
 class NoDeviceError(ValueError):
@@ -37,28 +36,3 @@ def return_free_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-class TokenBudget:
-    """The padded tokens that a batch may have: halved when memory runs out, doubled again after 200 good passes.
-
-    It never falls below `floor`, the model's limit, because a sequence cannot be split.
-    """
-
-    def __init__(self, ceiling: int, floor: int) -> None:
-        self.tokens = max(ceiling, floor)
-        self._ceiling = self.tokens
-        self._floor = floor
-        self._good = 0
-
-    def shrink(self, failed_tokens: int) -> None:
-        """Record a batch for which memory ran out."""
-        self.tokens = max(self._floor, min(self.tokens, failed_tokens // 2))
-        self._good = 0
-
-    def passed(self) -> None:
-        """Record a batch that succeeded."""
-        self._good += 1
-        if self._good >= _GROW_AFTER and self.tokens < self._ceiling:
-            self.tokens = min(self._ceiling, 2 * self.tokens)
-            self._good = 0

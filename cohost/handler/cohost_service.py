@@ -122,7 +122,7 @@ class Service:
             tokens = _GPU_BATCH_TOKENS if loaded.device.type == "cuda" else _CPU_BATCH_TOKENS
         measured = warm_up(loaded, options, tokens)
         settings = EngineSettings(
-            max_batch_tokens=tokens,
+            max_batch_tokens=measured.max_batch_tokens,
             max_batch_sequences=options.max_batch_sequences,
             floor_tokens=loaded.limit,
             pass_cost=measured.pass_cost,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from cohost.handler.cohost_batches import BatchLog, Counters
+from cohost.handler.cohost_batches import BatchLog, Counters, TokenBudget
 from cohost.handler.cohost_device import device_of, disagreement, has_native_bf16, set_threads
 from cohost.handler.cohost_errors import one_line, shown
-from cohost.handler.cohost_memory import TokenBudget, is_lost_device, is_out_of_memory
+from cohost.handler.cohost_memory import is_lost_device, is_out_of_memory
 from cohost.handler.cohost_options import read_options
 from cohost.handler.cohost_request import list_text, text_of, vector_text
 from cohost.handler.cohost_warm_up import bucket_shapes, pass_cost
@@ -67,15 +67,28 @@ def test_errors_are_told_apart_by_what_can_be_done(error: Exception, memory: boo
 
 
 def test_the_budget_shrinks_when_memory_runs_out_and_recovers() -> None:
-    """Half of what failed, never under one whole sequence, and back after many good passes."""
+    """Half of what failed, never under one whole sequence, and back after a pause."""
     budget = TokenBudget(4096, 512)
-    budget.shrink(2048)
+    budget.shrink(2048, now=10.0)
     assert budget.tokens == 1024
-    budget.shrink(600)
+    budget.shrink(600, now=10.5)
+    budget.passed(now=70.0)
     assert budget.tokens == 512
-    for _ in range(1000):
-        budget.passed()
+    for _ in range(10):
+        budget.passed(now=71.0)
     assert budget.tokens == 4096
+
+
+def test_a_budget_that_never_fits_is_tried_ever_less_often() -> None:
+    """On a device that others fill, a pass fails some times in the first hour and once an hour from then on."""
+    budget, failures = TokenBudget(16_384, 512), []
+    for now in map(float, range(86_400)):
+        if budget.tokens > 6000:
+            failures.append(now)
+            budget.shrink(budget.tokens, now)
+        else:
+            budget.passed(now)
+    assert (len([one for one in failures if one < 3600]), len(failures)) == (7, 30)
 
 
 def test_counters_say_what_the_device_worked_on(caplog: pytest.LogCaptureFixture) -> None:
