@@ -8,6 +8,7 @@ and one for more.
 
 from __future__ import annotations
 
+import copy
 import logging
 import types
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from .cohost_graphs import RecordedModel
     from .cohost_packed import PackedModel
     from .cohost_stream import HostStream
     from .cohost_tasks import Floats
@@ -130,7 +132,7 @@ class Forward:
     """The forward pass on a device; `padding_ids` are the token and segment of padding, `limit` is the model's length.
 
     With `packed`, sequences whose caller requested no padding run without any. With `compiled`, batches are padded to
-    one of its lengths and run through it.
+    one of its lengths and run through it. With `recorded`, batches that fit into one of its shapes are filled up to it.
     """
 
     def __init__(
@@ -142,8 +144,10 @@ class Forward:
         limit: int,
         packed: PackedModel | None = None,
         compiled: CompiledModel | None = None,
+        recorded: RecordedModel | None = None,
     ) -> None:
         self._model = model if compiled is None else compiled
+        self._recorded = recorded
         self._stream = stream
         self._padding_ids = padding_ids
         self._limit = limit
@@ -152,6 +156,12 @@ class Forward:
         self._multiple = _MULTIPLE_ON_GPU if stream.is_gpu else 1
         self._type = model.dtype if stream.is_gpu and takes_prepared_mask(model) else None
         self.depth = stream.depth
+
+    def with_recordings(self, recorded: RecordedModel) -> Forward:
+        """Return the same pass with small batches repeated from recordings."""
+        other = copy.copy(self)
+        other._recorded = recorded  # noqa: SLF001 - its own class
+        return other
 
     @property
     def failure(self) -> str | None:
@@ -164,6 +174,8 @@ class Forward:
 
     def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
         """Return the number of tokens that the device processes for a batch, padding included."""
+        if shape := self._recorded_shape(sequences):
+            return shape[0] * shape[1]
         if all(map(self.packs, sequences)):
             return sum(sequence.length for sequence in sequences)
         return len(sequences) * self._padded_length(sequences)
@@ -183,11 +195,22 @@ class Forward:
             Exception: as `__call__`.
         """
         with torch.inference_mode():
+            if shape := self._recorded_shape(sequences):
+                return self._launch_padded(sequences, shape, self._recorded or self.run_padded)
             if self._packed is not None and all(map(self.packs, sequences)):
                 lengths = [sequence.length for sequence in sequences]
                 if self._packed.gains_at(lengths):
                     return self._launch_packed(self._packed, sequences)
-            return self._launch_padded(sequences)
+            shape = (len(sequences), self._padded_length(sequences))
+            return self._launch_padded(sequences, shape, self.run_padded)
+
+    def run_padded(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Run a batch of token ids, mask and, if the model reads them, segments, as `fill_up` makes it."""
+        ids, mask, *segments = numbers
+        shown = mask if self._type is None else _added(mask, self._type)
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        output: torch.Tensor = self._model(**dict(zip(names, (ids, shown, *segments), strict=False)))[0]
+        return output
 
     def length_of(self, sequence: TokenSequence) -> int:
         """Return the number of tokens that a sequence adds to a batch."""
@@ -201,16 +224,25 @@ class Forward:
         longest = max(map(self.length_of, sequences))
         return max(longest, min(self._limit, -(-longest // self._multiple) * self._multiple))
 
-    def _launch_padded(self, sequences: Sequence[TokenSequence]) -> Pending:
-        length = self._padded_length(sequences)
-        numbers = fill_up([sequence.encoded for sequence in sequences], length, self._padding_ids)
-        ids, mask, *segments = self._stream.upload(numbers).long()
-        shown = mask if self._type is None else _added(mask, self._type)
-        names = ("input_ids", "attention_mask", "token_type_ids")
-        output = self._model(**dict(zip(names, (ids, shown, *segments), strict=False)))[0]
-        reduced = {want: _reduced(output, mask, want) for want in _wants(sequences)}
-        starts = [row * length for row in range(len(sequences))]
-        return self._pending(reduced, sequences, starts)
+    def _recorded_shape(self, sequences: Sequence[TokenSequence]) -> tuple[int, int] | None:
+        if self._recorded is None:
+            return None
+        return self._recorded.shape_of(len(sequences), max(sequence.length for sequence in sequences))
+
+    def _launch_padded(
+        self,
+        sequences: Sequence[TokenSequence],
+        shape: tuple[int, int],
+        run: Callable[[torch.Tensor], torch.Tensor],
+    ) -> Pending:
+        """Launch a batch of a shape; more rows than sequences are those of a recorded pass."""
+        rows, length = shape
+        encoded = [sequence.encoded for sequence in sequences]
+        numbers = fill_up([*encoded, *[encoded[0]] * (rows - len(encoded))], length, self._padding_ids)
+        uploaded = self._stream.upload(numbers).long()
+        output = run(uploaded)
+        reduced = {want: _reduced(output, uploaded[1], want) for want in _wants(sequences)}
+        return self._pending(reduced, sequences, [row * length for row in range(len(sequences))])
 
     def _launch_packed(self, model: PackedModel, sequences: Sequence[TokenSequence]) -> Pending:
         vectors, bounds = model.vectors([sequence.encoded for sequence in sequences])

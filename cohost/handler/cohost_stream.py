@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # A pass is hundreds of launches, and a thread that waits for the interpreter's lock waits this long for each.
 _SWITCH_INTERVAL_S = 5e-4
+_RUNS_BEFORE_RECORDING = 3
 
 
 class HostStream:
@@ -52,6 +53,14 @@ class HostStream:
         array: Floats = tensor.numpy()
         return lambda: array
 
+    def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        """Record the launches of a function.
+
+        Raises:
+            NotImplementedError: a CPU has none.
+        """
+        raise NotImplementedError
+
     def free_memory(self) -> None:
         """Return the memory that torch keeps for later passes to the device, so that a smaller pass can use it."""
 
@@ -60,6 +69,10 @@ class CudaStream(HostStream):
     """Passes on a GPU: neither copy makes the calling thread wait, and the thread that reads sleeps meanwhile."""
 
     depth = 2
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._pool: Any = None
 
     @property
     def name(self) -> str:
@@ -89,6 +102,23 @@ class CudaStream(HostStream):
             return array
 
         return read
+
+    def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        """Record the launches of a function; return what repeats them, and the tensor that holds the output then."""
+        # Libraries allocate memory and choose kernels in their first calls, which cannot be recorded.
+        first = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call] # torch has no types for it
+        first.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(first):
+            for _ in range(_RUNS_BEFORE_RECORDING):
+                run()
+        torch.cuda.current_stream(self.device).wait_stream(first)
+        graph = torch.cuda.CUDAGraph()
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call] # as above
+        # One stream repeats them, never two at once, so all recordings can share one pool of memory.
+        with torch.cuda.graph(graph, pool=self._pool):
+            output = run()
+        return graph.replay, output
 
     def free_memory(self) -> None:
         """Empty torch's cache."""

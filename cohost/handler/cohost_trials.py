@@ -21,7 +21,8 @@ import torch
 from .cohost_device import disagreement, half_types, largest_difference
 from .cohost_errors import one_line
 from .cohost_forward import CompiledModel, Forward, TokenSequence, shortened
-from .cohost_memory import is_lost_device
+from .cohost_graphs import RecordedModel
+from .cohost_memory import is_lost_device, is_out_of_memory
 from .cohost_packed import (
     DEBERTA,
     DISENTANGLED_FLASH,
@@ -53,10 +54,13 @@ _TOLERANCE = 1e-4
 _TIMES_THE_USUAL_ERROR = 2
 _COMPILE = "compile"
 _PACKING = "packing"
+_GRAPHS = "graphs"
+# Sequences and tokens per sequence of passes that wait for their launches.
+_SMALL = ((1, 16), (4, 16))
 _REPEATS = 3
 # Sequences of each length, and the lengths. A CPU takes seconds for as much as fills a GPU.
-_CPU_SIZES = ((1, (8, 16, 32, 64)), (1, (12, 48)))
-_GPU_SIZES = ((16, (8, 16, 32, 64)), (4, (32, 64, 128, 512)))
+_FEW_SIZES = ((1, (8, 16, 32, 64)), (1, (12, 48)))
+_MANY_SIZES = ((16, (8, 16, 32, 64)), (4, (32, 64, 128, 512)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,7 @@ class Trials:
         self._samples = [TokenSequence(sample, len(sample.ids), want) for sample in samples]
         self._labels = want is Want.LOGITS
         self._reference: list[Floats] | None = None
+        self._sizes = _MANY_SIZES if self._stream.is_gpu else _FEW_SIZES
 
     def with_dtype(self, model: Any) -> tuple[str, Any]:  # transformers has no types
         """Return the number format to serve in, by name, and the model in it; `model` comes in fp32.
@@ -178,28 +183,54 @@ class Trials:
         padded = self._forward(model)
         if self._options.attention == FLASH_DEBERTA:
             self._attend_by_flash_deberta(model, padded, dtype)
-        if not (self._options.compile or self._options.packing):
+        if not (self._options.compile or self._options.packing or self._stream.is_gpu):
             return padded
-        usual = self._measured(padded)
+        usual = self._usual(padded)
         ways: dict[str, Way] = {}
         if self._options.compile:
             self._try(ways, _COMPILE, usual, dtype, lambda: self._compiled(model))
         if self._options.packing:
             self._try(ways, _PACKING, usual, dtype, lambda: self._packed(model, position_offset))
-        if not ways:
-            return padded
-        name, best = min(ways.items(), key=lambda item: sum(item[1].seconds))
+        name, best = min(ways.items(), key=lambda item: sum(item[1].seconds), default=("", usual))
         for other in ways.keys() - {name}:
             logger.info("%s: not used, %s is faster", other, name)
-        return best.forward
+        # Compiled programs take their launches together by themselves.
+        return self._with_recordings(model, best, dtype) if self._stream.is_gpu and name != _COMPILE else best.forward
 
-    def _try(self, ways: dict[str, Way], name: str, usual: Way, dtype: str, make: Callable[[], Forward]) -> None:
+    def _with_recordings(self, model: Any, usual: Way, dtype: str) -> Forward:
+        """Return a way with its small passes recorded, if that is the same and faster."""
+        sample, (large, *_) = self._samples[-1], self._batches()
+        small = [[shortened(sample, min(self._limit, length))] * rows for rows, length in _SMALL]
+        before = Way(usual.forward, usual.outputs, [self._least_seconds(usual.forward, batch) for batch in small])
+        # Up to here the device waits for launches, so that filling a batch up costs nothing.
+        most_tokens = int(usual.forward.tokens_of(large) * before.seconds[0] / usual.seconds[0])
+        parts = 2 if sample.encoded.segments is None else 3
+
+        def recorded() -> Forward:
+            with torch.inference_mode():
+                run = self._forward(model).run_padded
+                recordings = RecordedModel(run, self._stream, limit=self._limit, most_tokens=most_tokens, parts=parts)
+            return usual.forward.with_recordings(recordings)
+
+        ways: dict[str, Way] = {}
+        self._try(ways, _GRAPHS, before, dtype, recorded, small)
+        return ways[_GRAPHS].forward if ways else usual.forward
+
+    def _try(
+        self,
+        ways: dict[str, Way],
+        name: str,
+        usual: Way,
+        dtype: str,
+        make: Callable[[], Forward],
+        batches: Sequence[Sequence[TokenSequence]] = (),
+    ) -> None:
         """Add a way to `ways` if it works, gives the same as the usual one, and is faster at each batch."""
         trial = self._begun(name)
         if trial is None:
             return
         try:
-            way = self._measured(make())
+            way = self._measured(make(), batches)
             fault = way.forward.failure or self._fault(usual, way, dtype) or _slowness(usual, way)
         except Exception as error:
             if is_lost_device(error):
@@ -207,11 +238,11 @@ class Trials:
                 raise
             # A kernel or a library that is not there may raise anything; memory may run out.
             fault = one_line(str(error))
-            self._stream.free_memory()
         trial.end()
         if fault is None:
             ways[name] = way
         else:
+            self._stream.free_memory()
             logger.log(self._level(name), "%s: not used, %s", name, fault)
 
     def _begun(self, name: str) -> Trial | None:
@@ -224,11 +255,11 @@ class Trials:
         return trial
 
     def _level(self, name: str) -> int:
-        wanted = name != _PACKING or self._options.attention == DISENTANGLED_FLASH
-        return logging.WARNING if wanted else logging.INFO
+        by_itself = name == _GRAPHS or (name == _PACKING and self._options.attention != DISENTANGLED_FLASH)
+        return logging.INFO if by_itself else logging.WARNING
 
     def _attend_by_flash_deberta(self, model: Any, padded: Forward, dtype: str) -> None:
-        usual, ways = self._measured(padded), dict[str, Way]()
+        usual, ways = self._usual(padded), dict[str, Way]()
         restore: list[Callable[[], None]] = []
 
         def replaced() -> Forward:
@@ -258,20 +289,31 @@ class Trials:
             return bool(model.config.model_type == DEBERTA)
         return self._options.attention == DISENTANGLED_FLASH
 
-    def _measured(self, forward: Forward) -> Way:
+    def _usual(self, padded: Forward) -> Way:
+        """Measure the model's own way, on smaller batches if memory runs out: without it the model is not served."""
+        try:
+            return self._measured(padded)
+        except Exception as error:
+            if self._sizes == _FEW_SIZES or not is_out_of_memory(error):
+                raise
+        # Behind the handler of the error, whose traceback keeps the tensors alive for which memory ran out.
+        self._stream.free_memory()
+        self._sizes = _FEW_SIZES
+        return self._measured(padded)
+
+    def _measured(self, forward: Forward, batches: Sequence[Sequence[TokenSequence]] = ()) -> Way:
         outputs = self._outputs(forward)
-        return Way(forward, outputs, [self._least_seconds(forward, batch) for batch in self._batches()])
+        return Way(forward, outputs, [self._least_seconds(forward, batch) for batch in batches or self._batches()])
 
     def _least_seconds(self, forward: Forward, batch: Sequence[TokenSequence]) -> float:
         return min(seconds_of(forward, batch) for _ in range(_REPEATS))
 
     def _batches(self) -> list[list[TokenSequence]]:
         """Return batches of different lengths, of short texts and of longer ones; on a GPU they are large enough."""
-        sizes = _GPU_SIZES if self._stream.is_gpu else _CPU_SIZES
         full = self._samples[-1]
         return [
             [shortened(full, min(self._limit, size)) for size in lengths for _ in range(times)]
-            for times, lengths in sizes
+            for times, lengths in self._sizes
         ]
 
     def _fault(self, usual: Way, way: Way, dtype: str) -> str | None:

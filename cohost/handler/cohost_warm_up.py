@@ -28,10 +28,11 @@ _TIMES_THE_LARGEST = 3
 _SHORT = 8
 _LONG = 64
 _MANY = 8
-_REPEATS = 3
+_REPEATS, _MOST_REPEATS = 3, 30
+_STEADY_S = 0.1
 # Of a GPU: a caller whose text comes just behind a pass waits for it, and larger passes gain little.
 _LONGEST_PASS_S = 0.05
-_LEAST_SHARE = 4
+_LEAST_SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +84,21 @@ def _measured(loaded: Loaded, options: Options, tokens: int) -> Measured:
     shapes = list(_shapes_to_run(loaded, options, tokens)) if options.warm_up else []
     for shape in shapes:
         run(shape)
+    cost = options.pass_cost_tokens
     if loaded.device.type == "cuda":
         speed = measure_speed(run, loaded.limit, tokens, options.max_batch_sequences)
-        cost = round(speed.floor_s / speed.token_s)
+        cost = round(speed.floor_s / speed.token_s) if cost is None else cost
         if options.max_batch_tokens is None:
             tokens = max(loaded.limit, min(tokens, int(_LONGEST_PASS_S / speed.token_s)))
         largest = (max(1, min(options.max_batch_sequences, tokens // loaded.limit)), loaded.limit)
     else:
-        cost = max(_LEAST_PASS_COST, measure_pass_cost(run, loaded.limit)) if options.pass_cost_tokens is None else 0
+        cost = max(_LEAST_PASS_COST, measure_pass_cost(run, loaded.limit)) if cost is None else cost
         largest = shapes[0] if shapes else (1, loaded.limit)
     # Run it again: the first pass of a shape also reserves memory, chooses kernels and compiles.
     seconds = run(largest)
     # On a CPU the largest batch is not run, since that would take seconds; its time is extrapolated.
     seconds *= max(1.0, tokens / (largest[0] * largest[1]))
     compiled = frozenset((sequences > 1, length) for sequences, length in [*shapes, largest])
-    cost = cost if options.pass_cost_tokens is None else options.pass_cost_tokens
     return Measured(tokens, cost, pass_timeout(options.pass_timeout_s, seconds), compiled)
 
 
@@ -165,7 +166,11 @@ def measure_speed(run: Callable[[tuple[int, int]], float], limit: int, max_token
 
 
 def _least(run: Callable[[tuple[int, int]], float], shape: tuple[int, int]) -> float:
-    return min(run(shape) for _ in range(_REPEATS))
+    """Return the least seconds of a shape; a short pass is repeated more often, since it is disturbed more easily."""
+    seconds = [run(shape) for _ in range(_REPEATS)]
+    while len(seconds) < _MOST_REPEATS and sum(seconds) < _STEADY_S:
+        seconds.append(run(shape))
+    return min(seconds)
 
 
 def measure_pass_cost(run: Callable[[tuple[int, int]], float], limit: int) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cohost.handler import cohost_trials
 
@@ -19,8 +20,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _deberta_imported() -> None:
-    """On import, transformers' DeBERTa uses a function that torch deprecates."""
+def _torch_prepared() -> None:
+    """On import, transformers' DeBERTa uses a function that torch deprecates.
+
+    A torch for GPUs on a machine without one compiles with a stand-in for the driver, which belongs to the first thread
+    that compiles: here the one that outlives all models.
+    """
+    with FakeTensorMode():
+        pass
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
