@@ -114,7 +114,7 @@ class CudaStream(HostStream):
         torch.cuda.current_stream(self.device).wait_stream(first)
         graph = torch.cuda.CUDAGraph()
         if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call] # as above
+            self._pool = torch.cuda.graph_pool_handle()
         # One stream repeats them, never two at once, so all recordings can share one pool of memory.
         with torch.cuda.graph(graph, pool=self._pool):
             output = run()
