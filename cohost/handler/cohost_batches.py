@@ -35,6 +35,43 @@ class BatchLimits:
         return max(1, min(self.sequences, self.tokens // length))
 
 
+_FIRST_PAUSE_S = 60.0
+_LONGEST_PAUSE_S = 3600.0
+_CALM_PAUSES = 4
+
+
+class TokenBudget:
+    """The padded tokens that a batch may have: halved when memory runs out, and doubled again after a pause.
+
+    The pause doubles with each failure, up to an hour: what fits into memory changes with the other models on the
+    device, and a batch that fails is work done twice. The budget never falls below `floor`, the model's limit, because
+    a sequence cannot be split. Times are in seconds.
+    """
+
+    def __init__(self, ceiling: int, floor: int) -> None:
+        self.tokens = max(ceiling, floor)
+        self._ceiling = self.tokens
+        self._floor = floor
+        self._pause_s = 0.0
+        self._failed_at = 0.0
+        self._grow_at = 0.0
+
+    def shrink(self, failed_tokens: int, now: float) -> None:
+        """Record a batch for which memory ran out."""
+        self.tokens = max(self._floor, min(self.tokens, failed_tokens // 2))
+        if now >= self._grow_at:  # else it is a part of the same failure
+            calm = now - self._failed_at > _CALM_PAUSES * self._pause_s
+            self._pause_s = _FIRST_PAUSE_S if calm else min(_LONGEST_PAUSE_S, 2 * self._pause_s)
+        self._failed_at, self._grow_at = now, now + self._pause_s
+
+    def passed(self, now: float) -> None:
+        """Record a batch that succeeded."""
+        if self.tokens < self._ceiling and now >= self._grow_at:
+            self.tokens = min(self._ceiling, 2 * self.tokens)
+            # A batch of this size shows within a moment whether it fits.
+            self._grow_at = now
+
+
 def together(lengths: Sequence[int], limits: BatchLimits) -> list[int]:
     """Return the batch of the first sequence, as indices into `lengths` (tokens, in the order of the queue).
 

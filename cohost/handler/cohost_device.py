@@ -201,11 +201,6 @@ class DeviceMemory:
                 free_device_memory()
 
 
-def to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a copy on the device that the CPU does not wait for: it starts from page-locked memory."""
-    return tensor.pin_memory().to(device, non_blocking=True)
-
-
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

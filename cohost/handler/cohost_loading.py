@@ -29,6 +29,7 @@ from .cohost_features import FeatureExtraction
 from .cohost_forward import TokenSequence
 from .cohost_memory import free_device_memory, is_lost_device
 from .cohost_request import LengthRule
+from .cohost_stream import stream_of
 from .cohost_tasks import Want
 from .cohost_texts import length_limit
 from .cohost_tokenizer import Encoded, Tables, Tokenizer
@@ -98,6 +99,7 @@ def load(options: Options) -> Loaded:
         Exception: whatever transformers raises on weights that it cannot read.
     """
     device = device_of(options)
+    stream_of(device).enter()
     threads = set_threads(options, device)
     source = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
     tokenizer = Tokenizer(transformers.AutoTokenizer.from_pretrained(options.model, **source), options.model)

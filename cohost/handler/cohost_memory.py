@@ -1,4 +1,4 @@
-"""Kinds of errors on a device (no memory, device lost, the model's own), and the token budget that memory leaves."""
+"""Kinds of errors on a device (no memory, device lost, the model's own), and freed memory that goes back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ _MODEL_TEXTS = (
     *("invalid configuration argument", "no kernel image", "too many resources requested", "invalid device function"),
     *("cublas_status_not_supported", "cublas_status_invalid_value", "cudnn_status_not_supported"),
 )
-_GROW_AFTER = 200
 
 
 class NoDeviceError(ValueError):
@@ -116,28 +115,3 @@ def return_free_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-class TokenBudget:
-    """The padded tokens that a batch may have: halved when memory runs out, doubled again after 200 good passes.
-
-    It never falls below `floor`, the model's limit, because a sequence cannot be split.
-    """
-
-    def __init__(self, ceiling: int, floor: int) -> None:
-        self.tokens = max(ceiling, floor)
-        self._ceiling = self.tokens
-        self._floor = floor
-        self._good = 0
-
-    def shrink(self, failed_tokens: int) -> None:
-        """Record a batch for which memory ran out."""
-        self.tokens = max(self._floor, min(self.tokens, failed_tokens // 2))
-        self._good = 0
-
-    def passed(self) -> None:
-        """Record a batch that succeeded."""
-        self._good += 1
-        if self._good >= _GROW_AFTER and self.tokens < self._ceiling:
-            self.tokens = min(self._ceiling, 2 * self.tokens)
-            self._good = 0

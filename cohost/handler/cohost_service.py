@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .cohost_batches import Counters
 from .cohost_device import DeviceMemory
-from .cohost_engine import Engine, EngineSettings
+from .cohost_engine import Engine, EngineSettings, ModelThread
 from .cohost_errors import HandlerError, Output, refusal_of
 from .cohost_forward import TokenSequence
 from .cohost_loading import load
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from .cohost_engine import Outcome
     from .cohost_loading import Loaded
+    from .cohost_options import Options
     from .cohost_request import Input
     from .cohost_tasks import Plan
     from .cohost_tokenizer import Encoded
@@ -76,6 +77,7 @@ class Service:
         self._counters = Counters()
         # One thread, since a tokenizer is not thread-safe; it works while the model computes.
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="cohost-tokenizer")
+        self._thread = ModelThread()
         self._engine: Engine | None = None
         self._loaded: Loaded | None = None
         self._watchdog: Watchdog | None = None
@@ -106,13 +108,16 @@ class Service:
             self._waiting -= 1
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared:
-        """Load the model and warm it up, in the calling thread.
+        """Load the model and warm it up, in the thread that will run it.
 
         Raises:
             ValueError: the options are wrong or the model cannot be served.
             Exception: whatever transformers and torch raise on weights, memory or a device.
         """
-        options = read_options(properties)
+        return self._thread.run(lambda: self._prepare(read_options(properties)))
+
+    @staticmethod
+    def _prepare(options: Options) -> Prepared:
         loaded = load(options)
         tokens = options.max_batch_tokens
         if tokens is None:
@@ -121,7 +126,7 @@ class Service:
         memory = DeviceMemory(loaded.device, options.planned_mib)
         memory.settle()
         settings = EngineSettings(
-            max_batch_tokens=tokens,
+            max_batch_tokens=measured.max_batch_tokens,
             max_batch_sequences=options.max_batch_sequences,
             floor_tokens=loaded.limit,
             pass_cost=measured.pass_cost,
@@ -143,6 +148,7 @@ class Service:
             prepared.settings,
             self._counters,
             lambda: self._ending.begin(LOST_DEVICE_CODE),
+            self._thread,
         )
         self._watchdog = Watchdog(
             self._engine,
@@ -157,7 +163,9 @@ class Service:
         """End the threads; waiting requests are refused."""
         if self._watchdog is not None:
             self._watchdog.stop()
-        if self._engine is not None:
+        if self._engine is None:
+            self._thread.close()
+        else:
             self._engine.stop()
         self._helper.shutdown()
 

@@ -13,8 +13,12 @@ from .cohost_request import OFF
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from .cohost_request import Cut
     from .cohost_texts import Text
+
+    Numbers = npt.NDArray[np.int32]
 
 _TOO_SHORT = "too short"
 
@@ -26,8 +30,8 @@ class Encoded:
     `truncated` is true if a part of the text is missing.
     """
 
-    ids: list[int]
-    segments: list[int] | None
+    ids: Numbers
+    segments: Numbers | None
     truncated: bool
 
 
@@ -132,7 +136,15 @@ class Tokenizer:
             raise BadInputError(fault(cut.second_field, problem, fix="shorten it")) from error
         segments = batch.get("token_type_ids") or [None] * len(texts)
         cuts = [bool(encoding.overflowing) for encoding in batch.encodings]
-        return [Encoded(*parts) for parts in zip(batch["input_ids"], segments, cuts, strict=True)]
+        return [
+            Encoded(_numbers(ids), None if segment is None else _numbers(segment), truncated=cut)
+            for ids, segment, cut in zip(batch["input_ids"], segments, cuts, strict=True)
+        ]
+
+
+def _numbers(values: Sequence[int]) -> Numbers:
+    # Here, because the thread that launches passes has no time for it.
+    return np.asarray(values, dtype=np.int32)
 
 
 def _truncation(cut: Cut, *, paired: bool) -> dict[str, Any]:

@@ -31,14 +31,14 @@ POISONED = """
 import importlib
 from model import handle
 forward = importlib.import_module("cohost_handler.cohost_forward").Forward
-run = forward.__call__
+run = forward.launch
 
 def poisoned(self, sequences):
     if any(len(one.encoded.ids) == 13 for one in sequences):
         raise RuntimeError("CUDA error: device-side assert triggered")
     return run(self, sequences)
 
-forward.__call__ = poisoned
+forward.launch = poisoned
 """
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from cohost.handler.cohost_forward import Forward
 from cohost.handler.cohost_memory import device_answers, free_device_memory, is_lost_device, is_out_of_memory
+from cohost.handler.cohost_stream import stream_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +152,7 @@ def test_memory_is_freed_on_a_lost_device_without_a_second_error(
     """The engine frees memory after each failed pass; an error there would hide the first."""
     fake_torch(monkeypatch, FakeCuda(RuntimeError("CUDA error: device-side assert triggered")))
     free_device_memory()
-    Forward(None, device=torch.device("cuda"), padding_ids=(0, 0), limit=8).free_memory()
+    stream_of(torch.device("cuda")).free_memory()
     assert (
         caplog.messages == ["the GPU's cached memory cannot be returned: CUDA error: device-side assert triggered"] * 2
     )

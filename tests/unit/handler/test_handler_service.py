@@ -13,14 +13,14 @@ import pytest
 from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, HeldForward, properties, served
 from safetensors.torch import load_file, save_file
 
-from cohost.handler.cohost_forward import Forward, TokenSequence
+from cohost.handler import cohost_service
+from cohost.handler.cohost_forward import Forward, Pending, TokenSequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from handler_calls import Caller, Reply
 
-    from cohost.handler.cohost_tasks import Floats
 
 ZERO_SHOT = "zero-shot-classification"
 FEATURES = "feature-extraction"
@@ -203,11 +203,11 @@ def test_each_limit_of_the_catalog_is_kept() -> None:
 
 def test_the_queue_limits_answer_503(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that would overfill the queue is refused at once; what runs and what waits is served."""
-    at_work, gate, own = threading.Event(), threading.Event(), Forward.__call__
+    at_work, gate, own = threading.Event(), threading.Event(), Forward.launch
 
     gate.set()  # the warm-up goes through it too
 
-    def held(self: Forward, sequences: Sequence[TokenSequence]) -> list[Floats]:
+    def held(self: Forward, sequences: Sequence[TokenSequence]) -> Pending:
         at_work.set()
         gate.wait(60)
         return own(self, sequences)
@@ -225,7 +225,7 @@ def test_the_queue_limits_answer_503(monkeypatch: pytest.MonkeyPatch) -> None:
             gate.set()
         return refused.result(), await asyncio.gather(running, waiting)
 
-    monkeypatch.setattr(Forward, "__call__", held)
+    monkeypatch.setattr(Forward, "launch", held)
     refused, answered = served(properties(MINILM, max_queued_sequences=8, max_sequences_per_request=8), scenario)
     assert refused.status == 503
     assert "the queue is full" in refused.body["error"]
@@ -322,6 +322,24 @@ def test_counters_are_told_when_asked() -> None:
     assert (counters["requests"], counters["refused"], counters["passes"], counters["tokens"]) == (3, 1, 1, 3)
 
 
+def test_a_model_is_loaded_by_the_thread_that_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's current device belongs to a thread, as the memory does in which its libraries work."""
+    threads: list[str] = []
+    launch, of = Forward.launch, cohost_service.load
+
+    def noted(function: Any) -> Any:
+        def run(*given: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return function(*given)
+
+        return run
+
+    monkeypatch.setattr(Forward, "launch", noted(launch))
+    monkeypatch.setattr(cohost_service, "load", noted(of))
+    assert replies(properties(MINILM), {"inputs": "a"})[0].status == 200
+    assert set(threads) == {"cohost-engine"}
+
+
 def test_a_lost_device_ends_the_process_after_the_answers() -> None:
     """Callers have had their 503 by then, with the reason that CUDA gave."""
     exits: list[int] = []
@@ -358,7 +376,9 @@ class BrokenForward:
     def free_memory(self) -> None:
         """There is none."""
 
-    def __call__(self, _sequences: object) -> None:
+    depth = 1
+
+    def launch(self, _sequences: object) -> None:
         """As torch says it."""
         raise RuntimeError("CUDA error: device-side assert triggered")
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from cohost.handler.cohost_batches import BatchLog, Counters
-from cohost.handler.cohost_device import device_of, disagreement, has_native_bf16, set_threads, to_gpu
+from cohost.handler.cohost_batches import BatchLog, Counters, TokenBudget
+from cohost.handler.cohost_device import device_of, disagreement, has_native_bf16, set_threads
 from cohost.handler.cohost_errors import one_line, shown
-from cohost.handler.cohost_memory import TokenBudget
 from cohost.handler.cohost_options import read_options
 from cohost.handler.cohost_request import list_text, text_of, vector_text
 from cohost.handler.cohost_warm_up import bucket_shapes, pass_cost
@@ -50,15 +49,28 @@ def test_errors_fit_a_status_line() -> None:
 
 
 def test_the_budget_shrinks_when_memory_runs_out_and_recovers() -> None:
-    """Half of what failed, never under one whole sequence, and back after many good passes."""
+    """Half of what failed, never under one whole sequence, and back after a pause."""
     budget = TokenBudget(4096, 512)
-    budget.shrink(2048)
+    budget.shrink(2048, now=10.0)
     assert budget.tokens == 1024
-    budget.shrink(600)
+    budget.shrink(600, now=10.5)
+    budget.passed(now=70.0)
     assert budget.tokens == 512
-    for _ in range(1000):
-        budget.passed()
+    for _ in range(10):
+        budget.passed(now=71.0)
     assert budget.tokens == 4096
+
+
+def test_a_budget_that_never_fits_is_tried_ever_less_often() -> None:
+    """On a device that others fill, a pass fails some times in the first hour and once an hour from then on."""
+    budget, failures = TokenBudget(16_384, 512), []
+    for now in map(float, range(86_400)):
+        if budget.tokens > 6000:
+            failures.append(now)
+            budget.shrink(budget.tokens, now)
+        else:
+            budget.passed(now)
+    assert (len([one for one in failures if one < 3600]), len(failures)) == (7, 30)
 
 
 def test_counters_say_what_the_device_worked_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -130,15 +142,6 @@ def test_workers_take_the_gpu_that_the_server_gave_them(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_of(read_options({"model_dir": "/m", "device_id": "1"})) == torch.device("cuda:1")
     assert device_of(read_options({"model_dir": "/m", "device_id": "3"})) == torch.device("cuda:0")
-
-
-def test_copies_to_a_gpu_start_from_pinned_memory_and_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The calls that make a copy asynchronous, on a stand-in for the device."""
-    made = []
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: made.append("pinned") or tensor)
-    tensor = torch.ones(2)
-    assert to_gpu(tensor, torch.device("cpu")) is tensor
-    assert made == ["pinned"]
 
 
 @pytest.mark.parametrize(

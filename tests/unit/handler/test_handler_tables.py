@@ -7,6 +7,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from handler_calls import MINILM, properties, served
 from safetensors.torch import load_file, save_file
@@ -78,9 +79,9 @@ def test_a_tokenizer_of_another_model_fails_the_load(tmp_path: Path) -> None:
 def test_lengths_are_held_against_the_model_whatever_the_tokenizer_made() -> None:
     """A position beyond the table is like a token id beyond it."""
     tables = Tables(rows=10, segment_rows=None, limit=4)
-    tables.check("inputs", Encoded([9, 9, 9, 9], [1, 1, 1, 1], truncated=False))
+    tables.check("inputs", Encoded(np.full(4, 9, np.int32), np.ones(4, np.int32), truncated=False))
     with pytest.raises(BadInputError, match="inputs: has 5 tokens; allowed: 4 tokens"):
-        tables.check("inputs", Encoded([1] * 5, None, truncated=False))
+        tables.check("inputs", Encoded(np.ones(5, np.int32), None, truncated=False))
 
 
 def test_the_tables_are_those_of_the_weights() -> None:
