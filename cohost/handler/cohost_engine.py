@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from .cohost_batches import BatchLimits, BatchLog, Counters, TokenBudget, in_order, together
+from .cohost_batches import BatchLimits, BatchLog, Counters, FairQueue, Ticket, TokenBudget, in_order, together
 from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, reason_of
 from .cohost_memory import is_lost_device, is_out_of_memory, return_free_memory
-from .cohost_queue import FairQueue, Ticket
 from .cohost_watchdog import Watched
 
 if TYPE_CHECKING:

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from .cohost_graphs import RecordedModel
     from .cohost_packed import PackedModel
-    from .cohost_stream import HostStream
+    from .cohost_stream import HostStream, RecordedModel
     from .cohost_tasks import Floats
 
     Pass = Callable[..., Any]

@@ -21,7 +21,6 @@ import torch
 from .cohost_device import largest_difference
 from .cohost_errors import one_line
 from .cohost_forward import CompiledModel, Forward, TokenSequence, shortened
-from .cohost_graphs import RecordedModel
 from .cohost_memory import is_lost_device, is_out_of_memory
 from .cohost_packed import (
     DEBERTA,
@@ -32,7 +31,7 @@ from .cohost_packed import (
     keep_relative_positions,
     use_flash_deberta,
 )
-from .cohost_stream import stream_of
+from .cohost_stream import RecordedModel, stream_of
 from .cohost_tasks import Want
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ forward = importlib.import_module("cohost_handler.cohost_forward").Forward
 run = forward.launch
 
 def poisoned(self, sequences):
-    if any(len(one.encoded.ids) == 13 for one in sequences):
+    if any(len(one.encoded.ids) == 17 for one in sequences):
         raise RuntimeError("CUDA error: device-side assert triggered")
     return run(self, sequences)
 
@@ -198,7 +198,7 @@ def test_a_lost_device_is_answered_and_the_model_comes_back(container: Container
     async def scenario(client: httpx.AsyncClient) -> None:
         assert (await invoke(client, "poisoned", "fine")).status_code == 200
         (before,) = await workers(client, root / "poisoned")
-        lost = await invoke(client, "poisoned", " ".join(["movie"] * 11))
+        lost = await invoke(client, "poisoned", " ".join(["movie"] * 15))
         assert (lost.status_code, lost.json()["error"].startswith("the GPU failed (")) == (
             503,
             True,

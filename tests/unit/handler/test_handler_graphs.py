@@ -11,11 +11,10 @@ from handler_calls import EMBED, MDEBERTA, MINILM, XLMR, properties
 
 from cohost.handler import cohost_trials
 from cohost.handler.cohost_forward import TokenSequence
-from cohost.handler.cohost_graphs import RecordedModel
 from cohost.handler.cohost_loading import Loaded, load
 from cohost.handler.cohost_options import read_options
 from cohost.handler.cohost_request import LONGEST_FIRST, Cut
-from cohost.handler.cohost_stream import HostStream
+from cohost.handler.cohost_stream import HostStream, RecordedModel
 from cohost.handler.cohost_tasks import Want
 from cohost.handler.cohost_texts import Text
 
