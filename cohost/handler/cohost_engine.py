@@ -88,12 +88,12 @@ class _Request(Ticket["TokenSequence"]):
 
 @dataclass(eq=False, slots=True)
 class _Pass:
-    """A pass between its launch and its answers, with its number of sequences and of tokens with padding."""
+    """A pass from the queue to its answers; `size` is its number of sequences and of tokens with padding."""
 
     members: Sequence[Member]
-    size: tuple[int, int]
     started: float
-    watched: Watched
+    size: tuple[int, int] = (0, 0)
+    watched: Watched | None = None
     pending: Pending | None = None
 
 
@@ -221,8 +221,8 @@ class Engine:
     def abandon(self, refusal: BusyError) -> None:
         """Refuse all requests, including those in the current passes, and accept no more; called from any thread."""
         with self._changed:
-            parts = [*(one.members for one in self._running), *self._halves]
-        self._call(self._refuse, [ticket for members in parts for ticket, _ in members], refusal)
+            tickets = [ticket for one in self._running for ticket, _ in one.members]
+        self._call(self._refuse, tickets, refusal)
         self._give_up(refusal)
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -236,11 +236,12 @@ class Engine:
     def _launch_all(self) -> None:
         """Launch passes until the engine stops; where a pass can be read later, another thread reads it."""
         try:
-            while (members := self._next()) is not None:
-                one = self._launch(members)
-                if one is not None and self._forward.depth > 1:
+            while (one := self._next()) is not None:
+                if not self._launch(one):
+                    continue
+                if self._forward.depth > 1:
                     self._launched.put(one)
-                elif one is not None:
+                else:
                     self._read(one)
         finally:
             self._launched.put(None)
@@ -249,19 +250,28 @@ class Engine:
         while (one := self._launched.get()) is not None:
             self._read(one)
 
-    def _next(self) -> Sequence[Member] | None:
-        """Wait until a pass can be launched, and return its members; None once the engine stops."""
+    def _next(self) -> _Pass | None:
+        """Wait until a pass can be launched, and return it; None once the engine stops."""
         with self._changed:
             while self._refusal is None:
-                # The halves of a failed pass run alone, since memory may be short.
-                if self._halves and not self._running:
-                    return self._halves.popleft()
-                if not self._halves and len(self._queue) and len(self._running) < self._forward.depth:
-                    self.expire()
-                    if len(self._queue):
-                        return self._take()
+                members = self._waiting()
+                if members:
+                    # Here, so that whoever abandons the engine finds these requests in one place or the other.
+                    one = _Pass(members, time.monotonic())
+                    self._running.append(one)
+                    return one
                 self._changed.wait()
         return None
+
+    def _waiting(self) -> Sequence[Member]:
+        """Remove and return the members of the next pass, if it can be launched now."""
+        if self._halves:
+            # The halves of a failed pass run alone, since memory may be short.
+            return () if self._running else self._halves.popleft()
+        if len(self._running) == self._forward.depth:
+            return ()
+        self.expire()
+        return self._take() if len(self._queue) else ()
 
     def _take(self) -> list[Member]:
         limits = BatchLimits(self._budget.tokens, self._settings.max_batch_sequences, self._settings.pass_cost)
@@ -275,24 +285,22 @@ class Engine:
         lengths = [self._forward.length_of(candidates[place]) for place in places]
         return [places[index] for index in form(lengths, limits)]
 
-    def _launch(self, members: Sequence[Member]) -> _Pass | None:
+    def _launch(self, one: _Pass) -> bool:
         """Launch a pass in view of the watchdog; its time limit is longer if the shape may have to be compiled."""
-        sequences = [sequence for _, sequence in members]
-        size = (len(sequences), self._forward.tokens_of(sequences))
-        shape = (size[0] > 1, size[1] // size[0])
+        sequences = [sequence for _, sequence in one.members]
+        one.size = (len(sequences), self._forward.tokens_of(sequences))
+        shape = (one.size[0] > 1, one.size[1] // one.size[0])
         first = self._settings.compiles and shape not in self._compiled
         limit_s = self._settings.pass_timeout_s
-        one = _Pass(members, size, time.monotonic(), Watched(max(limit_s, _FIRST_OF_A_SHAPE_S) if first else limit_s))
-        with self._changed:
-            self._running.append(one)
+        one.watched = Watched(max(limit_s, _FIRST_OF_A_SHAPE_S) if first else limit_s)
         try:
             one.pending = self._forward.launch(sequences)
         except Exception as error:  # noqa: BLE001 - a model may raise any, and its callers must be answered
             self._fail(one, error)
-            return None
+            return False
         finally:
             self._compiled.add(shape)
-        return one
+        return True
 
     def _read(self, one: _Pass) -> None:
         """Wait for a pass and answer it."""
@@ -323,6 +331,8 @@ class Engine:
             if self._refusal is None:
                 logger.critical("the device is lost: %s", failure)
                 self._end(f"the GPU failed ({reason_of(failure)})")
+            else:
+                self._call(self._refuse, [ticket for ticket, _ in one.members], self._refusal)
             return
         self._forward.free_memory()
         if len(one.members) == 1:
@@ -346,7 +356,8 @@ class Engine:
         with self._changed:
             # The first reason is the one that callers receive.
             self._refusal = self._refusal or refusal
-            tickets = self._queue.drain()
+            tickets = [*self._queue.drain(), *(ticket for members in self._halves for ticket, _ in members)]
+            self._halves.clear()
             self._changed.notify()
         self._call(self._refuse, tickets, refusal)
 

@@ -12,7 +12,7 @@ import logging
 import os
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ _GRAPHS = "graphs"
 _SMALL = ((1, 16), (4, 16))
 _REPEATS = 3
 # Sequences of each length, and the lengths. A CPU takes seconds for as much as fills a GPU.
-_FEW_SIZES = ((1, (8, 16, 32, 64)), (1, (12, 48)))
+_FEW_SIZES = ((1, (8, 8, 16, 64)), (1, (8, 12, 16, 48)))
 _MANY_SIZES = ((16, (8, 16, 32, 64)), (4, (32, 64, 128, 512)))
 
 
@@ -219,7 +219,11 @@ class Trials:
             return
         try:
             way = self._measured(make(), batches)
-            fault = way.forward.failure or self._fault(usual, way, dtype) or _slowness(usual, way)
+            fault = way.forward.failure or self._fault(usual, way, dtype)
+            if fault is None and _slowness(usual, way):
+                # Other programs may have disturbed either of the two.
+                usual, way = (self._measured_again(one, batches) for one in (usual, way))
+                fault = _slowness(usual, way)
         except Exception as error:
             if is_lost_device(error):
                 # Every later call would fail too. The marker stays, so that the next start leaves this way out.
@@ -292,6 +296,10 @@ class Trials:
     def _measured(self, forward: Forward, batches: Sequence[Sequence[TokenSequence]] = ()) -> Way:
         outputs = self._outputs(forward)
         return Way(forward, outputs, [self._least_seconds(forward, batch) for batch in batches or self._batches()])
+
+    def _measured_again(self, way: Way, batches: Sequence[Sequence[TokenSequence]]) -> Way:
+        again = [self._least_seconds(way.forward, batch) for batch in batches or self._batches()]
+        return replace(way, seconds=[min(both) for both in zip(way.seconds, again, strict=True)])
 
     def _least_seconds(self, forward: Forward, batch: Sequence[TokenSequence]) -> float:
         return min(seconds_of(forward, batch) for _ in range(_REPEATS))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from test_handler_engine import FakeForward, outputs, run, sequences, told
+from test_handler_engine import FakeForward, busy, outputs, run, sequences, told
 from test_handler_watchdog import HUNG, noted, watched
 
 from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError
@@ -187,5 +187,44 @@ def test_stopping_answers_the_passes_that_run() -> None:
         assert [outputs(await task) for task in tasks[:2]] == [[1], [2]]
         with pytest.raises(BusyError, match="shutting down"):
             await tasks[2]
+
+    run(forward, scenario)
+
+
+def test_a_pass_that_is_not_launched_yet_is_abandoned_with_the_rest() -> None:
+    """Its requests have left the queue, and nobody else would answer them."""
+
+    class Slow(FakeForward):
+        def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
+            """Between the queue and the launch."""
+            self.entered.release()
+            self.gate.wait(60)
+            return super().tokens_of(sequences)
+
+    forward = Slow()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        engine.abandon(BusyError("it hangs"))
+        with pytest.raises(BusyError, match="it hangs"):
+            await first
+
+    run(forward, scenario)
+
+
+def test_stopping_refuses_the_halves_that_wait() -> None:
+    """They are in no queue; their callers hear of it as those do who wait there."""
+    forward = FakeGpu(at_launch={2: OUT_OF_MEMORY})
+
+    async def scenario(engine: Engine) -> None:
+        tasks = await launched(engine, forward, (1,), (2, 12))
+        while not engine._halves:  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0)
+        stopped = asyncio.create_task(asyncio.to_thread(engine.stop))
+        with pytest.raises(BusyError, match="shutting down"):
+            await tasks[1]
+        forward.gate.set()
+        assert outputs(await tasks[0]) == [1]
+        await stopped
 
     run(forward, scenario)
