@@ -259,8 +259,8 @@ class ModelEntry(ModelSource):
     max_batch_delay: int | None = Field(default=None, ge=0, le=60_000, description="0 to 60000 milliseconds")
     max_idle_time: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")
     job_queue_size: int | None = Field(default=None, ge=1, le=1_000_000, description="1 to 1000000 requests")
-    dtype: Literal["fp32", "fp16", "bf16", "auto"] | None = Field(
-        default=None, description="fp32, fp16, bf16, or with handler batched auto"
+    dtype: Literal["fp32", "fp16", "bf16", "tf32", "auto"] | None = Field(
+        default=None, description="fp32, fp16, bf16, or with handler batched tf32 or auto"
     )
     trust_remote_code: bool | None = Field(default=None, description="true or false")
     packages: Packages = Field(default_factory=list, description=PACKAGES)

@@ -46,6 +46,8 @@ def plan_as_data(loaded: LoadedCatalog, plan: MemoryPlan) -> dict[str, Any]:
         "gpu_usable_mib": plan.gpu_usable_mib,
         "gpu_idle_mib": _mib(plan.gpu_idle_mib),
         "gpu_used_mib": _mib(plan.gpu_used_mib),
+        "gpu_margin_mib": _mib(plan.gpu_margin_mib) if plan.instance.gpus else None,
+        "gpu_uncertain_mib": _mib(plan.gpu_uncertain_mib) if plan.instance.gpus else None,
         "host_mib": plan.instance.memory_mib,
         "host_used_mib": _mib(plan.host_used_mib),
         "fits": plan.fits,
@@ -217,6 +219,10 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
     if planned.instance.gpus:
         title = f"{planned.instance.gpus} x {planned.instance.gpu_name}, each"
         console.out.print(terminal_bar(title, gpu_segments(planned), planned.gpu_usable_mib))
+        console.out.print(
+            f"Margin of each GPU at all peaks: {planned.gpu_margin_mib:,.0f} MiB, "
+            f"of which {planned.gpu_uncertain_mib:,.0f} are uncertain (docs/memory.md)."
+        )
     console.out.print(terminal_bar("host memory", host_segments(planned), planned.instance.memory_mib))
     least, most = instance_bounds(loaded.catalog)
     if most > 1:

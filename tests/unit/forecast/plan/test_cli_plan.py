@@ -73,9 +73,9 @@ def test_plan_of_several_instances_says_that_each_holds_everything(
 
 def test_plan_that_does_not_fit_ends_with_1() -> None:
     """A pipeline stops, and the first change is named."""
-    result = run("plan", "--catalog", ENCODERS, "--batch", "512", "--json")
+    result = run("plan", "--catalog", ENCODERS, "--batch", "448", "--json")
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["first_change"] == "models.mdeberta.batch_size: 4 (now 512)"
+    assert json.loads(result.stdout)["first_change"] == "models.mdeberta.batch_size: 28 (now 448)"
     assert "first change" in run("plan", "--catalog", ENCODERS, "--batch", "512").stderr
 
 
