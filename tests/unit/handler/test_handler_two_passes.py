@@ -132,6 +132,8 @@ def test_a_lost_device_answers_the_callers_of_both_passes(forward: FakeGpu) -> N
 
     async def scenario(engine: Engine) -> None:
         tasks = await launched(engine, forward, (1,), (2,), (3,))
+        while forward._at_launch and engine._refusal is None:  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0)
         forward.gate.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(result) for result in results] == [BusyError] * 3
