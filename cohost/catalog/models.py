@@ -165,8 +165,9 @@ class GpuSettings(DeviceSettings):
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
-# Without the one key of these that is the server's own.
-_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items() if name != "cpu.maxWorkers"}
+# Without the keys that the server itself reads too, which stand beside `batched`.
+_OF_THE_SERVER = {"cpu.maxWorkers", "gpu.maxWorkers", "gpu.required_memory_mb", "reserved_memory_mb"}
+_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items() if name not in _OF_THE_SERVER}
 
 
 def _number(name: str, unit: str) -> Any:  # a field of any type
