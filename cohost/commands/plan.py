@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from cohost.archives.handlers import BATCHED
 from cohost.catalog.serving import instance_bounds
 from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
@@ -232,6 +233,14 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
         )
     room_rows = [(name, room.workers, room.batch) for name, room in rooms.items()]
     console.print_table("Largest that fits, all else as it is", ("model", "workers", "batch"), room_rows)
+    for model in planned.models if planned.instance.gpus else ():
+        entry = loaded.catalog.models[model.name]
+        # A library of DeBERTa's attention is the one package that changes how it runs.
+        if entry.handler == BATCHED and model.demand.profile.shape.attention == "disentangled" and not entry.packages:
+            console.print_warning(
+                f"models.{model.name}: without a library for DeBERTa's attention a pass launches about 800 kernels, "
+                "four times as many as BERT's; fix: packages: ['disentangled-flash==1.1.1'], which the load tries"
+            )
     for name in planned.unknown:
         console.print_warning(f"models.{name}: no profile, not counted; fix: cohost models inspect {name} --write")
     if change := first_change(planned):
