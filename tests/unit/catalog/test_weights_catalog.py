@@ -84,7 +84,7 @@ def test_archive_needs_the_bucket() -> None:
     entry = catalog(weights="s3").models["nli"]
     text = files_of(entry, parse_image(IMAGE), "bucket-of-ours")["serving.properties"].decode()
     assert f"option.model_id=s3://bucket-of-ours/weights/org/nli/{REVISION}/\n" in text
-    with pytest.raises(ArtifactError, match="WeightsBucket: is missing"):
+    with refused("weights-bucket-missing", "WeightsBucket", kind=ArtifactError):
         files_of(entry, parse_image(IMAGE))
 
 
