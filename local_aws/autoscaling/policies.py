@@ -1,4 +1,4 @@
-"""Scaling policies, step and target tracking: their checks, their alarms, and the capacity that they ask for.
+"""Scaling policies, step and target tracking: their checks, their alarms, and the capacity that they request.
 
 The decisions are those of `cohost.endpoint.scaling_rules`. Sources of the rest: PredefinedMetricSpecification of the
 API reference, and PutScalingPolicy for several policies at once. Metrics: AWS, "Amazon SageMaker AI metrics in Amazon
@@ -170,7 +170,7 @@ def _query(query: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The capacity that a policy asks for, and the cause in the words of an activity."""
+    """The capacity that a policy requests, and the cause in the words of an activity."""
 
     wanted: int
     policy: Policy
@@ -275,7 +275,7 @@ class Policies:
 
 
 def _stepped(policy: Policy, trigger: AlarmTrigger, base: int) -> int | None:
-    """Return what a step policy asks for. Without a single value the difference is taken as none (inferred)."""
+    """Return the capacity that a step policy requests. Without any value the difference counts as 0 (inferred)."""
     values, threshold = trigger.values, trigger.threshold
     aggregated = {
         "Minimum": min(values, default=threshold),

@@ -1,4 +1,4 @@
-"""Application Auto Scaling as callers see it, and the work that it does between their requests."""
+"""The HTTP interface of Application Auto Scaling, and its background work."""
 
 from __future__ import annotations
 

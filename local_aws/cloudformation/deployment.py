@@ -1,7 +1,7 @@
 """Bring the resources of a stack to a target: create, update, replace and delete them, and write their events.
 
-A deployment goes resource by resource in the order of the graph, resolves each one's properties anew, and acts only
-where they differ from what exists. So a custom resource that keeps its physical id leaves its dependants alone.
+A deployment processes the resources in the order of the graph, resolves the properties of each again, and acts only
+if they differ from the existing ones. So a custom resource that keeps its physical id does not change its dependants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Roll a stack back: restore the resources of before an operation, delete what it made, set the statuses."""
+"""Roll a stack back: restore the previous resources, delete the new ones, set the statuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluate alarms and carry out their actions; moto keeps them, their states are set with SetAlarmState."""
+"""Evaluate alarms and carry out their actions; moto stores alarms, and SetAlarmState sets their states."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""CloudWatch as callers see it: moto answers, values and alarms that pass are recorded and evaluated here.
+"""The HTTP interface of CloudWatch: moto answers, this package records the values and evaluates the alarms.
 
-Composite alarms are rejected: nothing would evaluate them.
+Composite alarms are rejected, because they are not evaluated.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _FIRST_ERROR: Final = 300
 class CloudWatch:
     """CloudWatch of one account and region; `asgi` answers what is signed for "monitoring".
 
-    Nothing runs in the background while there is no alarm.
+    Without alarms nothing runs in the background.
 
     Args:
         moto: keeps the alarms and answers.
-        endpoint_url: where the other embedded services are found; asked when first needed.
+        endpoint_url: returns the address of the other services; called at first use.
         account: for messages.
-        clock: what periods go by.
+        clock: the clock of periods.
         metrics: the metrics; values that callers put are added to it.
         act: carries out the actions of alarms that are scaling policies.
     """

@@ -1,4 +1,4 @@
-"""A DJL Serving that is installed on this machine.
+"""A DJL Serving installed on this machine.
 
 Commands and settings: DJL Serving 0.36.0 (serving/docs/configurations_global.md; serving/build.gradle.kts: the tar
 distribution has `bin/serving`, the packages `djl-serving`; Connector and src/main/conf/config.properties: addresses

@@ -1,9 +1,9 @@
-"""The port of a real server: a proxy that lets in callers with the token of this start.
+"""The port of a real server: a proxy that accepts only callers with the token of this start.
 
-DJL Serving looks at neither Host nor Origin, and `POST /models` runs the code of any folder that it names. So it
-listens where no web page reaches it if it can (a Unix socket), and its callers come through here, where the same is
-asked of them as by the embedded container (cohost/callers.py). Status, reason, header fields and bytes of an answer
-pass as they come.
+DJL Serving checks neither Host nor Origin, and `POST /models` runs the code of any given folder. It therefore listens
+on a Unix socket if possible, which web pages cannot reach. Its callers connect to this proxy, which makes the same
+checks as the embedded container (cohost/callers.py). Status, reason, header fields and bytes of an answer are
+forwarded unchanged.
 """
 
 from __future__ import annotations

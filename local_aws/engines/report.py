@@ -164,10 +164,10 @@ def _state(client: httpx.Client, listed: Mapping[str, Any]) -> ModelState:
 
 
 def _called(client: httpx.Client, model: ModelState) -> ModelState:
-    """Return the state after a tiny call, since the server goes on calling a model ready whose process has ended.
+    """Return the state after a tiny call, since the server reports a model as ready even if its process has ended.
 
-    What the model makes of the text does not matter: it is there to say it. Of several workers one that has ended is
-    asked in its turn only, so a stopped one is asked again.
+    The content of the answer does not matter. With several workers, an ended one gets a call only in its turn, so a
+    stopped model is called again.
     """
     if model.status not in _LOADED:
         return model

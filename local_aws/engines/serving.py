@@ -1,6 +1,6 @@
-"""Run an engine with a catalog's models: write their folders, start, load, report, and end everything.
+"""Run an engine with a catalog's models: write their folders, start, load, report, and end all processes.
 
-It also lists the servers to report on: the engine of a state folder, and the containers of the AWS on this machine.
+It also lists the servers to report on: the engine of a state folder, and the containers of the local AWS emulator.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def make_client(
         region: the region of its calls.
         endpoint_url: the emulator's address.
         config: botocore's settings.
-        key: the access key that signs; None stands for the emulator's own.
+        key: the access key that signs; None means the emulator's own.
     """
     signer = {} if key is None else _signer(key)
     with _BUILDING:
@@ -123,7 +123,7 @@ class ServiceClients:
     Args:
         endpoint_url: returns the emulator's URL; called when the first client is built.
         region: the region of all clients.
-        keys: makes the access keys of execution roles; None stands for keys that the gateway does not know.
+        keys: makes the access keys of execution roles; None: keys that the gateway does not accept.
     """
 
     def __init__(self, endpoint_url: Callable[[], str], region: str, keys: AccessKeys | None = None) -> None:

@@ -1,10 +1,10 @@
-"""Errors that AWS services answer with, as exceptions that know their code, status and further members.
+"""Errors of AWS services, as exceptions with their code, status and further members.
 
 ServiceFault
 ├── ValidationException, SerializationException, UnknownOperationException
 └── InternalFailure
 
-`not_emulated` has the text of what a service of AWS has and the emulation lacks, for all of them in one form.
+`not_emulated` returns the text for a feature of AWS that the emulation does not support.
 The errors of one service only are in its own errors.py.
 """
 

@@ -116,7 +116,7 @@ _FILTERS: dict[str, Callable[[Resource, Any], bool]] = {
 
 
 def page(resources: Iterable[R], request: dict[str, Any]) -> tuple[list[R], dict[str, str]]:
-    """Return the resources that a List request asks for, and `{"NextToken": …}` if more follow.
+    """Return the resources of a List request, and `{"NextToken": …}` if more follow.
 
     Raises:
         ValidationException: the token is not one of an earlier answer.

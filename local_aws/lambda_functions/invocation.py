@@ -180,7 +180,7 @@ def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds:
     `communicate` would close the pipe after the request, and the end of the pipe is the handler's sign to leave.
     """
     printed: list[bytes] = []
-    assert process.stdin is not None  # noqa: S101 - both pipes were asked for
+    assert process.stdin is not None  # noqa: S101 - both pipes were requested
     assert process.stdout is not None  # noqa: S101 - as above
     output = process.stdout
     reader = threading.Thread(target=lambda: printed.append(output.read()), daemon=True)

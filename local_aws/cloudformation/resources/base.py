@@ -143,7 +143,7 @@ class ResourceType:
         required: properties without which it cannot be created.
         create_only: properties whose change means a new resource.
         name_property: the property that fixes the physical name, if there is one.
-        volatile: attributes that an update in place may change; `None` stands for all of them.
+        volatile: attributes that an update in place may change; `None` means all of them.
         takes_system_tags: whether the service lets us write `aws:cloudformation:…` tags.
         rolls_back_by_update: taken back by an update even when the update that is taken back replaced it.
     """
@@ -166,7 +166,7 @@ class ResourceType:
         raise NotImplementedError
 
     def delete(self, request: Request) -> None:
-        """Remove the resource; one that is gone already is no failure."""
+        """Remove the resource; a missing one is not a failure."""
         raise NotImplementedError
 
     def unknown_properties(self, names: Iterable[str]) -> list[str]:

@@ -3,9 +3,9 @@
 AWS: CloudFormation user guide, "Custom resource request/response objects". One difference is on purpose: when the
 function has ended without an answer the resource fails at once, where CloudFormation waits for ServiceTimeout.
 
-The inbox of custom resources' answers: what S3 and a presigned URL are in the real service.
+It also receives the answers, in place of the presigned S3 URL of the real service.
 
-A handler PUTs its answer to a URL that holds a secret token; the operation that waits for that token gets the body.
+A handler PUTs its answer to a URL with a secret token; the operation that waits for this token gets the body.
 """
 
 from __future__ import annotations

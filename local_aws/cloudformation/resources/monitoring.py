@@ -54,7 +54,7 @@ class Alarm(ResourceType):
         return self._put(request, name, tags=request.tag_list())
 
     def update(self, request: Request) -> Outcome:
-        """Put it anew: what the template leaves out is gone."""
+        """Put it again: properties missing in the template are removed."""
         outcome = self._put(request, request.physical_id, tags=None)
         retag(request, "cloudwatch", TAGGING, ResourceARN=outcome.attributes["Arn"])
         return outcome
@@ -321,7 +321,7 @@ class Budget(ResourceType):
         return self._create(request, str(name))
 
     def update(self, request: Request) -> Outcome:
-        """Change the budget; moto has no UpdateBudget, so it is made anew under its name."""
+        """Change the budget; moto has no UpdateBudget, so it is created again under its name."""
         call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=request.physical_id)
         return self._create(request, request.physical_id)
 

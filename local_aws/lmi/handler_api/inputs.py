@@ -119,7 +119,7 @@ class Input:
         return batch
 
     def get_function_name(self) -> str | None:
-        """Return the name of the handler function that the server asked for."""
+        """Return the name of the requested handler function."""
         return self.function_name
 
     def get_properties(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A model's files: fetch and unpack the address of a load request, and put the weights where workers look for them."""
+"""A model's files: fetch and unpack the archive of a load request, and put the weights into the workers' folder."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def download(url: str, into: Path) -> Path:
         DownloadFailure: nothing lies there, or S3 refuses.
     """
     parts = urlsplit(url)
-    # The server's downloader asks for "<address>/*": objects below the address, and no neighbour with a longer name.
+    # The server's downloader requests "<address>/*": objects below the address, without neighbours with a longer name.
     prefix = f"{parts.path.strip('/')}/"
     try:
         client = boto3.client("s3")
@@ -147,10 +147,9 @@ def with_local_weights(
 ) -> ModelSettings:
     """Put a model's weights where its workers look for them, and return the settings that say so.
 
-    As on the real server, a handler reads the folder of weights that came from S3 as `model_id`, and the id of a model
-    of the Hub as it stands, in the first call as in serving.properties. A model of the Hub is found in the workers'
-    cache, as if it had been fetched before. A path that does not exist is left as it is: the worker then fails as the
-    real one does.
+    As on the real server, `model_id` of the first call is the folder of weights from S3, or the unchanged id of a model
+    of the Hub from serving.properties. A model of the Hub is in the workers' cache, as if it had been fetched before. A
+    path that does not exist is not changed: the worker then fails like the real one.
 
     Raises:
         EngineFailure: the hub does not hold the model in that revision, or S3 does not give it.

@@ -1,4 +1,4 @@
-"""The memory of models: what processes hold, what a model needs, and the check of a load against what is free.
+"""The memory of models: the use of processes, the need of a model, and the check of a load against the free memory.
 
 Source: DJL Serving 0.36.0 (ModelInfo), recorded (05).
 """

@@ -77,10 +77,10 @@ class Model:
 
     @property
     def health(self) -> str:
-        """Return the status for pings and descriptions: Unhealthy while fewer workers than asked for have a place.
+        """Return the status for pings and descriptions: Unhealthy while there are fewer workers than configured.
 
-        One that has ended keeps its place for a while, and one whose process is dead has ended only as far as the
-        server has noticed.
+        An ended worker still counts for a while, and a worker with a dead process counts as ended only after the
+        server has detected it.
         """
         if self.status is not Status.READY or self.pool is None:
             return self.status.value

@@ -1,4 +1,4 @@
-"""The server process of a container: load the model store, listen, and end everything it has started."""
+"""The server process of a container: load the model store, listen, and end all processes that it started."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ServerSettings:
 
 
 async def serve(settings: ServerSettings) -> int:
-    """Run until a signal, or until standard input closes where `watch_parent` asks for that.
+    """Run until a signal, or until standard input closes if `watch_parent` is set.
 
     Returns the exit code: 1 when the port is taken or a model of the store cannot be loaded.
     """

@@ -1,8 +1,8 @@
 """The stock handler: parse requests, run a Hugging Face pipeline over all their inputs, answer in their order.
 
-It hands the pipeline a list without a batch size, whose default is 1, so texts go through the model one by one; one bad
-item, or two requests with different `parameters`, fail the whole batch. Both are the real handler's behaviour. Content
-types are matched with regard to case, so that "APPLICATION/JSON" is taken for bytes, as there.
+It passes the pipeline a list without a batch size (default 1), so the model processes the texts one by one. One invalid
+item, or two requests with different `parameters`, make the whole batch fail. Content types are case-sensitive, so
+"APPLICATION/JSON" counts as bytes. All of this is the real handler's behaviour.
 Source: DJL Serving 0.36.0 (huggingface handler, encode_decode), recorded (tests/data/djl_vectors).
 """
 
@@ -71,7 +71,7 @@ def encode(outputs: Output, prediction: Any, content_type: str, key: str | None)
     """Add the prediction as JSON.
 
     Raises:
-        AttributeError: another format is asked for. The real handler breaks on these two ways, with these texts.
+        AttributeError: another format is requested. The real handler fails in these two ways, with these texts.
     """
     if _JSON in content_type:
         outputs.add_as_json(prediction, key=key)
@@ -163,7 +163,7 @@ def _streamed(outputs: Output, streaming: Streaming, requests: int) -> Output:
 
 def _parse(request: Input) -> TextInput:
     body = decode(request)
-    _ = "messages" in body  # a body that is no container fails on the server's look for a chat request
+    _ = "messages" in body  # a body that is not a container fails here, when the server checks for a chat request
     inputs = body.pop("inputs", body)
     return TextInput(parameters=body.pop("parameters", {}), input_text=inputs)
 
