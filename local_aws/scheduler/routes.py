@@ -1,4 +1,4 @@
-"""EventBridge Scheduler as callers see it: moto answers, requests are checked before and schedules run afterwards.
+"""The HTTP interface of EventBridge Scheduler: check requests, pass them to moto, and run the schedules.
 
 AWS checks a schedule when it is created or updated (API reference: CreateSchedule, ValidationException); moto does not.
 """

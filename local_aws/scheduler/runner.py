@@ -1,4 +1,4 @@
-"""Run the schedules that moto keeps: wait for their times and call their targets."""
+"""Run the schedules stored in moto: wait for their times and call their targets."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class ScheduleRunner:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            # Nothing is asked of moto while nothing changes; without schedules the thread sleeps.
+            # moto is read only after changes; without schedules the thread sleeps.
             self._changed.wait(POLL_SECONDS if self._entries else None)
             if self._stopped.is_set():
                 return

@@ -1,4 +1,4 @@
-"""A server container for tests: speaks the container contract of multi-model endpoints without any model."""
+"""A server container for tests: implements the container contract of multi-model endpoints without a model."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class FakeContainer:
 
     Lines of it: `load=SECONDS`, `load_status=N`, `load_message=TEXT`, `invoke_status=N`, `invoke=SECONDS`; instead of
     seconds `held`, which waits at the gate. An answer holds the text of the archive's file `answer` and what reached
-    the container. `ping_status` and `ping_body` are what `/ping` answers, unless it is `silent`; `worker_faults` is
-    what was asked of workers, `loading` the number of loads under way.
+    the container. `ping_status` and `ping_body` are what `/ping` answers, unless it is `silent`; `worker_faults` has
+    the requested faults of workers, `loading` the number of loads in progress.
     """
 
     def __init__(self, options: dict[str, Any], room: int | None, gate: Gate) -> None:

@@ -1,4 +1,4 @@
-"""An embedded SageMaker with fake containers, and boto3 clients of it and of moto, which plays the other services."""
+"""An emulated SageMaker with fake containers, and boto3 clients of it and of moto for the other services."""
 
 from __future__ import annotations
 

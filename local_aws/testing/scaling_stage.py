@@ -52,9 +52,9 @@ class Services:
 
     Args:
         count: the capacity of the one resource.
-        asked: the capacities that were asked for.
+        asked: the requested capacities.
         busy: whether SageMaker rejects changes.
-        slow: whether changes go on for ever.
+        slow: whether changes never end.
         stuck: the reason why no change reaches its goal; None where changes succeed.
         alarms: CloudWatch's alarms by name.
         states: the states that were set, with the alarm's name.

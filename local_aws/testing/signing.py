@@ -1,4 +1,4 @@
-"""Requests signed by botocore's own signers, as any SDK's would be, for tests that send them without an SDK."""
+"""Requests signed by botocore's own signers, for tests that send them without an SDK."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The socket between the container and a worker process: frames, and the container's end of it.
 
 A frame is two unsigned 32-bit lengths (network order), a JSON head of the first length and a body of the second. The
-body is the concatenation of the frame's contents, whose keys and sizes the head lists, so binary data travels as is.
+body is the concatenation of the frame's contents, unencoded; the head lists their keys and sizes.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class WorkerConnection(asyncio.Protocol):
             self._on_lost()
 
     def send_order(self, head: dict[str, Any]) -> None:
-        """Send the first frame, which tells the worker what to load."""
+        """Send the first frame, which contains what the worker has to load."""
         self._write(Frame(head))
 
     def call(

@@ -215,7 +215,7 @@ class ForkServer:
         exited = self._exits[pid] = asyncio.get_running_loop().create_future()
         model_dir, answer = self._pending_forks.popleft()
         self._workers[pid] = ForkedProcess(model_dir=model_dir)
-        if answer.done():  # the caller that asked for this worker is gone
+        if answer.done():  # the caller that requested this worker has ended
             self.kill(pid)
         else:
             answer.set_result((pid, exited))

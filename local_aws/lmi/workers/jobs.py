@@ -1,9 +1,9 @@
-"""Requests that wait for a worker of one model: jobs, batches of them, answers taken apart, and the queue.
+"""Requests that wait for a worker of one model: jobs, batches, the split of their answers, and the queue.
 
 The order of the queue is not first in, first out. DJL Serving keeps requests in a Java PriorityBlockingQueue, and all
 of them have the same priority: taking the head of such a heap moves its *last* element to the front (Java SE 17 API;
-recorded: 20_queue_order). So behind a busy worker the newest request goes next and the oldest may wait for as long as
-requests keep coming. A load test on this machine shows that, as it would show against the real server.
+recorded: 20_queue_order). So if the worker is busy, the newest request is next, and the oldest may wait for as long as
+requests arrive. A load test shows this on this machine as on the real server.
 
 Source: DJL Serving 0.36.0 (PyPredictor, Request), recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
 """
@@ -68,7 +68,7 @@ class Job:
 
 
 def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:
-    """Join a batch into one request: keys get the prefix `batch_NNN.`; a single request stays as it is."""
+    """Join a batch into one request: keys get the prefix `batch_NNN.`; a single request is not changed."""
     if len(jobs) == 1:
         return dict(jobs[0].properties), list(jobs[0].contents)
     properties = {"batch_size": str(len(jobs))}

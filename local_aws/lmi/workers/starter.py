@@ -1,4 +1,4 @@
-"""Start worker processes of one model: fork one, send it what to load, wait for its handler, make the first call."""
+"""Start worker processes of one model: fork one, send the load command, wait for its handler, make the first call."""
 
 from __future__ import annotations
 

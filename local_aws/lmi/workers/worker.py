@@ -1,8 +1,8 @@
-"""One worker of a model: take requests out of the queue and have a process answer them.
+"""One worker of a model: take requests out of the queue and let its process answer them.
 
 A worker ends by an error of its process in a synchronous call, by its idle time if it is a temporary one, and when the
-model is scaled down or unloaded; a process that dies between two requests ends nothing. Source: DJL Serving 0.36.0
-(WorkerThread, BatchAggregator), recorded (tests/data/djl_lifecycle).
+model is scaled down or unloaded; a process that dies between two requests does not end the worker. Source: DJL Serving
+0.36.0 (WorkerThread, BatchAggregator), recorded (tests/data/djl_lifecycle).
 """
 
 from __future__ import annotations

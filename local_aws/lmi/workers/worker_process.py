@@ -1,13 +1,12 @@
-"""The process of one worker: start it, call it, and start another in its place when it has ended.
+"""The process of one worker: start it, call it, and replace it after its end.
 
-A synchronous worker whose process dies idle keeps neither process nor a reason to start one. One whose process dies, or
-is too slow, in the middle of a request counts a failure, and so does an asynchronous one whenever its process ends,
-also when the server ended it: that one starts its process again by itself. A start of an asynchronous worker that fails
-after the handler was imported, the first or a later one, locks the worker for good, since a thread of the real server
-waits for another that waits for it.
+If the process of a synchronous worker dies while idle, no new one is started. If it dies, or is too slow, during a
+request, this counts as a failure. For an asynchronous worker every end of its process counts as a failure, even if the
+server stopped it, and the worker restarts its process itself. If a start of an asynchronous worker fails after the
+import of the handler, the worker is blocked for ever, because two threads of the real server wait for each other.
 
 Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle). The first start
-was tried on a real server: of 20 that failed two were answered, as a synchronous worker's is.
+was tested on a real server: of 20 failed starts two were answered, as a synchronous worker's is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of the emulation that hosting works with: those of a container, and those of an endpoint."""
+"""The dependencies of hosting: those of a container, and those of an endpoint."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""An endpoint's life: Creating, InService, Updating, RollingBack, Failed, Deleting.
+"""The lifecycle of an endpoint: Creating, InService, Updating, RollingBack, Failed, Deleting.
 
 The statuses are those of DescribeEndpoint in the AWS API reference.
-Every change is blue/green: the new instances are up before the old ones get no more calls, and the old ones end
-only when their calls have ended.
+Every change is blue/green: the old instances get calls until the new ones are up, and they end only after their calls
+have ended.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class EndpointDeployments:
         try:
             await self._replace_fleet(endpoint, config_name, plans, guardrails)
         except DeploymentError as failure:
-            # The old instances never stopped, so that rolling back is no more than saying so.
+            # The old instances never stopped, so a rollback only changes the status.
             endpoint.failure_reason = str(failure)
             endpoint.enter("RollingBack")
             await self._transition()

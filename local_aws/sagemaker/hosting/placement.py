@@ -1,6 +1,6 @@
-"""The placement of containers: the resources of an instance, what a copy reserves of them, and where a container runs.
+"""The placement of containers: the resources of an instance, the share of a copy, and the location of a container.
 
-Copies of inference components reserve resources and are not held to them: a copy that asked for 1,024 MiB may use
+Copies of inference components reserve resources but are not limited to them: a copy that reserved 1,024 MiB may use
 more, as on the service.
 """
 

@@ -284,8 +284,9 @@ class Replica:
                 return
 
 
-# A holder of the model keeps getting its calls until it has so many more than the idlest container; then that one
-# loads the model too (AWS: "Multi-Model Endpoints": busy models get copies on further instances).
+# A container that has the model gets its calls until its calls in flight exceed those of the least busy container by
+# this number; then that container loads the model too (AWS: "Multi-Model Endpoints": busy models get copies on further
+# instances).
 _SPREAD_IN_FLIGHT = 8
 
 
