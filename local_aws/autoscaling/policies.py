@@ -245,7 +245,7 @@ class Policies:
         return None
 
     def _is_about_present(self, target: ScalableTarget, trigger: AlarmTrigger) -> bool:
-        """Tell whether an alarm of too much capacity evaluated the present capacity only.
+        """Return True if an alarm of too much capacity evaluated the present capacity only.
 
         Periods before a time at zero are about a capacity that is gone. On the service starting takes so long that they
         are no longer evaluated; here a second is enough, and a copy that has just started would be taken away again.
@@ -253,7 +253,7 @@ class Policies:
         return self._clock.now() >= target.above_zero_since + trigger.evaluated_s
 
     def _all_low(self, target: ScalableTarget) -> bool:
-        """Tell whether all tracking policies that may scale in would (user guide: "Multiple target tracking")."""
+        """Return True if all tracking policies that may scale in would (user guide: "Multiple target tracking")."""
         lows = [policy.alarms[1] for policy in target.policies.values() if policy.tracks and policy.scales_in]
         return len(self._in_alarm(lows)) == len(lows)
 

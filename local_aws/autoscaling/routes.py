@@ -64,7 +64,7 @@ class AutoScaling:
         self._loop.start()
 
     async def shutdown(self) -> None:
-        """Stop running scheduled actions, and give up the changes that are under way."""
+        """Stop running scheduled actions, and cancel the changes in progress."""
         await self._loop.stop()
         await self._tasks.give_up()
         await self._clients.close()

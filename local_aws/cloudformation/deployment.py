@@ -107,7 +107,7 @@ class ResourceWorker:
         self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
 
     def delete(self, obsolete: Obsolete, *, policy: str) -> None:
-        """Delete a physical resource, or retain it where `policy` says so.
+        """Delete a physical resource, or retain it according to `policy`.
 
         Raises:
             ResourceFailure: it could not be deleted.
@@ -242,7 +242,7 @@ class Deployment:
 def needs_replacement(
     context: Context, definition: ResourceDefinition, live: Live, properties: Mapping[str, Any]
 ) -> bool:
-    """Tell whether a change from `live` to `properties` takes a new physical resource."""
+    """Return True if a change from `live` to `properties` takes a new physical resource."""
     if definition.type != live.type:
         return True
     resource_type = context.resource_types.get(definition.type)

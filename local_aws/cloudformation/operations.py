@@ -231,7 +231,7 @@ def delete_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def outputs_differ(engine: Engine, stack: Stack, target: Target) -> bool:
-    """Tell whether the target has other outputs than the stack, as far as that is known before the deploy."""
+    """Return True if the target has other outputs than the stack, as far as that is known before the deploy."""
     context = engine.context
     if stack.status == REVIEW:
         return True

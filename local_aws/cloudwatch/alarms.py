@@ -43,7 +43,7 @@ class Rule:
     missing: str
 
     def breaches(self, value: float) -> bool:
-        """Tell whether a value is on the wrong side of the threshold."""
+        """Return True if a value breaches the threshold."""
         return COMPARISONS[self.comparison](value, self.threshold)
 
 

@@ -49,7 +49,7 @@ def parse(expression: str) -> ast.expr:
     Raises:
         NotEmulated: it is not arithmetic, or uses an unsupported function.
     """
-    # `^` is another thing in Python, whose word for it is `**`.
+    # `^` has another meaning in Python, which uses `**` for powers.
     try:
         tree = ast.parse(expression.replace("^", "**"), mode="eval").body
     except SyntaxError as error:

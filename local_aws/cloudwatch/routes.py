@@ -108,7 +108,7 @@ class CloudWatch:
             elif action in _CHANGES:
                 self._alarms.mark_changed()
                 if action == _PUTS:
-                    # An alarm begins with too little data, and a changed one keeps its state: moto says OK.
+                    # An alarm starts in INSUFFICIENT_DATA, and a changed one keeps its state: moto sets OK.
                     await self._alarms.refresh()
         await answer(scope, replay(b""), send)
 

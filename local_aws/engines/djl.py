@@ -139,7 +139,7 @@ def _folder_for_sockets() -> Path:
 
 
 def _java_options(environment: Mapping[str, str], folder: Path) -> str:
-    """Return the options given by catalog or user, with a folder of its own for temporary files.
+    """Return the options given by catalog or user, with a separate folder for temporary files.
 
     Two servers with one such folder take each other's workers for left-over ones and kill them.
     """

@@ -51,7 +51,7 @@ class Proxy:
         path = address.removeprefix(UNIX) if address.startswith(UNIX) else None
         self._base = "http://localhost" if path else address
         transport = httpx.AsyncHTTPTransport(uds=path, limits=httpx.Limits(max_connections=None))
-        # Loads and calls take as long as they take; their caller has time limits of its own.
+        # No time limit for loads and calls here; the callers have their own.
         self._client = httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S))
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

@@ -37,7 +37,7 @@ _LOADED = {"Healthy", "READY"}
 class Server:
     """A server to report on: its address, and the process (or Docker container) that it is.
 
-    `token` is what it wants of its callers (cohost/callers.py); no report shows it.
+    `token` is required of its callers (cohost/callers.py); no report shows it.
     `instance_type` is the one that the models are going to run on, None if unknown. `names` are the catalog's names
     of models that the server knows by others, `log` is the file of its output, None where that is not on this machine.
     """
@@ -61,8 +61,8 @@ class Server:
 class ModelState:
     """One model: `workers` that run, of at most `max_workers`; requests that wait.
 
-    `silent` says why callers get no answer although the server calls the model ready; None where they do, and for a
-    model that is not ready.
+    `silent` is the reason why callers get no answer although the server reports the model as ready; None if they do,
+    and for a model that is not ready.
     """
 
     name: str

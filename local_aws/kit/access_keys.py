@@ -81,7 +81,7 @@ class AccessKeys:
         self._lock = threading.Lock()
 
     def find(self, key_id: str) -> AccessKey | None:
-        """Find the key of this id; None where nobody has it (any more)."""
+        """Find the key of this id; None if it does not exist (any more)."""
         key = self._keys.get(key_id)
         return self._issued(key_id) if key is None and self._issued is not None else key
 
@@ -102,7 +102,7 @@ class AccessKeys:
 def user_key(state_dir: Path) -> AccessKey:
     """Read the user's key of a state folder, or make it and keep it in a file of its owner's alone.
 
-    A file that is not its owner's alone is replaced, together with the key that somebody else may know.
+    A file that other users can access is replaced, together with its key.
 
     Raises:
         LocalError: the file cannot be written.
@@ -145,5 +145,5 @@ def _role_key(role_arn: str, session: str) -> AccessKey:
 
 
 def _new_id(kind: str) -> str:
-    """Make an id as moto looks for it in a signature: 20 capitals and digits."""
+    """Make an id that moto finds in a signature: 20 capitals and digits."""
     return kind + secrets.token_hex(8).upper()

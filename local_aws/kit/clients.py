@@ -115,7 +115,7 @@ MARK = "lmi-cohost-part"
 
 
 class ServiceClients:
-    """Call the other emulated services from async code: one client per service, blocking calls in threads of its own.
+    """Call the other emulated services from async code: one client per service, blocking calls in separate threads.
 
     The threads are not the event loop's default ones: the other services may be served from those in this very
     process, and calls waiting for answers would then keep the answers from being made.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Resource:
-    """A named thing of the account; `definition` is the request that created it, without name and tags."""
+    """A named resource of the account; `definition` is the request that created it, without name and tags."""
 
     name: str
     arn: str

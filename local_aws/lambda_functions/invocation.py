@@ -185,7 +185,7 @@ def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds:
     output = process.stdout
     reader = threading.Thread(target=lambda: printed.append(output.read()), daemon=True)
     reader.start()
-    # It may have died while starting; its output says why.
+    # It may have died while starting; its output has the reason.
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(request)
         process.stdin.flush()
@@ -220,7 +220,7 @@ OWN_GROUPS: Final = "/aws/lambda/"
 
 
 def write_log(client: Any, group: str, stream: str, lines: Sequence[str]) -> None:
-    """Write lines into a stream of its own.
+    """Write lines into a separate log stream.
 
     Lambda's own group `/aws/lambda/…` is made if need be. A group that the function's configuration names is somebody
     else's: it is not made again after it was removed. A log that cannot be written is a line in the server's own log

@@ -75,7 +75,7 @@ class Forbidden(Fault):
 
 
 class BackendStopped(TranslateFault):
-    """The worker's process is gone and no other has taken its place, or not yet."""
+    """The worker's process has ended and is not replaced, or not yet."""
 
     def __init__(self) -> None:
         super().__init__("Backend Python process is stopped.")

@@ -48,7 +48,7 @@ class Call:
 
 
 def has_judged_body(service: str, query: str) -> bool:
-    """Return True if the body of a request says what it is about; an upload's does not and is passed on as it comes."""
+    """Return True if the body of a request identifies its resources; an upload's does not and is forwarded unread."""
     return service != "s3" or "delete" in parse_qs(query, keep_blank_values=True)
 
 

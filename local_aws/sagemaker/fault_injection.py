@@ -28,7 +28,7 @@ PATH: Final = "/_cohost/faults"
 
 
 class SwitchError(ValueError):
-    """A request names a switch that does not exist, or a value that it does not take; the text says the fix."""
+    """A request names a switch that does not exist, or an invalid value; the text contains the fix."""
 
 
 @dataclass(kw_only=True)

@@ -49,7 +49,7 @@ class Listener:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def stop(self) -> None:
-        """Stop as a killed process does: connections and what was being done are gone."""
+        """Stop like a killed process: lose connections and running calls."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._state.connections):
@@ -61,7 +61,7 @@ class Listener:
 class Gate:
     """Open until a test shuts it from its own thread; who comes to a shut one waits until it is opened again.
 
-    A test that looks at what happens meanwhile does not race with it, as it does where something takes some seconds.
+    A test can check the state meanwhile without a race, unlike with an operation that takes some seconds.
     """
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class Gate:
         self.open()
 
     def open(self) -> None:
-        """Let everybody through."""
+        """Let all calls through."""
         self._open.set()
 
     def shut(self) -> None:
-        """Keep everybody waiting who comes from now on."""
+        """Block all later calls."""
         self._open.clear()
 
     async def passed(self) -> None:
@@ -132,7 +132,7 @@ class FakeContainer:
             self._listener.stop()
 
     async def die(self) -> None:
-        """End as a killed process does: everything in memory is gone, nothing answers."""
+        """End like a killed process: lose the memory, answer no calls."""
         await self.stop()
         self.models.clear()
 

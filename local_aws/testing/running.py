@@ -149,7 +149,7 @@ class FrontDoor:
         return stack
 
     def delete_stack(self, name: str = "s") -> None:
-        """Delete a stack; it is gone when this returns. After that only its id names it."""
+        """Delete a stack and wait for the deletion. After that only its id identifies it."""
         cloudformation = self.client("cloudformation")
         stack_id = cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
         cloudformation.delete_stack(StackName=name)

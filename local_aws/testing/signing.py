@@ -15,7 +15,7 @@ REGION = "us-east-1"
 
 
 class DeclaredAuth(S3SigV4Auth):
-    """Signs the payload hash that the request declares, e.g. a streaming form, and not one of its own making."""
+    """Signs the payload hash that the request declares, e.g. a streaming form, instead of a calculated one."""
 
     def payload(self, request: Any) -> str:
         """Return the given hash."""

@@ -26,7 +26,7 @@ SETTINGS: Final = (
 
 
 class Function(ResourceType):
-    """A function whose code is an object in S3 or stands in the template (ZipFile)."""
+    """A function whose code is an object in S3 or part of the template (ZipFile)."""
 
     type: ClassVar[str] = "AWS::Lambda::Function"
     known: ClassVar[frozenset[str]] = frozenset({*SETTINGS, "Architectures", "Code", "FunctionName", "Tags"})

@@ -60,7 +60,7 @@ class Alarm(ResourceType):
         return outcome
 
     def delete(self, request: Request) -> None:
-        """Remove the alarm; CloudWatch takes the name of one that is gone too."""
+        """Remove the alarm; CloudWatch accepts the name of a missing one too."""
         call(request.client("cloudwatch"), "delete_alarms", AlarmNames=[request.physical_id])
 
     def _put(self, request: Request, name: str, *, tags: list[dict[str, str]] | None) -> Outcome:

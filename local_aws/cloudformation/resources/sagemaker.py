@@ -144,7 +144,7 @@ class Endpoint(ResourceType):
         return Outcome(physical_id=request.physical_id, attributes={"EndpointName": name})
 
     def delete(self, request: Request) -> None:
-        """Remove the endpoint and wait until it is gone: its model and configuration go after it."""
+        """Remove the endpoint and wait until it is deleted: its model and configuration are deleted after it."""
         name, client = _name(request, "EndpointName"), request.client("sagemaker")
         deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
         if call_if_there(client, "describe_endpoint", EndpointName=name):
@@ -263,7 +263,7 @@ class InferenceComponent(ResourceType):
         return _outcome(described)
 
     def delete(self, request: Request) -> None:
-        """Remove the component and wait until it is gone: SageMaker keeps its endpoint until then."""
+        """Remove the component and wait until it is deleted: SageMaker rejects deleting its endpoint before."""
         name, client = _component_name(request), request.client("sagemaker")
         deadline = time.monotonic() + TIMEOUT_SECONDS
         there = call_if_there(client, "describe_inference_component", InferenceComponentName=name)
@@ -281,7 +281,7 @@ def _component_name(request: Request) -> str:
 
 
 def _differs(described: Mapping[str, Any], request: Request) -> bool:
-    """Tell whether SageMaker's state differs from the request. Copies count only if the template changes them."""
+    """Return True if SageMaker's state differs from the request. Copies count only if the template changes them."""
     wanted = (request.properties.get("RuntimeConfig") or {}).get("CopyCount")
     copies = described["RuntimeConfig"]["DesiredCopyCount"]
     if request.changed("RuntimeConfig") and wanted is not None and int(wanted) != copies:

@@ -176,7 +176,7 @@ class Schedule(ResourceType):
         return self._put(request, "update_schedule", request.physical_id)
 
     def delete(self, request: Request) -> None:
-        """Remove the schedule; one that has run once and deleted itself is gone already."""
+        """Remove the schedule; a one-time schedule may have deleted itself already."""
         call_if_there(
             request.client("scheduler"), "delete_schedule", Name=request.physical_id, GroupName=_group(request)
         )

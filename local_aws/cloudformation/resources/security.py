@@ -129,7 +129,7 @@ class Policy(ResourceType):
 
 
 class ManagedPolicy(ResourceType):
-    """A policy of its own; its `Ref` is its ARN."""
+    """A managed policy; its `Ref` is its ARN."""
 
     type: ClassVar[str] = "AWS::IAM::ManagedPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"Description", "ManagedPolicyName", "Path", "PolicyDocument", "Roles"})

@@ -89,7 +89,7 @@ _NAME = slice(len(_PREFIX) + 4, None)
 class Input:
     """A request: `properties` are its headers and what the server adds, `content` its body as (key, bytes) pairs.
 
-    In a batch every key is prefixed by `batch_NNN.` and the property `batch_size` says how many requests there are;
+    In a batch every key is prefixed by `batch_NNN.` and the property `batch_size` is the number of requests;
     `get_batches` takes them apart. Property names are looked up without regard to case.
     """
 

@@ -145,7 +145,7 @@ _UNKNOWN_COMMIT = "0" * 40
 def with_local_weights(
     settings: ModelSettings, *, model_dir: Path, hub: Hub, cache: Path, download: Download
 ) -> ModelSettings:
-    """Put a model's weights where its workers look for them, and return the settings that say so.
+    """Put a model's weights into the workers' folder, and return the settings with their location.
 
     As on the real server, `model_id` of the first call is the folder of weights from S3, or the unchanged id of a model
     of the Hub from serving.properties. A model of the Hub is in the workers' cache, as if it had been fetched before. A

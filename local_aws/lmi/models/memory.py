@@ -31,7 +31,7 @@ def resident_mb(pids: Iterable[int]) -> int:
 def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budget_mb: int | None) -> None:
     """Compare a model's required and reserved memory with what is free.
 
-    `estimated_mb` stands in for a requirement that the model does not state; `used_mb` is what loaded models take of
+    `estimated_mb` replaces a requirement that the model does not set; `used_mb` is what loaded models take of
     `budget_mb`. Without a budget the machine's available memory counts, as in the real server.
 
     Raises:

@@ -88,7 +88,7 @@ class Model:
 
     @property
     def locked(self) -> bool:
-        """Tell whether unloading the model will never end."""
+        """Return True if unloading the model will never end."""
         return self.pool is not None and any(worker.process.locked for worker in self.pool.workers)
 
     async def load(self, context: ContainerContext) -> None:
@@ -120,7 +120,7 @@ class Model:
 
     @property
     def alive(self) -> bool:
-        """Tell whether a process of the model is there, or may come."""
+        """Return True if the model has a process, or may start one."""
         return self.pool is not None and self.pool.alive
 
     def remove_files(self, context: ContainerContext) -> None:

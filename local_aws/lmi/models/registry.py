@@ -79,7 +79,7 @@ class Registry:
 
     @property
     def worker_processes(self) -> Mapping[int, ForkedProcess]:
-        """Return every worker process by pid: also one that its model does not list, or whose model is gone."""
+        """Return every worker process by pid, including unlisted ones and those of deleted models."""
         return self._context.fork_server.workers
 
     @property
@@ -138,7 +138,7 @@ class Registry:
             gone.remove_files(self._context)
 
     def is_leaving(self, name: str, *, without_workers: bool = False) -> bool:
-        """Tell whether a model of that name was refused a moment ago; `without_workers`: before it had any.
+        """Return True if a load of that name was rejected a moment ago; `without_workers`: before it had any.
 
         The real server answers the load before it has removed the model, so a quick caller finds it half there
         (recorded: 04, 05, 22).

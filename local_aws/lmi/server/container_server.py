@@ -165,7 +165,7 @@ class _Server(uvicorn.Server):
         return True
 
     async def _register(self, model: Model) -> None:
-        """Load a model of the store; the log says of one that fails what the real server's says (ModelServer.java)."""
+        """Load a model of the store; a failure is logged with the real server's text (ModelServer.java)."""
         try:
             await self._registry.register(model)
         except Fault as fault:

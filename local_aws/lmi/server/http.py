@@ -85,7 +85,7 @@ class NetworkThreads:
         self._stuck.add(thread)
 
     def serves(self, thread: int) -> bool:
-        """Tell whether a thread serves its connections."""
+        """Return True if a thread serves its connections."""
         return thread not in self._stuck
 
 

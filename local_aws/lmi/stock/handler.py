@@ -31,7 +31,7 @@ def decode(request: Input) -> Any:
     """Return the request as {"inputs": …, …}, or any other JSON value where the caller sent one.
 
     Raises:
-        ValueError: the bytes are not what the content type says (JSON, UTF-8, CSV with a header).
+        ValueError: the bytes do not match the content type (JSON, UTF-8, CSV with a header).
     """
     content_type = request.get_property("Content-Type")
     if not content_type:
@@ -139,11 +139,11 @@ class StockHandler:
         return outputs
 
     def _parsed(self, request: Input) -> Any:  # a TextInput or a sentence
-        """Return the parsed request, or the sentence that says what is wrong with it."""
+        """Return the parsed request, or a sentence with its error."""
         try:
             parsed = self._formatter(request)
             parsed.parameters = parsed.parameters.copy()
-            # The server keeps settings of its own among the parameters, so a list of parameters fails here.
+            # The server stores its own settings in the parameters, so a list of parameters fails here.
             if _SERVER_SETTING not in parsed.parameters:
                 parsed.parameters[_SERVER_SETTING] = None
         except KeyError as error:

@@ -104,7 +104,7 @@ class Classification:
 
 
 class Embedding:
-    """One vector per text: the tokens' mean, maximum or first, of length one unless `normalize` says no.
+    """One vector per text: the tokens' mean, maximum or first, of length one unless `normalize` is off.
 
     Raises:
         ValueError: another pooling is asked for.
@@ -241,7 +241,7 @@ def _texts(request: Input) -> str | list[str]:
     """Return a request's text, or its texts where the caller sent a list.
 
     Raises:
-        TranslateFault: it holds neither, or is no JSON although it says so.
+        TranslateFault: it has neither, or is not JSON despite its content type.
     """
     text = request.get_as_string()
     if str(request.get_property("Content-Type") or "").partition(";")[0] != _JSON:

@@ -101,7 +101,7 @@ class WorkerConnection(asyncio.Protocol):
 
     @property
     def connected(self) -> bool:
-        """Tell whether the worker's end is open."""
+        """Return True if the worker's end is open."""
         return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -118,7 +118,7 @@ class WorkerConnection(asyncio.Protocol):
                 self._answer(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - any end is a lost worker
-        """Fail every call that waits at once: the worker is gone."""
+        """Fail every waiting call at once: the worker has ended."""
         had_started = self.started.done()
         if not had_started:
             self.started.set_result(False)

@@ -170,7 +170,7 @@ class ForkServer:
         self._ready.set()
 
     async def _read(self, control: socket.socket) -> bool:
-        """Read until the process is gone; return True if it had got through its imports."""
+        """Read until the process has ended; return True if its imports had succeeded."""
         reader, writer = await asyncio.open_unix_connection(sock=control.dup())
         imported = False
         try:
@@ -184,7 +184,7 @@ class ForkServer:
         return imported
 
     def _lose_process(self) -> None:
-        """Fail all who wait for the process, which is gone; its workers have died with it."""
+        """Fail all waiting callers: the process has ended, and its workers with it."""
         if self._control is not None:
             self._control.close()
             self._control = None

@@ -84,7 +84,7 @@ def split(frame: Frame, size: int) -> list[Answer]:
     """Split the answer to a batch of `size` requests. An error answers all of them.
 
     Raises:
-        TranslateFault: there are more or fewer answers than requests, or one of them says not whose it is.
+        TranslateFault: there are more or fewer answers than requests, or one of them does not identify its request.
     """
     if size == 1 or frame.head["code"] >= _FIRST_ERROR:
         return [_answer(frame, frame.contents)] * size
@@ -101,7 +101,7 @@ def split(frame: Frame, size: int) -> list[Answer]:
 
 @dataclass(slots=True)
 class AsyncAnswer:
-    """The answer of an asynchronous handler, which may come in parts; complete once a part says it is the last."""
+    """The answer of an asynchronous handler, which may come in parts; complete once a part is marked as the last."""
 
     properties: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
@@ -126,7 +126,7 @@ class AsyncAnswer:
 
 
 def take_part(job: Job, answer: AsyncAnswer, frame: Frame | None) -> None:
-    """Add a part to an asynchronous answer, and finish the job once it is whole or the worker is gone (None).
+    """Add a part to an asynchronous answer, and finish the job once it is complete or the worker has ended (None).
 
     Raises:
         TranslateFault: the part is not what an asynchronous handler may answer.
@@ -200,7 +200,7 @@ class JobQueue:
         try:
             await self._fill(jobs, size, delay_s)
         except BaseException:
-            # The worker that collected them is gone; another one takes them.
+            # The worker that collected them has ended; another one takes them.
             for job in jobs:
                 self.offer(job)
             raise

@@ -59,7 +59,7 @@ class WorkerPool:
 
     @property
     def failed(self) -> bool:
-        """Tell whether the model is given up: its workers have failed more often than it may."""
+        """Return True if the model has failed: its workers failed more often than allowed."""
         return self.failures.final
 
     @property
@@ -74,7 +74,7 @@ class WorkerPool:
 
     @property
     def alive(self) -> bool:
-        """Tell whether a process of this pool is there, or may come: after `close`, one that is leaked."""
+        """Return True if this pool has a process, or may start one: after `close`, a leaked one."""
         return bool(self._starting) or any(worker.process.alive for worker in self._members)
 
     def clear_stale(self) -> None:

@@ -45,7 +45,7 @@ class WorkerStarter:
     async def launch(self, sock_name: str, on_lost: Callable[[], None]) -> tuple[int, WorkerConnection]:
         """Start a process and wait until it has imported its handler; return its pid and the connection to it.
 
-        `on_lost` is called as WorkerConnection says.
+        For `on_lost` see WorkerConnection.
 
         Raises:
             EngineFailure: the handler cannot be imported, or that takes over two minutes.

@@ -43,17 +43,17 @@ class Failures:
 
     @property
     def exceeded(self) -> bool:
-        """Tell whether there were more failures than the model is allowed."""
+        """Return True if there were more failures than the model's threshold."""
         return self.count > self._threshold
 
     @property
     def final(self) -> bool:
-        """Tell whether the model has failed for good, which SERVING_HEALTH_CHECK_OVERRIDE denies."""
+        """Return True if the model has failed permanently; never with SERVING_HEALTH_CHECK_OVERRIDE."""
         return self.exceeded and not self._rules.health_check_override
 
     @property
     def ends_server(self) -> bool:
-        """Tell whether the server has to end when the model's status is next read."""
+        """Return True if the server has to end when the model's status is next read."""
         return self.exceeded and self._rules.fail_fast
 
 
@@ -85,7 +85,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Tell whether a process is there, or on its way, or may still be started."""
+        """Return True if there is a process, or one is starting, or one may still be started."""
         return not self._ended and (self._connection is not None or self._loss_pending or bool(self._tasks))
 
     async def start(self) -> None:
@@ -131,7 +131,7 @@ class WorkerProcess:
         self._drop()
 
     async def kill(self) -> None:
-        """Kill the process as an outside SIGKILL would, and wait until it is gone.
+        """Kill the process with SIGKILL, and wait until it has ended.
 
         Raises:
             WorkerFailure: there is no process.

@@ -114,7 +114,7 @@ class _Connection(asyncio.Protocol):
                 timer.cancel()
 
     def next_cycle(self) -> bool:
-        """Make ready for another request; False, and closed, where the container wants the connection to end."""
+        """Prepare for another request; close and return False if the container closes the connection."""
         over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if over and not self._http.trailing_data[0]:
             self._http.start_next_cycle()

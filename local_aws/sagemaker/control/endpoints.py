@@ -73,7 +73,7 @@ class Endpoints:
         endpoint.check_steady()
         if endpoint.status == "Failed":
             raise ValidationException(f'Cannot update failed endpoint "{endpoint.arn}". Delete it and create it anew.')
-        # The service looks at the configuration that the endpoint leaves too, and refuses if it is gone
+        # The service also reads the old configuration of the endpoint, and rejects the update if it is deleted
         # (hashicorp/terraform-provider-aws#40048).
         self._configs.get(endpoint.config_name)
         plans = plan_of(config, self._state.models)

@@ -86,7 +86,7 @@ class ComponentDeployments:
 
     Args:
         components: all of the account.
-        logs: forgets the log group of a component that is gone.
+        logs: forgets the log group of a deleted component.
         tasks: runs the changes.
         transition: awaited at the beginning of each change.
     """

@@ -64,7 +64,7 @@ class Resources:
         )
 
     def holds(self, wanted: Resources) -> bool:
-        """Tell whether there is room for what is wanted."""
+        """Return True if there is room for the requested resources."""
         left = self - wanted
         return left.accelerators >= 0 and left.cpu_cores >= 0 and left.memory_mib >= 0
 

@@ -83,7 +83,7 @@ class Replica:
         return 0 if self.cache is None else len(self.cache.models)
 
     def holds(self, target: str | None) -> bool:
-        """Tell whether it has a model loaded or is loading it."""
+        """Return True if it has a model loaded or is loading it."""
         return self.cache is not None and target is not None and self.cache.holds(target)
 
     async def start(self) -> None:
@@ -351,5 +351,5 @@ async def drain_and_stop(replicas: Sequence[Replica], limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(replica.drained() for replica in replicas)), limit_s)
     finally:
-        # Also when the wait is given up: nobody else knows these containers any more.
+        # Also when the wait is cancelled: no other object has these containers any more.
         await asyncio.gather(*(replica.stop() for replica in replicas))

@@ -105,7 +105,7 @@ class ModelDisk:
         self._folder = folder
 
     def holds(self, name: str) -> bool:
-        """Tell whether the archive is unpacked under that name already."""
+        """Return True if the archive is unpacked under that name already."""
         return (self._folder / name).is_dir()
 
     async def fetch(self, source: S3Location, name: str) -> Path:
@@ -129,7 +129,7 @@ class ModelDisk:
         await self._clients.run(shutil.rmtree, self._folder / name, ignore_errors=True)
 
     def _fetch(self, source: S3Location, folder: Path, fetch: _Fetch) -> None:
-        # A folder of its own until it is whole: a fetch that fails, or is given up, leaves nothing half unpacked.
+        # A separate folder until it is complete: a fetch that fails, or is cancelled, leaves no partial files.
         scratch = self._folder / f".{folder.name}-{uuid.uuid4().hex}"
         scratch.mkdir(parents=True)
         try:

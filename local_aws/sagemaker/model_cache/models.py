@@ -61,7 +61,7 @@ class CachedModels:
         self._by_target.pop(model.target, None)
 
     def changed(self) -> None:
-        """Wake everybody who waits in `wait_for_change`."""
+        """Wake all waiters of `wait_for_change`."""
         self._change.set()
         self._change = asyncio.Event()
 

@@ -103,7 +103,7 @@ class LogShipper:
                     logEvents=events[start : start + _EVENTS_PER_PUT],
                 )
         except self._clients.logs().exceptions.ResourceNotFoundException:
-            # The group was removed while the endpoint lives: its owner wants it gone, so the lines stay in the file.
+            # The group was removed while the endpoint lives: its owner deleted it, so the lines stay in the file.
             tail.stream_made = True
 
     def _ensure_stream(self, tail: _Tail) -> None:

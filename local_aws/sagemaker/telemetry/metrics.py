@@ -124,7 +124,7 @@ class Meter:
         self._dimensions = dimensions
 
     def count(self, name: str, value: float = 1, *, namespace: str = INVOCATION_METRICS) -> None:
-        """Record a number of things."""
+        """Record a count."""
         unit: Unit = "Count" if namespace == INVOCATION_METRICS else "None"
         self._metrics.record((namespace, name, self._dimensions), unit, value)
 
@@ -222,7 +222,7 @@ class InstanceUtilization:
 
     Args:
         meter: of the variant.
-        clock: says when a minute is over.
+        clock: determines the end of a minute.
         machine: the machine that the instances are emulated on.
     """
 
