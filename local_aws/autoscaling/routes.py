@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class AutoScaling:
-    """Application Auto Scaling of one account and region; `asgi` answers what is signed for its name.
+    """Application Auto Scaling of one account and region; `asgi` answers requests signed for its name.
 
-    Nothing runs in the background while there is no scheduled action.
+    Without scheduled actions nothing runs in the background.
 
     Args:
         endpoint_url: returns the emulator's URL, where the other services are; called when first needed.

@@ -85,7 +85,7 @@ class CloudFormation:
         return self._engines[region]
 
     def stop(self) -> None:
-        """End what is under way."""
+        """End the running operations."""
         for engine in self._engines.values():
             engine.stop()
 

@@ -127,7 +127,7 @@ class MetricSeries:
                     yield found
 
     def _age(self, now: int) -> None:
-        """Merge what is old into minutes, and drop what is too old."""
+        """Merge old values into minutes, and drop expired ones."""
         for start in _older(self._fine, now - _FINE_KEPT):
             minute = start // COARSE * COARSE
             self._coarse.setdefault(minute, StatisticSet()).merge(self._fine.pop(start))

@@ -40,7 +40,7 @@ _FIRST_ERROR: Final = 300
 
 
 class CloudWatch:
-    """CloudWatch of one account and region; `asgi` answers what is signed for "monitoring".
+    """CloudWatch of one account and region; `asgi` answers requests signed for "monitoring".
 
     Without alarms nothing runs in the background.
 

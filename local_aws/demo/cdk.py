@@ -26,7 +26,7 @@ _SHOWN_LINES = 40
 class Cdk:
     """The pinned `cdk` command with an environment that points at an emulation.
 
-    `out` is the folder for what is synthesised and for the log of every command.
+    `out` is the folder for the cloud assembly and for the log of every command.
     """
 
     environment: Mapping[str, str]

@@ -96,11 +96,11 @@ class DjlEngine:
             self._folder = None
 
     def model_url(self, setup: Setup, name: str) -> str:
-        """Return the folder as it is."""
+        """Return the folder unchanged."""
         return str(setup.models / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Return the folder as it is."""
+        """Return the folder unchanged."""
         return str(setup.weights[name]) if name in setup.weights else None
 
     def _program(self) -> str:

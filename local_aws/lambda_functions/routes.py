@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LambdaFunctions:
-    """AWS Lambda; `asgi` answers what is signed for "lambda".
+    """AWS Lambda; `asgi` answers requests signed for "lambda".
 
     Args:
         others: moto, which has the rest of the API, and the functions' configuration.

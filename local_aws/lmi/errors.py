@@ -209,7 +209,7 @@ class NoWorkers(Fault):
 
 
 class OutOfMemory(Fault):
-    """The model does not fit into what is left of the memory."""
+    """The model does not fit into the free memory."""
 
     status = 507
     kind = "WlmOutOfMemoryException"

@@ -225,7 +225,7 @@ class SageMaker:
             try:
                 await self.publish()
             except Exception:
-                # What could not be sent is sent the next time; what is wrong shows in the log.
+                # Values that could not be sent are sent the next time; the log has the error.
                 _logger.exception("could not publish to the embedded CloudWatch")
 
 

@@ -34,7 +34,7 @@ _DEFAULT_TIMEZONE: Final = "UTC"
 
 
 class Scheduler:
-    """EventBridge Scheduler; `asgi` answers what is signed for "scheduler".
+    """EventBridge Scheduler; `asgi` answers requests signed for "scheduler".
 
     Args:
         others: moto, which keeps schedules and groups.

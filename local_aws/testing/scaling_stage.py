@@ -249,7 +249,7 @@ async def track(stage: Stage, metric: str = CONCURRENCY, whose: dict[str, str] =
 
 
 async def wake(stage: Stage, adjustment: int = 1, kind: str = "ChangeInCapacity", **alarm: Any) -> None:
-    """Put a step policy, with an alarm on refused calls."""
+    """Put a step policy, with an alarm on rejected calls."""
     answer = await stage.operations.put_policy(
         {
             **COMPONENT,

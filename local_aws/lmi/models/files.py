@@ -94,7 +94,7 @@ def _unpacker(path: Path) -> Callable[[Path, Path], None] | None:
 
 def _untar(path: Path, folder: Path) -> None:
     with tarfile.open(path) if path.name.endswith(".tar") else tarfile.open(path, "r:gz") as archive:
-        # The filter refuses members that would land outside the folder.
+        # The filter rejects members outside the folder.
         archive.extractall(folder, filter="data")
 
 
@@ -115,7 +115,7 @@ def download(url: str, into: Path) -> Path:
     Credentials and endpoint come from the environment, as boto3 reads them.
 
     Raises:
-        DownloadFailure: nothing lies there, or S3 refuses.
+        DownloadFailure: there is no object, or S3 rejects the request.
     """
     parts = urlsplit(url)
     # The server's downloader requests "<address>/*": objects below the address, without neighbours with a longer name.

@@ -29,7 +29,7 @@ def resident_mb(pids: Iterable[int]) -> int:
 
 
 def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budget_mb: int | None) -> None:
-    """Compare a model's required and reserved memory with what is free.
+    """Compare a model's required and reserved memory with the free memory.
 
     `estimated_mb` replaces a requirement that the model does not set; `used_mb` is what loaded models take of
     `budget_mb`. Without a budget the machine's available memory counts, as in the real server.

@@ -107,7 +107,7 @@ class Embedding:
     """One vector per text: the tokens' mean, maximum or first, of length one unless `normalize` is off.
 
     Raises:
-        ValueError: another pooling is asked for.
+        ValueError: another pooling is configured.
     """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
@@ -211,7 +211,7 @@ class OnnxEngine:
         """Answer one request.
 
         Raises:
-            ValueError: on the first call, when the settings ask for what is not part of this emulation.
+            ValueError: on the first call, if the settings need a feature that is not emulated.
             Exception: on the first call, whatever onnxruntime or tokenizers raise on files that they cannot read.
         """
         if self._translator is None:

@@ -95,7 +95,7 @@ class ForkServer:
         try:
             return await self._fork(model_dir)
         except EngineFailure:
-            # It died just then; what is started in its place gets a second try.
+            # It died just then; its replacement gets a second try.
             return await self._fork(model_dir)
 
     async def _fork(self, model_dir: str) -> tuple[int, socket.socket, asyncio.Future[int]]:

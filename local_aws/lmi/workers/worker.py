@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SHUTTING_DOWN = "Worker shutting down"
-# The real server takes some milliseconds to refuse a request (recorded: 24), in which others gather in the queue.
+# The real server takes some milliseconds to reject a request (recorded: 24), while others gather in the queue.
 _REFUSAL_S = 0.01
 # It takes some to hand a request to an asynchronous handler too, or a burst would bring no temporary worker (28).
 _HAND_OVER_S = 0.005

@@ -240,7 +240,7 @@ class Replica:
             self._out_of_service = False
 
     async def _trouble(self) -> str:
-        """Wait until the container has died or failed too many pings in a row; return what is wrong with it."""
+        """Wait until the container has died or failed too many pings in a row; return the reason."""
         failures, pinged = 0, time.monotonic()
         while True:
             await self._pause(min(self._context.settings.alive_interval_s, self._context.faults.ping_interval_s))
