@@ -1,1 +1,1 @@
-"""An AWS for one machine: an emulation to prove a deploy on before anything bills."""
+"""A local AWS emulator: tests a deploy before it costs anything."""

@@ -1,4 +1,4 @@
-"""The front door: lets in who signs with a key of its table, and sends each request to the service that it names.
+"""The front door: accepts requests signed with a known key, and forwards each to the service in its credential scope.
 
 AWS requests carry their service in the SigV4 credential scope `KEY/DATE/REGION/SERVICE/aws4_request`, in the
 Authorization header or, when presigned, in the query parameter `X-Amz-Credential` (AWS: "Signature Version 4").

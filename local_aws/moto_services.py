@@ -1,9 +1,9 @@
-"""The services that moto stands for, in this process, behind its public WSGI application.
+"""The services that moto emulates, in this process, behind its public WSGI application.
 
-Three things are mended on the way, each because a real deploy would stop at it:
-- moto honours a bucket policy's Deny but not the statement's Condition, so a TLS-only policy shuts everybody out;
+Three differences are corrected here, each because a real deploy would fail:
+- moto honours a bucket policy's Deny but not the statement's Condition, so a TLS-only policy denies all access;
 - a service that moto does not know gets an error in AWS's own form instead of a crash;
-- CloudTrail's LookupEvents, which the cdk CLI asks after a failed deploy, answers "no events".
+- CloudTrail's LookupEvents, which the cdk CLI calls after a failed deploy, returns no events.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Check who signed a request: AWS's Signature Version 4, in the Authorization header or in a presigned query.
+"""Verify the signature of a request: AWS's Signature Version 4, in the Authorization header or in a presigned query.
 
 Source: IAM user guide, "Create a signed AWS API request", and S3's API reference, "Authenticating Requests".
 
-What is signed are method, path, query, headers and the body's hash. A caller declares that hash in
-`x-amz-content-sha256`, and S3 asks for it (a hash, UNSIGNED-PAYLOAD, or one of the STREAMING-… forms): the declared
-text is what is signed, so an upload is passed on as it comes, without being read here. Callers of other services
-usually declare none; their bodies are small, and one is read, up to `BODY_LIMIT_BYTES`, when all the rest of the
-request is in order. Bodies are not held against the declared hash, and the signatures between the chunks of a streamed
-one are not looked at: only who holds the secret can have declared it.
+The signature covers method, path, query, headers and the body's hash. S3 requires the caller to declare this hash in
+`x-amz-content-sha256` (a hash, UNSIGNED-PAYLOAD, or one of the STREAMING-… forms): the signature covers the declared
+text, so an upload is forwarded without being read here. Callers of other services usually declare no hash; their bodies
+are small, and are read, up to `BODY_LIMIT_BYTES`, after all other checks. Bodies are not compared with the declared
+hash, and the signatures between the chunks of a streamed body are not checked: only the owner of the secret can have
+declared the hash.
 """
 
 from __future__ import annotations

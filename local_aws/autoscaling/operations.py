@@ -241,7 +241,7 @@ class DescribeOperations:
         return _page("ScalingPolicies", found, request)
 
     async def activities(self, request: Request) -> Answer:
-        """Answer DescribeScalingActivities, newest first; with those of targets that are gone."""
+        """Answer DescribeScalingActivities, newest first; including those of deregistered targets."""
         found = [_described_activity(one) for one in self._targets.activities if _fits(request, one.resource)]
         return _page("ScalingActivities", found, request)
 

@@ -1,4 +1,4 @@
-"""Scaling policies, step and target tracking: their checks, their alarms, and the capacity that they ask for.
+"""Scaling policies, step and target tracking: their checks, their alarms, and the capacity that they request.
 
 The decisions are those of `cohost.endpoint.scaling_rules`. Sources of the rest: PredefinedMetricSpecification of the
 API reference, and PutScalingPolicy for several policies at once. Metrics: AWS, "Amazon SageMaker AI metrics in Amazon
@@ -170,7 +170,7 @@ def _query(query: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The capacity that a policy asks for, and the cause in the words of an activity."""
+    """The capacity that a policy requests, and the cause in the words of an activity."""
 
     wanted: int
     policy: Policy
@@ -245,7 +245,7 @@ class Policies:
         return None
 
     def _is_about_present(self, target: ScalableTarget, trigger: AlarmTrigger) -> bool:
-        """Tell whether an alarm of too much capacity evaluated the present capacity only.
+        """Return True if an alarm of too much capacity evaluated the present capacity only.
 
         Periods before a time at zero are about a capacity that is gone. On the service starting takes so long that they
         are no longer evaluated; here a second is enough, and a copy that has just started would be taken away again.
@@ -253,7 +253,7 @@ class Policies:
         return self._clock.now() >= target.above_zero_since + trigger.evaluated_s
 
     def _all_low(self, target: ScalableTarget) -> bool:
-        """Tell whether all tracking policies that may scale in would (user guide: "Multiple target tracking")."""
+        """Return True if all tracking policies that may scale in would (user guide: "Multiple target tracking")."""
         lows = [policy.alarms[1] for policy in target.policies.values() if policy.tracks and policy.scales_in]
         return len(self._in_alarm(lows)) == len(lows)
 
@@ -275,7 +275,7 @@ class Policies:
 
 
 def _stepped(policy: Policy, trigger: AlarmTrigger, base: int) -> int | None:
-    """Return what a step policy asks for. Without a single value the difference is taken as none (inferred)."""
+    """Return the capacity that a step policy requests. Without any value the difference counts as 0 (inferred)."""
     values, threshold = trigger.values, trigger.threshold
     aggregated = {
         "Minimum": min(values, default=threshold),

@@ -1,4 +1,4 @@
-"""Application Auto Scaling as callers see it, and the work that it does between their requests."""
+"""The HTTP interface of Application Auto Scaling, and its background work."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class AutoScaling:
-    """Application Auto Scaling of one account and region; `asgi` answers what is signed for its name.
+    """Application Auto Scaling of one account and region; `asgi` answers requests signed for its name.
 
-    Nothing runs in the background while there is no scheduled action.
+    Without scheduled actions nothing runs in the background.
 
     Args:
         endpoint_url: returns the emulator's URL, where the other services are; called when first needed.
@@ -64,7 +64,7 @@ class AutoScaling:
         self._loop.start()
 
     async def shutdown(self) -> None:
-        """Stop running scheduled actions, and give up the changes that are under way."""
+        """Stop running scheduled actions, and cancel the changes in progress."""
         await self._loop.stop()
         await self._tasks.give_up()
         await self._clients.close()

@@ -1,8 +1,8 @@
 """Change capacities, one change of a resource at a time, and record each as an activity.
 
-Texts of activities: Application Auto Scaling user guide, "Scaling activities". A change that is asked for while another
-one of ours goes on waits for the next trigger of an alarm; while somebody else's goes on SageMaker rejects it, and the
-activity fails with SageMaker's text.
+Texts of activities: Application Auto Scaling user guide, "Scaling activities". A change requested while a
+scaling activity is in progress waits for the next trigger of an alarm. While another client's change is in progress,
+SageMaker rejects it, and the activity fails with SageMaker's text.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Scaler:
     def keep_within_bounds(self, target: ScalableTarget) -> None:
         """Bring a capacity that is outside of the target's bounds to the nearer bound, in the background.
 
-        While a change goes on, its end does that.
+        If a change is in progress, its end does this.
         """
         self._changes.begin(self._keep_within_bounds(target))
 

@@ -41,12 +41,12 @@ class Policy:
 
     @property
     def tracks(self) -> bool:
-        """Tell whether it is a target tracking policy."""
+        """Return True if it is a target tracking policy."""
         return self.type == "TargetTrackingScaling"
 
     @property
     def scales_in(self) -> bool:
-        """Tell whether it may take capacity away."""
+        """Return True if it may take capacity away."""
         return not self.configuration.get("DisableScaleIn", False)
 
     @property
@@ -184,11 +184,11 @@ class ScalableTargets:
         self._targets.pop(target.resource, None)
 
     def holds(self, target: ScalableTarget) -> bool:
-        """Tell whether the target is still registered."""
+        """Return True if the target is still registered."""
         return self._targets.get(target.resource) is target
 
     def of_action(self, action: str) -> tuple[ScalableTarget, Policy] | None:
-        """Return the policy that an alarm's action names, with its target; None for an action that is none of ours."""
+        """Return the policy that an alarm's action names, with its target; None for any other action."""
         arn = action.partition(_CREATED_BY)[0]
         for target in self:
             for policy in target.policies.values():

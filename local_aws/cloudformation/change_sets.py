@@ -49,7 +49,7 @@ class PlannedValues:
         return live.attributes[name]
 
     def is_certain(self, reference: Reference) -> bool:
-        """Tell whether the deploy leaves this value as it is."""
+        """Return True if the deploy does not change this value."""
         fate = self.fates.get(reference.target)
         if fate == "in place" and reference.attribute:
             live = self._live(reference.target)
@@ -244,7 +244,7 @@ def _value_text(value: Any) -> str:
 
 
 def described(change: Mapping[str, Any], *, include_values: bool) -> dict[str, Any]:
-    """Describe a change as DescribeChangeSet does: with values and contexts only when they are asked for."""
+    """Describe a change as DescribeChangeSet does: with values and contexts only if requested."""
     resource = dict(change["ResourceChange"])
     if not include_values:
         resource.pop("BeforeContext", None)

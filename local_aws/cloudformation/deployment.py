@@ -1,7 +1,7 @@
 """Bring the resources of a stack to a target: create, update, replace and delete them, and write their events.
 
-A deployment goes resource by resource in the order of the graph, resolves each one's properties anew, and acts only
-where they differ from what exists. So a custom resource that keeps its physical id leaves its dependants alone.
+A deployment processes the resources in the order of the graph, resolves the properties of each again, and acts only
+if they differ from the existing ones. So a custom resource that keeps its physical id does not change its dependants.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ResourceWorker:
         self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
 
     def delete(self, obsolete: Obsolete, *, policy: str) -> None:
-        """Delete a physical resource, or retain it where `policy` says so.
+        """Delete a physical resource, or retain it according to `policy`.
 
         Raises:
             ResourceFailure: it could not be deleted.
@@ -242,7 +242,7 @@ class Deployment:
 def needs_replacement(
     context: Context, definition: ResourceDefinition, live: Live, properties: Mapping[str, Any]
 ) -> bool:
-    """Tell whether a change from `live` to `properties` takes a new physical resource."""
+    """Return True if a change from `live` to `properties` takes a new physical resource."""
     if definition.type != live.type:
         return True
     resource_type = context.resource_types.get(definition.type)

@@ -1,6 +1,6 @@
-"""The operations on stacks: the statuses that they go through, and the work on the way.
+"""The operations on stacks: their sequence of statuses, and the work in each status.
 
-Each operation runs in a thread of its own; callers get the stack's id at once and follow its events.
+Each operation runs in its own thread; callers get the stack's id at once and poll its events.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class CloudFormationError(QueryError):
 
 
 class ValidationError(CloudFormationError):
-    """A template, a parameter or a stack's state does not allow what is asked."""
+    """A template, a parameter or a stack's state does not allow the request."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ValidationError", message)

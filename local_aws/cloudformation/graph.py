@@ -1,4 +1,4 @@
-"""The order of resources: the graph of those that wait for one another, and running them in parallel along it."""
+"""The dependency graph of resources, and parallel work in its order."""
 
 from __future__ import annotations
 

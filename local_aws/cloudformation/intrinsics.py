@@ -1,8 +1,8 @@
 """Resolving a template's intrinsic functions, pseudo parameters, conditions and dynamic references.
 
-AWS: CloudFormation user guide, "Intrinsic function reference". A function that is not here is rejected by name.
+AWS: CloudFormation user guide, "Intrinsic function reference". A function that is not supported is rejected by name.
 
-Which names an expression of a template refers to: the source of the order of work and of a change's causes.
+Also the names that an expression of a template refers to: they decide the order of work and the causes of a change.
 """
 
 from __future__ import annotations

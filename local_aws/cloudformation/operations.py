@@ -1,4 +1,4 @@
-"""The operations that change stacks and change sets, and the targets that requests ask for."""
+"""The operations that change stacks and change sets, and the targets of requests."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def update_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def delete_stack(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer DeleteStack; one that does not exist, or is going already, is no error."""
+    """Answer DeleteStack; a stack that does not exist, or is being deleted, is not an error."""
     stack = find_stack(engine.context, str(request["StackName"]))
     if stack is None or stack.deleted is not None or stack.status == "DELETE_IN_PROGRESS":
         return {}
@@ -218,7 +218,7 @@ def execute_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def delete_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
-    """Answer DeleteChangeSet; one that does not exist is no error, as in AWS."""
+    """Answer DeleteChangeSet; one that does not exist is not an error, as in AWS."""
     with engine.context.lock:
         try:
             stack, change_set = get_change_set(engine.context, request)
@@ -231,7 +231,7 @@ def delete_change_set(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def outputs_differ(engine: Engine, stack: Stack, target: Target) -> bool:
-    """Tell whether the target has other outputs than the stack, as far as that is known before the deploy."""
+    """Return True if the target has other outputs than the stack, as far as that is known before the deploy."""
     context = engine.context
     if stack.status == REVIEW:
         return True

@@ -275,5 +275,5 @@ def list_imports(engine: Engine, request: Mapping[str, Any]) -> Answer:
 
 
 def list_hook_results(engine: Engine, request: Mapping[str, Any]) -> Answer:  # noqa: ARG001 - as `list_exports`
-    """Answer ListHookResults: no hooks exist here; the cdk CLI asks after a failure."""
+    """Answer ListHookResults: no hooks exist here; the cdk CLI calls this after a failure."""
     return {"HookResults": []}

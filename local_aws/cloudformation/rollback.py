@@ -1,4 +1,4 @@
-"""Roll a stack back: restore the resources of before an operation, delete what it made, set the statuses."""
+"""Roll a stack back: restore the previous resources, delete the new ones, set the statuses."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Rollback:
             self._stack.set_resource_status(resource, "UPDATE_COMPLETE")
 
     def clean_up(self, target: Target) -> Failures:
-        """Delete the resources that the failed operation made, in the reverse of its own order.
+        """Delete the resources that the failed operation created, in reverse order.
 
         Args:
             target: the target of the failed operation.

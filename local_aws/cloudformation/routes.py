@@ -1,4 +1,4 @@
-"""CloudFormation as callers see it: the query protocol of the cdk CLI and boto3 in front of an engine per region."""
+"""The HTTP interface of CloudFormation: the query protocol of the cdk CLI and boto3, with an engine per region."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class CloudFormation:
         return self._engines[region]
 
     def stop(self) -> None:
-        """End what is under way."""
+        """End the running operations."""
         for engine in self._engines.values():
             engine.stop()
 
@@ -117,7 +117,7 @@ def _answer(engine: Engine, action: str, arguments: Mapping[str, Any]) -> Respon
 
 
 async def _hold(engine: Engine, arguments: Mapping[str, Any]) -> None:
-    """Wait while the stack that is asked for is under way."""
+    """Wait while the requested stack is changing."""
     stack = find_stack(engine.context, str(arguments.get("StackName", "")))
     waited = 0.0
     while stack is not None and not stack.settled.is_set() and waited < HOLD_SECONDS:

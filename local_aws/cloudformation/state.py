@@ -130,7 +130,7 @@ class ChangeSet:
 class Stack:
     """One stack. Its operations run one at a time; `settled` is set while none is under way.
 
-    `ended` holds the resources that were deleted or retained with the stack: CloudFormation goes on listing them.
+    `ended` holds the resources that were deleted or retained with the stack: CloudFormation still lists them.
     """
 
     arn: str

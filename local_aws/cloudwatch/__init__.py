@@ -1,1 +1,1 @@
-"""CloudWatch: moto keeps alarms, this package keeps metrics, evaluates the alarms and notifies."""
+"""CloudWatch: moto stores alarms, this package stores metrics, evaluates the alarms and notifies."""

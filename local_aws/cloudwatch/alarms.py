@@ -1,6 +1,6 @@
-"""Metric alarms as they are evaluated: the rule, the metrics and expressions that they read, their state.
+"""Metric alarms for evaluation: the rule, the metrics and expressions that they read, their state.
 
-CloudWatch looks at more periods than it evaluates, so that late data do not count as missing; the tables of the user
+CloudWatch reads more periods than it evaluates, so that late data do not count as missing; the tables of the user
 guide ("Configuring how CloudWatch alarms treat missing data") show two more.
 """
 
@@ -43,7 +43,7 @@ class Rule:
     missing: str
 
     def breaches(self, value: float) -> bool:
-        """Tell whether a value is on the wrong side of the threshold."""
+        """Return True if a value breaches the threshold."""
         return COMPARISONS[self.comparison](value, self.threshold)
 
 
@@ -141,7 +141,7 @@ class Alarm:
         return series[self.result]
 
     def has_few_samples(self, metrics: MetricStore, end: float) -> bool:
-        """Tell whether its percentile has too few samples to be evaluated, where the alarm asks to ignore those."""
+        """Return True if the percentile has too few samples, and the alarm ignores such samples."""
         if self.described.get("EvaluateLowSampleCountPercentile") != "ignore":
             return False
         query = self.queries.get(self.result)

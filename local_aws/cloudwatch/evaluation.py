@@ -1,4 +1,4 @@
-"""Evaluate alarms and carry out their actions; moto keeps them, their states are set with SetAlarmState."""
+"""Evaluate alarms and carry out their actions; moto stores alarms, and SetAlarmState sets their states."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class AlarmEvaluator:
         clock: what periods go by.
         account: for messages.
         clients: of CloudWatch and SNS.
-        wake: called when alarms have been changed, so that somebody calls `refresh`.
+        wake: called when alarms have been changed, so that the background loop calls `refresh`.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class AlarmEvaluator:
         return await self._enter(alarm, old, reason)
 
     async def _set_state(self, name: str, state: State, reason: str, data: str) -> bool:
-        """Set the state in CloudWatch and tell whether the alarm is still there."""
+        """Set the state in CloudWatch and return True if the alarm still exists."""
         try:
             await self._clients.run(
                 lambda: self._clients.cloudwatch().set_alarm_state(

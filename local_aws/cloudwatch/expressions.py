@@ -1,7 +1,7 @@
 """Metric math of alarms: arithmetic on queries' ids, FILL, IF, ABS, and MIN, MAX, SUM, AVG of a list of series.
 
-CloudWatch user guide: "Using math expressions with CloudWatch metrics". A missing value makes the result missing, but
-in FILL and in functions of lists; a division by zero does too, and so does what no number can hold (inferred).
+CloudWatch user guide: "Using math expressions with CloudWatch metrics". A missing value makes the result missing,
+except in FILL and in functions of lists; so does a division by zero, and an overflow (inferred).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def parse(expression: str) -> ast.expr:
     """Parse and check an expression.
 
     Raises:
-        NotEmulated: it is no arithmetic, or uses what the emulation lacks.
+        NotEmulated: it is not arithmetic, or uses an unsupported function.
     """
-    # `^` is another thing in Python, whose word for it is `**`.
+    # `^` has another meaning in Python, which uses `**` for powers.
     try:
         tree = ast.parse(expression.replace("^", "**"), mode="eval").body
     except SyntaxError as error:

@@ -1,4 +1,4 @@
-"""The values of metrics over the time of a clock, so that any statistic of any period can be computed.
+"""The values of metrics over time, for any statistic of any period.
 
 CloudWatch keeps values of high resolution for 3 hours and those of a minute for 15 days (user guide: "Metrics
 retention"); here the latter are kept for 7 days, which is as far as an alarm can look back. 10 s is the shortest
@@ -55,7 +55,7 @@ class StatisticSet:
     values: defaultdict[float, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, value: float, times: float = 1.0) -> None:
-        """Add a value that came up so many times."""
+        """Add a value with the number of its occurrences."""
         self._include(times, value * times, value, value)
         self.values[float(f"{value:.{_DIGITS}g}")] += times
 
@@ -127,7 +127,7 @@ class MetricSeries:
                     yield found
 
     def _age(self, now: int) -> None:
-        """Merge what is old into minutes, and drop what is too old."""
+        """Merge old values into minutes, and drop expired ones."""
         for start in _older(self._fine, now - _FINE_KEPT):
             minute = start // COARSE * COARSE
             self._coarse.setdefault(minute, StatisticSet()).merge(self._fine.pop(start))

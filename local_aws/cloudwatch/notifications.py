@@ -1,4 +1,4 @@
-"""The texts of an alarm's change: the reason of its state, and the message to an SNS topic.
+"""The texts of a state change of an alarm: the state reason, and the message to an SNS topic.
 
 The members of the message are those of CloudWatch's own (user guide: "Notifying users on alarm changes").
 """

@@ -1,6 +1,6 @@
-"""CloudWatch as callers see it: moto answers, values and alarms that pass are recorded and evaluated here.
+"""The HTTP interface of CloudWatch: moto answers, this package records the values and evaluates the alarms.
 
-Composite alarms are rejected: nothing would evaluate them.
+Composite alarms are rejected, because they are not evaluated.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _FIRST_ERROR: Final = 300
 
 
 class CloudWatch:
-    """CloudWatch of one account and region; `asgi` answers what is signed for "monitoring".
+    """CloudWatch of one account and region; `asgi` answers requests signed for "monitoring".
 
-    Nothing runs in the background while there is no alarm.
+    Without alarms nothing runs in the background.
 
     Args:
         moto: keeps the alarms and answers.
-        endpoint_url: where the other embedded services are found; asked when first needed.
+        endpoint_url: returns the address of the other services; called at first use.
         account: for messages.
-        clock: what periods go by.
+        clock: the clock of periods.
         metrics: the metrics; values that callers put are added to it.
         act: carries out the actions of alarms that are scaling policies.
     """
@@ -108,7 +108,7 @@ class CloudWatch:
             elif action in _CHANGES:
                 self._alarms.mark_changed()
                 if action == _PUTS:
-                    # An alarm begins with too little data, and a changed one keeps its state: moto says OK.
+                    # An alarm starts in INSUFFICIENT_DATA, and a changed one keeps its state: moto sets OK.
                     await self._alarms.refresh()
         await answer(scope, replay(b""), send)
 

@@ -1,1 +1,1 @@
-"""The main job from beginning to end on this machine: deploy, call, change, grow, roll and remove."""
+"""The main use case from beginning to end on this machine: deploy, call, change, add a model, roll and remove."""

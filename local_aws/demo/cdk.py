@@ -26,7 +26,7 @@ _SHOWN_LINES = 40
 class Cdk:
     """The pinned `cdk` command with an environment that points at an emulation.
 
-    `out` is the folder for what is synthesised and for the log of every command.
+    `out` is the folder for the cloud assembly and for the log of every command.
     """
 
     environment: Mapping[str, str]
@@ -87,7 +87,7 @@ class Cdk:
 
 
 def _path() -> str:
-    """Return the search path on which `python3`, as cdk.json says it, is the interpreter that runs this."""
+    """Return the search path on which `python3`, the command in cdk.json, is the interpreter of this process."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
@@ -96,6 +96,6 @@ def _without_aws(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        # The one that says nothing of accounts: whether a synth applies CloudFormation's default rules.
+        # The only context without accounts: whether a synth applies CloudFormation's default rules.
         if name == "CDK_VALIDATION" or not name.startswith(("AWS_", "CDK_"))
     }

@@ -1,6 +1,6 @@
-"""The steps of the demo: each does a thing that a user does, checks the outcome, and returns what it saw.
+"""The steps of the demo: each runs an action of a user, checks the outcome, and returns a summary.
 
-Two checks need more: the similarity of sentences, and the search for everything that a deploy has left in the account.
+Two checks are larger: the similarity of sentences, and the search for resources that a deploy has left in the account.
 """
 
 from __future__ import annotations

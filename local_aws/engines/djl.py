@@ -1,4 +1,4 @@
-"""A DJL Serving that is installed on this machine.
+"""A DJL Serving installed on this machine.
 
 Commands and settings: DJL Serving 0.36.0 (serving/docs/configurations_global.md; serving/build.gradle.kts: the tar
 distribution has `bin/serving`, the packages `djl-serving`; Connector and src/main/conf/config.properties: addresses
@@ -96,11 +96,11 @@ class DjlEngine:
             self._folder = None
 
     def model_url(self, setup: Setup, name: str) -> str:
-        """Return the folder as it is."""
+        """Return the folder unchanged."""
         return str(setup.models / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Return the folder as it is."""
+        """Return the folder unchanged."""
         return str(setup.weights[name]) if name in setup.weights else None
 
     def _program(self) -> str:
@@ -139,7 +139,7 @@ def _folder_for_sockets() -> Path:
 
 
 def _java_options(environment: Mapping[str, str], folder: Path) -> str:
-    """Return the options given by catalog or user, with a folder of its own for temporary files.
+    """Return the options given by catalog or user, with a separate folder for temporary files.
 
     Two servers with one such folder take each other's workers for left-over ones and kill them.
     """

@@ -24,7 +24,7 @@ LABELS: Final = (
 _CACHE: Final = "/tmp/.cache/huggingface"  # noqa: S108 - the image's own place
 _MODELS: Final = Path("/opt/ml/models")
 _WEIGHTS: Final = Path("/opt/cohost/weights")
-# Workers hand tensors over in shared memory, of which Docker gives 64 MiB unless asked for more.
+# Workers hand tensors over in shared memory, of which Docker gives 64 MiB by default.
 _SHARED_MEMORY: Final = "2g"
 _CONTAINER_PORT: Final = 8080
 _PULL_TIMEOUT_S: Final = 3600.0

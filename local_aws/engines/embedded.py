@@ -36,7 +36,7 @@ class EmbeddedEngine:
         """Do nothing: the workers end with the server."""
 
     def model_url(self, setup: Setup, name: str) -> str:
-        """Return the folder as it is."""
+        """Return the folder unchanged."""
         return str(setup.models / name / "model")
 
     def weights_url(self, setup: Setup, name: str) -> str | None:  # noqa: ARG002 - the protocol's

@@ -59,7 +59,7 @@ class StartCommand:
         environment: variables added to this process's environment.
         upstream: the address of a server that does not check its callers, a URL or `unix:` and a path; None for a
             server that checks them itself at `Setup.port`.
-        warning: a text for the user about that address, None where nobody else reaches it.
+        warning: a text for the user about that address, None if no other program can reach it.
     """
 
     command: Sequence[str]
@@ -83,7 +83,7 @@ class Engine(Protocol):
         """Check for everything that the engine needs, before anything is started.
 
         Raises:
-            EngineError: the first thing that is missing, with the way to get it.
+            EngineError: the first missing requirement, with its fix.
         """
 
     def start(self, setup: Setup) -> StartCommand:
@@ -96,4 +96,4 @@ class Engine(Protocol):
         """Return the folder of a model as the server sees it."""
 
     def weights_url(self, setup: Setup, name: str) -> str | None:
-        """Return the server's address of weights on this machine; None where it looks for them itself."""
+        """Return the server's address of weights on this machine; None if it finds them itself."""

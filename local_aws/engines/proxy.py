@@ -1,9 +1,9 @@
-"""The port of a real server: a proxy that lets in callers with the token of this start.
+"""The port of a real server: a proxy that accepts only callers with the token of this start.
 
-DJL Serving looks at neither Host nor Origin, and `POST /models` runs the code of any folder that it names. So it
-listens where no web page reaches it if it can (a Unix socket), and its callers come through here, where the same is
-asked of them as by the embedded container (cohost/callers.py). Status, reason, header fields and bytes of an answer
-pass as they come.
+DJL Serving checks neither Host nor Origin, and `POST /models` runs the code of any given folder. It therefore listens
+on a Unix socket if possible, which web pages cannot reach. Its callers connect to this proxy, which makes the same
+checks as the embedded container (cohost/callers.py). Status, reason, header fields and bytes of an answer are
+forwarded unchanged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Proxy:
         path = address.removeprefix(UNIX) if address.startswith(UNIX) else None
         self._base = "http://localhost" if path else address
         transport = httpx.AsyncHTTPTransport(uds=path, limits=httpx.Limits(max_connections=None))
-        # Loads and calls take as long as they take; their caller has time limits of its own.
+        # No time limit for loads and calls here; the callers have their own.
         self._client = httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S))
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

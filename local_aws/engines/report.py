@@ -39,7 +39,7 @@ _COUNTERS = {"cohost-counters": "true"}
 class Server:
     """A server to report on: its address, and the process (or Docker container) that it is.
 
-    `token` is what it wants of its callers (cohost/callers.py); no report shows it.
+    `token` is required of its callers (cohost/callers.py); no report shows it.
     `instance_type` is the one that the models are going to run on, None if unknown. `names` are the catalog's names
     of models that the server knows by others, `log` is the file of its output, None where that is not on this machine.
     """
@@ -63,8 +63,9 @@ class Server:
 class ModelState:
     """One model: `workers` that run, of at most `max_workers`; requests that wait.
 
-    `silent` says why callers get no answer although the server calls the model ready; None where they do, and for a
-    model that is not ready. `dtype` is the number format that the batching handler serves in; None for other handlers.
+    `silent` is the reason why callers get no answer although the server reports the model as ready; None if they do,
+    and for a model that is not ready. `dtype` is the number format that the batching handler serves in; None for other
+    handlers.
     """
 
     name: str
@@ -167,10 +168,10 @@ def _state(client: httpx.Client, listed: Mapping[str, Any]) -> ModelState:
 
 
 def _called(client: httpx.Client, model: ModelState) -> ModelState:
-    """Return the state after a tiny call, since the server goes on calling a model ready whose process has ended.
+    """Return the state after a tiny call, since the server reports a model as ready even if its process has ended.
 
-    What the model makes of the text does not matter: it is there to say it. Of several workers one that has ended is
-    asked in its turn only, so a stopped one is asked again.
+    The content of the answer does not matter. With several workers, an ended one gets a call only in its turn, so a
+    stopped model is called again.
     """
     if model.status not in _LOADED:
         return model

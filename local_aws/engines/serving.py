@@ -1,6 +1,6 @@
-"""Run an engine with a catalog's models: write their folders, start, load, report, and end everything.
+"""Run an engine with a catalog's models: write their folders, start, load, report, and end all processes.
 
-It also lists the servers to report on: the engine of a state folder, and the containers of the AWS on this machine.
+It also lists the servers to report on: the engine of a state folder, and the containers of the local AWS emulator.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def load_models(server: Server, models: Mapping[str, str]) -> list[LoadResult]:
 
 
 def explained(loads: Sequence[LoadResult], log: Path) -> list[LoadResult]:
-    """Add the last error of a model's worker in a server's log to a fault that only says that there was a failure."""
+    """Add the last error of a model's worker in a server's log to an error without a reason."""
     unexplained = [load for load in loads if load.fault is not None and says_nothing(load.fault)]
     if not unexplained:
         return list(loads)
@@ -227,7 +227,7 @@ def _free_port() -> int:
 
 
 def _spawn(start: StartCommand, log: Path) -> subprocess.Popen[bytes]:
-    """Start the server in a session of its own, so that Ctrl-C reaches this process alone and the end is in order."""
+    """Start the server in its own session, so that Ctrl-C reaches only this process, which then stops the server."""
     with log.open("wb") as output:
         try:
             return subprocess.Popen(  # noqa: S603 - a list, no shell

@@ -1,1 +1,1 @@
-"""The parts that all services share; nothing in here knows a service."""
+"""Code that all services share; it imports none of them."""

@@ -1,7 +1,7 @@
-"""The table of access keys that the front door takes, each with its secret and the principal that signs with it.
+"""The table of access keys that the front door accepts, each with its secret and its principal.
 
 AWS has the same kinds (IAM user guide, "Managing access keys" and "Temporary security credentials"): `AKIA…` for users,
-for ever; `ASIA…` for assumed roles, together with a session token.
+without expiry; `ASIA…` for assumed roles, together with a session token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# The key of the emulation's own calls, made anew in every process and written nowhere.
+# The key of the emulation's own calls, created in every process and never written to disk.
 ACCESS_KEY: Final = f"AKIA{secrets.token_hex(8).upper()}"
 SECRET_KEY: Final = secrets.token_urlsafe(30)
 
@@ -44,7 +44,7 @@ class AccessKey:
         key_id: 20 capitals and digits.
         secret: what signatures are made with.
         principal: ARN of the user or of the assumed role that signs with it.
-        user_id: what GetCallerIdentity tells as UserId; None where moto, which gave the key out, tells it.
+        user_id: UserId in the answer of GetCallerIdentity; None if moto issued the key and returns it.
         token: the session token that must come with it; None for a user's key.
         expires: when it ends; None for never.
     """
@@ -69,8 +69,8 @@ class AccessKeys:
     """All keys that are taken: the emulation's own, the user's, those of roles, and those that IAM and STS gave out.
 
     Args:
-        user: the key of whoever started the server; None for nobody's.
-        issued: finds a key that IAM or STS gave out; None where there is neither.
+        user: the key of the user who started the server; None for no key.
+        issued: finds a key that IAM or STS issued; None without these services.
     """
 
     def __init__(self, user: AccessKey | None = None, issued: Callable[[str], AccessKey | None] | None = None) -> None:
@@ -81,7 +81,7 @@ class AccessKeys:
         self._lock = threading.Lock()
 
     def find(self, key_id: str) -> AccessKey | None:
-        """Find the key of this id; None where nobody has it (any more)."""
+        """Find the key of this id; None if it does not exist (any more)."""
         key = self._keys.get(key_id)
         return self._issued(key_id) if key is None and self._issued is not None else key
 
@@ -102,7 +102,7 @@ class AccessKeys:
 def user_key(state_dir: Path) -> AccessKey:
     """Read the user's key of a state folder, or make it and keep it in a file of its owner's alone.
 
-    A file that is not its owner's alone is replaced, together with the key that somebody else may know.
+    A file that other users can access is replaced, together with its key.
 
     Raises:
         LocalError: the file cannot be written.
@@ -145,5 +145,5 @@ def _role_key(role_arn: str, session: str) -> AccessKey:
 
 
 def _new_id(kind: str) -> str:
-    """Make an id as moto looks for it in a signature: 20 capitals and digits."""
+    """Make an id that moto finds in a signature: 20 capitals and digits."""
     return kind + secrets.token_hex(8).upper()

@@ -1,4 +1,4 @@
-"""The emulated account and region: its ARNs, its partition, and the address that everything listens on."""
+"""The emulated account and region: its ARNs, its partition, and the address that all servers listen on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The handover of an alarm's action from CloudWatch to the service that carries it out.
+"""The interface between CloudWatch's alarms and the service that carries out their actions.
 
-CloudWatch evaluates alarms and knows no scaling policy, Application Auto Scaling has policies and knows no alarm but by
-its name. The server hands each service the other's function of one of the two types below.
+CloudWatch evaluates alarms but does not know scaling policies; Application Auto Scaling has policies but knows only the
+names of alarms. The server passes each service a function of the other, of one of the two types below.
 """
 
 from __future__ import annotations

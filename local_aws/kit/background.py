@@ -49,13 +49,13 @@ _PAUSE_AFTER_FAULT_S: Final = 1.0
 class DueLoop:
     """Runs one piece of work whenever it is due by the emulation's clock, and whenever it is woken.
 
-    A fault of the work goes to the log, and the loop goes on after a pause.
+    An exception of the work is logged, and the loop continues after a pause.
 
     Args:
         name: the service's, for the log.
-        clock: what the work is due by; the loop counts anew when its speed changes.
+        clock: the clock of due times; the loop recalculates its wait when the speed changes.
         next_due: returns the clock's time at which the work is due next; None for not before the loop is woken.
-        work: does what is due, and nothing where nothing is.
+        work: does the due work, if any.
         pause_s: the pause after a fault.
     """
 

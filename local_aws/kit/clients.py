@@ -79,7 +79,7 @@ def make_client(
         region: the region of its calls.
         endpoint_url: the emulator's address.
         config: botocore's settings.
-        key: the access key that signs; None stands for the emulator's own.
+        key: the access key that signs; None means the emulator's own.
     """
     signer = {} if key is None else _signer(key)
     with _BUILDING:
@@ -115,7 +115,7 @@ MARK = "lmi-cohost-part"
 
 
 class ServiceClients:
-    """Call the other emulated services from async code: one client per service, blocking calls in threads of its own.
+    """Call the other emulated services from async code: one client per service, blocking calls in separate threads.
 
     The threads are not the event loop's default ones: the other services may be served from those in this very
     process, and calls waiting for answers would then keep the answers from being made.
@@ -123,7 +123,7 @@ class ServiceClients:
     Args:
         endpoint_url: returns the emulator's URL; called when the first client is built.
         region: the region of all clients.
-        keys: makes the access keys of execution roles; None stands for keys that the gateway does not know.
+        keys: makes the access keys of execution roles; None: keys that the gateway does not accept.
     """
 
     def __init__(self, endpoint_url: Callable[[], str], region: str, keys: AccessKeys | None = None) -> None:

@@ -1,6 +1,6 @@
-"""The emulation's clock: the machine's own, or one that runs faster so that a test's minute is a second.
+"""The emulation's clock: the machine's own, or a faster one, so that a test's minute is a second.
 
-Periods, cooldowns, idle times and schedules go by it, and their expressions are checked here. The times in answers
+Periods, cooldowns, idle times and schedules use it, and their expressions are checked here. The times in answers
 (activities, alarms) are the machine's.
 """
 

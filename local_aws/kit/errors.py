@@ -1,10 +1,10 @@
-"""Errors that AWS services answer with, as exceptions that know their code, status and further members.
+"""Errors of AWS services, as exceptions with their code, status and further members.
 
 ServiceFault
 ├── ValidationException, SerializationException, UnknownOperationException
 └── InternalFailure
 
-`not_emulated` has the text of what a service of AWS has and the emulation lacks, for all of them in one form.
+`not_emulated` returns the text for a feature of AWS that the emulation does not support.
 The errors of one service only are in its own errors.py.
 """
 
@@ -30,7 +30,7 @@ class ServiceFault(Exception):  # noqa: N818 - its children bear the names that 
 
 
 class ValidationException(ServiceFault):
-    """A request to the control plane breaks a constraint or names what is not there."""
+    """A request to the control plane violates a constraint or names a missing resource."""
 
     code = "ValidationException"
     status = HTTPStatus.BAD_REQUEST
@@ -58,6 +58,6 @@ class InternalFailure(ServiceFault):
 
 
 def not_emulated(feature: str, service: str, *, allowed: str = "", fix: str = "") -> str:
-    """Return the text of a refusal that AWS would not give: ignoring the feature would promise what is not so."""
+    """Return the text of a rejection that AWS would not make: silently ignoring the feature would be misleading."""
     text = f"{feature}: not part of this emulation of {service}"
     return text + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else "")

@@ -39,7 +39,7 @@ def request_id() -> str:
 
 
 def control_answer(members: dict[str, Any] | None) -> Response:
-    """Answer with a control plane operation's output; None stands for an operation without one, whose body is empty."""
+    """Answer with a control plane operation's output; None: the operation has no output, and the body is empty."""
     body = b"" if members is None else json.dumps(members, default=_encode).encode()
     return Response(body, media_type=JSON_1_1, headers={"x-amzn-RequestId": request_id()})
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Resource:
-    """A named thing of the account; `definition` is the request that created it, without name and tags."""
+    """A named resource of the account; `definition` is the request that created it, without name and tags."""
 
     name: str
     arn: str
@@ -116,7 +116,7 @@ _FILTERS: dict[str, Callable[[Resource, Any], bool]] = {
 
 
 def page(resources: Iterable[R], request: dict[str, Any]) -> tuple[list[R], dict[str, str]]:
-    """Return the resources that a List request asks for, and `{"NextToken": …}` if more follow.
+    """Return the resources of a List request, and `{"NextToken": …}` if more follow.
 
     Raises:
         ValidationException: the token is not one of an earlier answer.

@@ -1,7 +1,7 @@
 """The AWS query protocol of any service, driven by its service description as botocore ships it.
 
 A request is a form: `Parameters.member.1.ParameterKey=X`. An answer is XML in the order of the output shape.
-Both directions follow the shapes, so that an action needs no code of its own here
+Both directions follow the shapes, so an action needs no specific code here
 (smithy.io: "AWS query protocol").
 """
 

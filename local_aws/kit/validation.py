@@ -1,4 +1,4 @@
-r"""Check a request against the operation's own service model, as AWS's front does.
+r"""Check a request against the operation's service model, as AWS does.
 
 The services' models (botocore 1.44.8) use six things that Python's `re` lacks: pairs of UTF-16 escapes, the classes
 \p{L}, \p{Z}, \p{N}, \p{ASCII} and \p{Print}, and the anchor \z. \p{L} becomes \w, which lets the underscore and

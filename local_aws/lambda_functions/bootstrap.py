@@ -1,10 +1,10 @@
-"""Runs one invocation of a Lambda handler; this file is a program of its own and uses the standard library only.
+"""Run one invocation of a Lambda handler; this file is a separate program and uses the standard library only.
 
     python bootstrap.py HANDLER RESULT_FD < request
 
 The first line of standard input is the request: `{"event", "request_id", "function_arn", "deadline"}`. The pipe stays
-open after it; its end means that the server is gone, and then this process goes too. The result is written to the
-file descriptor RESULT_FD, so that what the handler prints cannot damage it.
+open; when it closes, the server has ended, and this process ends too. The result is written to the file descriptor
+RESULT_FD, so that output of the handler cannot damage it.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class CodeStore:
             code: the API's `Code`: `ZipFile` (base64) or `S3Bucket` and `S3Key`.
 
         Raises:
-            CodeError: it cannot be read or is no safe zip file.
+            CodeError: it cannot be read or is not a safe zip file.
         """
         data = self._fetch(region, code)
         with self._unpacking:

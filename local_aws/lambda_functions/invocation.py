@@ -180,12 +180,12 @@ def _converse(process: subprocess.Popen[bytes], request: bytes, timeout_seconds:
     `communicate` would close the pipe after the request, and the end of the pipe is the handler's sign to leave.
     """
     printed: list[bytes] = []
-    assert process.stdin is not None  # noqa: S101 - both pipes were asked for
+    assert process.stdin is not None  # noqa: S101 - both pipes were requested
     assert process.stdout is not None  # noqa: S101 - as above
     output = process.stdout
     reader = threading.Thread(target=lambda: printed.append(output.read()), daemon=True)
     reader.start()
-    # It may have died while starting; its output says why.
+    # It may have died while starting; its output has the reason.
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(request)
         process.stdin.flush()
@@ -220,7 +220,7 @@ OWN_GROUPS: Final = "/aws/lambda/"
 
 
 def write_log(client: Any, group: str, stream: str, lines: Sequence[str]) -> None:
-    """Write lines into a stream of its own.
+    """Write lines into a separate log stream.
 
     Lambda's own group `/aws/lambda/…` is made if need be. A group that the function's configuration names is somebody
     else's: it is not made again after it was removed. A log that cannot be written is a line in the server's own log

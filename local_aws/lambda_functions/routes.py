@@ -1,7 +1,7 @@
-"""Lambda as callers see it: moto keeps the functions' configuration, this package keeps their code and runs it.
+"""The HTTP interface of Lambda: moto stores the functions' configuration, this package stores their code and runs it.
 
-Invocations are ours because moto runs them in Docker; everything else of the API goes to moto, and on its way the code
-of a new or changed function is unpacked.
+Invocations run here because moto runs them in Docker; all other requests go to moto, after the code of a new or
+changed function is unpacked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LambdaFunctions:
-    """AWS Lambda; `asgi` answers what is signed for "lambda".
+    """AWS Lambda; `asgi` answers requests signed for "lambda".
 
     Args:
         others: moto, which has the rest of the API, and the functions' configuration.

@@ -1,6 +1,6 @@
-"""Answers to requests: a handler's, the server's own, and none; JSON text as the real server's Gson writes it.
+"""Answers to requests: of a handler, of the server, or none; JSON text in the format of the real server's Gson.
 
-Server, models and worker processes all use it, so it imports nothing but the errors.
+Server, models and worker processes all use it, so it imports only the errors.
 Source: DJL Serving 0.36.0, recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
 """
 

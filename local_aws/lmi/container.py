@@ -30,7 +30,7 @@ _TERM_GRACE_S = 5.0
 
 
 class ContainerError(LocalError):
-    """The container ended, or did not listen in time, while it was being started; the log file says why."""
+    """The container ended, or did not listen in time, while it was being started; the log file has the reason."""
 
 
 class Container:

@@ -1,9 +1,9 @@
-"""The faults that the server answers by itself, with DJL Serving's status, type name and, where it has one, reason.
+"""The errors of the server itself, with DJL Serving's status, type name and (if there is one) reason.
 
 Fault
 ├── BadRequest              400  (AlreadyRegistered 409)
 ├── TranslateFault          400  a batch of answers that does not fit its requests (BackendStopped: no process)
-├── Forbidden               403  ours: a caller that does not hold the token of this start
+├── Forbidden               403  ours: a caller without the token of this start
 ├── ModelNotFound           404
 ├── ResourceNotFound        404
 ├── MethodNotAllowed        405
@@ -11,12 +11,12 @@ Fault
 ├── IllegalArgument         409
 ├── EngineFailure           500  a model that does not start (DownloadFailure: its files cannot be fetched)
 ├── ArchiveFailure          500
-├── NullPointer, JsonSyntax, Arithmetic  500  what the real server answers where it trips over a request itself
+├── NullPointer, JsonSyntax, Arithmetic  500  an exception in the real server's own code
 ├── StillUnloading          500
 ├── NotReady, WorkerFailure 503
 ├── CapacityExceeded        503
 ├── NoWorkers               503
-└── OutOfMemory             507  (EngineOutOfMemory: a handler ran out while it loaded)
+└── OutOfMemory             507  (EngineOutOfMemory: a handler ran out of memory while it loaded)
 
 Source: DJL Serving 0.36.0, recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
 """
@@ -75,7 +75,7 @@ class Forbidden(Fault):
 
 
 class BackendStopped(TranslateFault):
-    """The worker's process is gone and no other has taken its place, or not yet."""
+    """The worker's process has ended and is not replaced, or not yet."""
 
     def __init__(self) -> None:
         super().__init__("Backend Python process is stopped.")
@@ -209,7 +209,7 @@ class NoWorkers(Fault):
 
 
 class OutOfMemory(Fault):
-    """The model does not fit into what is left of the memory."""
+    """The model does not fit into the free memory."""
 
     status = 507
     kind = "WlmOutOfMemoryException"

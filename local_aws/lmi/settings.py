@@ -35,7 +35,7 @@ class RulesError(LocalError):
 class ServerRules:
     """Rules that hold for every model of a container; times are in seconds of the real server.
 
-    A model has failed once its workers failed more often than its `retry_threshold` says, or this one if it has none.
+    A model has failed once its workers failed more often than its `retry_threshold`, or this one if it has none.
     With `health_check_override` it is READY all the same; with `fail_fast` the server ends when its status is next
     read. A connection is closed when an asynchronous handler sends nothing for `chunked_read_timeout_s`. The server
     reads requests in `network_threads` threads, which its connections share.

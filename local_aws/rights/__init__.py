@@ -1,1 +1,1 @@
-"""Judge requests that are signed with a role's key by that role's policies, as IAM does."""
+"""Evaluate requests signed with a role's key against the role's policies, as IAM does."""

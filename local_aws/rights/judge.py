@@ -1,8 +1,9 @@
-"""Allow or deny what a role's key signs, in AWS's words, and keep a record of it.
+"""Allow or deny requests signed with a role's key, with AWS's error texts, and record each decision.
 
-A user's own key is not judged: what a person may do is the account's business. Judged are the roles that services and
-the `cdk` command take: their policies, permissions boundary, session policy and, when a role is taken, its trust
-policy. Source: IAM user guide, "Policy evaluation logic" and "Troubleshoot access denied error messages".
+Requests with a user's own key are not evaluated. Evaluated are the roles that services and the `cdk` command assume:
+their policies, permissions boundary, session policy and, for AssumeRole, the trust policy.
+
+Source: IAM user guide, "Policy evaluation logic" and "Troubleshoot access denied error messages".
 """
 
 from __future__ import annotations

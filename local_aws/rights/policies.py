@@ -1,7 +1,7 @@
 """Evaluate IAM policies: statements, wildcards, policy variables and conditions.
 
-Source: IAM user guide, "Policy evaluation logic", "IAM JSON policy elements" and "Condition operators". An operator or
-a condition key that is not known here is an error and never a permission, since AWS may read it otherwise.
+Source: IAM user guide, "Policy evaluation logic", "IAM JSON policy elements" and "Condition operators". An unknown
+operator or condition key is an error and never a permission, since AWS may evaluate it differently.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def trusts(document: Mapping[str, Any], principals: Iterable[str], request: Requ
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a policy's element as a list; one value may stand alone, and None is no value."""
+    """Return a policy's element as a list; a single value needs no list, and None means no value."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 

@@ -1,8 +1,8 @@
-"""Name the operation of a signed request, and the actions, resources and condition keys that IAM judges it by.
+"""Name the operation of a signed request, and the actions, resources and condition keys that IAM evaluates.
 
-Source: Service Authorization Reference (actions, resource types and condition keys of each service). Where a request
-has no row here, its action is `service:Operation` and its resource is `*`: a policy that names resources does not
-allow it, which is never kinder than AWS.
+Source: Service Authorization Reference (actions, resource types and condition keys of each service). A request
+without a row here has the action `service:Operation` and the resource `*`: a policy that names resources does not
+allow it, so the emulation is never more permissive than AWS.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Call:
 
 
 def has_judged_body(service: str, query: str) -> bool:
-    """Return True if the body of a request says what it is about; an upload's does not and is passed on as it comes."""
+    """Return True if the body of a request identifies its resources; an upload's does not and is forwarded unread."""
     return service != "s3" or "delete" in parse_qs(query, keep_blank_values=True)
 
 

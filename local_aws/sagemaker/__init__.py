@@ -1,1 +1,1 @@
-"""SageMaker: control plane, runtime, and endpoints whose containers really serve."""
+"""SageMaker: control plane, runtime, and endpoints whose containers serve real models."""

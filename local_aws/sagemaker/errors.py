@@ -1,4 +1,4 @@
-"""The errors of SageMaker: of the control plane, of InvokeEndpoint, and of what goes on behind both.
+"""The errors of SageMaker: of the control plane, of InvokeEndpoint, and of the background work of both.
 
 ServiceFault (local_aws.kit.errors), an answer with the service's code and status
 ├── control plane (JSON 1.1; AWS API reference: "Common Errors" and the errors of each operation)
@@ -8,7 +8,7 @@ ServiceFault (local_aws.kit.errors), an answer with the service's code and statu
     ├── ValidationError, ModelError, ModelNotReadyException, ServiceUnavailable
     ├── PayloadTooLarge, ThrottlingException
     └── InternalFailure (local_aws.kit.errors)
-Exception, which no caller sees as it is
+Exception, which is converted before a caller gets it
 ├── DeploymentError: becomes the FailureReason of an endpoint or a component
 └── ModelLoadError: becomes a ModelError
 
@@ -36,7 +36,7 @@ class DeploymentError(Exception):
 
 
 class ModelLoadError(Exception):
-    """The container did not load a model; `status` and `text` are its answer, status 0 stands for none."""
+    """The container did not load a model; `status` and `text` are its answer, status 0 means no answer."""
 
     def __init__(self, status: int, text: str) -> None:
         self.status = status
@@ -45,7 +45,7 @@ class ModelLoadError(Exception):
 
 
 class ResourceLimitExceeded(ServiceFault):
-    """A request asks for more instances than the account may have."""
+    """A request needs more instances than the account's quota."""
 
     code = "ResourceLimitExceeded"
     status = HTTPStatus.BAD_REQUEST
@@ -140,7 +140,7 @@ def target_model_not_supported(endpoint_name: str) -> ValidationError:
 
 
 def target_model_outside(target: str) -> ValidationError:
-    """Refuse a TargetModel that is no path below the endpoint's ModelDataUrl."""
+    """Reject a TargetModel that is not a path below the endpoint's ModelDataUrl."""
     return ValidationError(
         f"TargetModel {target} must be the path of an archive below the endpoint's ModelDataUrl, without '..'"
     )
@@ -183,7 +183,7 @@ def throttled() -> ThrottlingException:
 
 
 def unavailable_on_request() -> ServiceUnavailable:
-    """Refuse a call because a fault switch asks for it."""
+    """Reject a call because of a fault switch."""
     return ServiceUnavailable("ServiceUnavailable was asked for with a fault switch; retry the request")
 
 
@@ -230,7 +230,7 @@ def container_ended() -> ModelLoadError:
 
 
 def model_error(status: int, text: str, *, log_group: str, account: Account) -> ModelError:
-    """Make the error of a call that the container did not answer with success; status 0 stands for no answer.
+    """Make the error of a call that the container did not answer with success; status 0 means no answer.
 
     Text: aws/sagemaker-python-sdk#2955; members: aws/sagemaker-tensorflow-serving-container#109.
     """

@@ -1,15 +1,15 @@
-"""`/_cohost/faults`: faults on demand, for tests of whatever calls endpoints. No part of SageMaker.
+"""`/_cohost/faults`: fault injection, for tests of the callers of endpoints. Not part of SageMaker.
 
-`PUT` takes a JSON object and answers the whole state; what is left out stays as it is:
-- `throttled_calls`: so many calls from now on get ThrottlingException, status 400 with an empty message, as the service
+`PUT` accepts a JSON object and returns the whole state; switches that are left out are not changed:
+- `throttled_calls`: this number of next calls get ThrottlingException, status 400 with an empty message, as the service
   sends it (opensearch-project/ml-commons#2429, aws-samples/amazon-sagemaker-nlu-search#4);
-- `unavailable_calls`: so many calls after those get ServiceUnavailable, status 503;
+- `unavailable_calls`: this number of calls after those get ServiceUnavailable, status 503;
 - `model_load_delay_s`: seconds that every load of a multi-model container's model takes longer, inside its time limits;
 - `container_start_delay_s`: seconds that every start of a container takes longer, a component's copies included;
 - `ping_interval_s`, `ping_failures`, `replacement_delay_s`: seconds between the pings of a container, pings that fail
   in a row before it gets no calls any more, and seconds from then until another container starts in its place;
-- `worker_fault`: something that happens to one worker process at once (local_aws/sagemaker/debug/pages.py).
-`GET` answers the state, `DELETE` ends all faults: each switch is again what it was at the start.
+- `worker_fault`: a fault that is injected into one worker process at once (local_aws/sagemaker/debug/pages.py).
+`GET` returns the state, `DELETE` ends all faults: each switch is reset to its value at the start.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATH: Final = "/_cohost/faults"
 
 
 class SwitchError(ValueError):
-    """A request names a switch that does not exist, or a value that it does not take; the text says the fix."""
+    """A request names a switch that does not exist, or an invalid value; the text contains the fix."""
 
 
 @dataclass(kw_only=True)

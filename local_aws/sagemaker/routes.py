@@ -61,10 +61,10 @@ class SageMaker:
         account_id: twelve digits, for ARNs and texts.
         region: an AWS region's name.
         start_container: starts a server container.
-        settings: time limits and quotas; None stands for the service's own.
-        clock: counts idle times and the intervals of metrics; None stands for the machine's.
+        settings: time limits and quotas; None means the service's own.
+        clock: counts idle times and the intervals of metrics; None means the machine's.
         record_metric: gets every metric value at once, for alarms; None where there are no alarms.
-        keys: gives each container the key of its execution role; None stands for keys that the gateway does not know.
+        keys: gives each container the key of its execution role; None: keys that the gateway does not accept.
         on_transition: awaited, before `settings.transition_delay_s`, in each status that an endpoint or a component
             passes through, such as Creating.
     """
@@ -225,15 +225,15 @@ class SageMaker:
             try:
                 await self.publish()
             except Exception:
-                # What could not be sent is sent the next time; what is wrong shows in the log.
+                # Values that could not be sent are sent the next time; the log has the error.
                 _logger.exception("could not publish to the embedded CloudWatch")
 
 
 def _container_client() -> httpx.AsyncClient:
     """Make the client of all containers, with one pool.
 
-    Proxies of the environment are for other machines, containers are on this one; answers are passed on as they are,
-    so the container is not asked to compress them.
+    Proxies of the environment are for other machines, containers are on this one; answers are forwarded unchanged, so
+    the client does not accept compression.
     """
     return httpx.AsyncClient(
         trust_env=False,

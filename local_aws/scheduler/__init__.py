@@ -1,1 +1,1 @@
-"""EventBridge Scheduler: moto keeps the schedules, this package checks them and calls their targets in time."""
+"""EventBridge Scheduler: moto stores the schedules, this package checks them and calls their targets on time."""

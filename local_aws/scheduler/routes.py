@@ -1,4 +1,4 @@
-"""EventBridge Scheduler as callers see it: moto answers, requests are checked before and schedules run afterwards.
+"""The HTTP interface of EventBridge Scheduler: check requests, pass them to moto, and run the schedules.
 
 AWS checks a schedule when it is created or updated (API reference: CreateSchedule, ValidationException); moto does not.
 """
@@ -34,7 +34,7 @@ _DEFAULT_TIMEZONE: Final = "UTC"
 
 
 class Scheduler:
-    """EventBridge Scheduler; `asgi` answers what is signed for "scheduler".
+    """EventBridge Scheduler; `asgi` answers requests signed for "scheduler".
 
     Args:
         others: moto, which keeps schedules and groups.

@@ -1,4 +1,4 @@
-"""Run the schedules that moto keeps: wait for their times and call their targets."""
+"""Run the schedules stored in moto: wait for their times and call their targets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Entry:
 
 
 class ScheduleRunner:
-    """Calls the targets of all schedules at their times, in a thread of its own.
+    """Calls the targets of all schedules at their times, in its own thread.
 
     A one-time schedule whose time is past when it is made never comes. Precision is that of the clock, not a minute.
 
@@ -104,7 +104,7 @@ class ScheduleRunner:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            # Nothing is asked of moto while nothing changes; without schedules the thread sleeps.
+            # moto is read only after changes; without schedules the thread sleeps.
             self._changed.wait(POLL_SECONDS if self._entries else None)
             if self._stopped.is_set():
                 return
@@ -128,7 +128,7 @@ class ScheduleRunner:
         self._seen = now
 
     def _entry(self, key: Key) -> _Entry | None:
-        """Return the entry of a schedule: the former one if nothing of it changed, None if the schedule is gone."""
+        """Return the entry of a schedule: the previous one if it has not changed, None if the schedule is deleted."""
         definition = self._definition(key)
         if definition is None:
             return None
@@ -162,7 +162,7 @@ class ScheduleRunner:
 
     @staticmethod
     def _is_on(entry: _Entry, moment: float) -> bool:
-        """Tell whether the schedule is enabled and, if it recurs, not over by then."""
+        """Return True if the schedule is enabled and, if it recurs, not over by then."""
         end = None if entry.kind == "at" else entry.definition["EndDate"]
         return entry.definition["State"] == "ENABLED" and (end is None or moment <= end.timestamp())
 
@@ -195,7 +195,7 @@ class ScheduleRunner:
 
     @staticmethod
     def _will_retry(entry: _Entry, now: float) -> bool:
-        """Tell whether a call that failed is tried again, and set `due` to the time of that."""
+        """Return True if a failed call is retried, and set `due` to the time of the retry."""
         policy = entry.definition["Target"].get("RetryPolicy", {})
         entry.since = entry.since or entry.due or now
         entry.attempts += 1

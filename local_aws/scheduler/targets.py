@@ -1,4 +1,4 @@
-"""The targets of schedules: a topic, or any API of an embedded service ("universal target").
+"""The targets of schedules: a topic, or any API of an emulated service ("universal target").
 
 AWS: EventBridge Scheduler user guide, "Using universal targets": `arn:aws:scheduler:::aws-sdk:SERVICE:ACTION`, where
 SERVICE is the SDK's name in lower case without hyphens and Input holds the request's parameters.

@@ -1,4 +1,4 @@
-"""Helpers of tests: wait for a state, make the role that an endpoint runs with."""
+"""Helpers of tests: wait for a condition, create the role that an endpoint runs with."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVING_POLICY: Final[dict[str, Any]] = {
 
 
 def wait_for(condition: Callable[[], Any], limit_s: float = 60, *, pause_s: float = 0.05) -> None:
-    """Wait until a condition holds, asked anew after each pause; fails the test if it does not in time."""
+    """Wait until a condition holds, checked again after each pause; fail the test after the timeout."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"

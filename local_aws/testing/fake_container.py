@@ -1,4 +1,4 @@
-"""A server container for tests: speaks the container contract of multi-model endpoints without any model."""
+"""A server container for tests: implements the container contract of multi-model endpoints without a model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Listener:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def stop(self) -> None:
-        """Stop as a killed process does: connections and what was being done are gone."""
+        """Stop like a killed process: lose connections and running calls."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._state.connections):
@@ -61,7 +61,7 @@ class Listener:
 class Gate:
     """Open until a test shuts it from its own thread; who comes to a shut one waits until it is opened again.
 
-    A test that looks at what happens meanwhile does not race with it, as it does where something takes some seconds.
+    A test can check the state meanwhile without a race, unlike with an operation that takes some seconds.
     """
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class Gate:
         self.open()
 
     def open(self) -> None:
-        """Let everybody through."""
+        """Let all calls through."""
         self._open.set()
 
     def shut(self) -> None:
-        """Keep everybody waiting who comes from now on."""
+        """Block all later calls."""
         self._open.clear()
 
     async def passed(self) -> None:
@@ -87,8 +87,8 @@ class FakeContainer:
 
     Lines of it: `load=SECONDS`, `load_status=N`, `load_message=TEXT`, `invoke_status=N`, `invoke=SECONDS`; instead of
     seconds `held`, which waits at the gate. An answer holds the text of the archive's file `answer` and what reached
-    the container. `ping_status` and `ping_body` are what `/ping` answers, unless it is `silent`; `worker_faults` is
-    what was asked of workers, `loading` the number of loads under way.
+    the container. `ping_status` and `ping_body` are what `/ping` answers, unless it is `silent`; `worker_faults` has
+    the requested faults of workers, `loading` the number of loads in progress.
     """
 
     def __init__(self, options: dict[str, Any], room: int | None, gate: Gate) -> None:
@@ -132,7 +132,7 @@ class FakeContainer:
             self._listener.stop()
 
     async def die(self) -> None:
-        """End as a killed process does: everything in memory is gone, nothing answers."""
+        """End like a killed process: lose the memory, answer no calls."""
         await self.stop()
         self.models.clear()
 

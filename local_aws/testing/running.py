@@ -1,4 +1,4 @@
-"""A front door on a free port, clients of it, and ways to wait for what it does."""
+"""A front door on a free port, its clients, and functions to wait for its background work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FakeSageMaker:
         """Do nothing: there is nothing to start."""
 
     async def shutdown(self) -> None:
-        """Remember that it was told."""
+        """Record the call."""
         self.closed = True
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,7 +149,7 @@ class FrontDoor:
         return stack
 
     def delete_stack(self, name: str = "s") -> None:
-        """Delete a stack; it is gone when this returns. After that only its id names it."""
+        """Delete a stack and wait for the deletion. After that only its id identifies it."""
         cloudformation = self.client("cloudformation")
         stack_id = cloudformation.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
         cloudformation.delete_stack(StackName=name)
@@ -180,7 +180,7 @@ def running(
 ) -> Iterator[FrontDoor]:
     """Serve on a free port until the block ends, with more of the server's settings where they are given.
 
-    `make_sagemaker` builds the SageMaker part; None stands for the embedded one, whose containers really serve.
+    `make_sagemaker` builds the SageMaker part; None means the real emulation, whose containers serve real models.
     """
     server = LocalAws(Settings(port=0, state_dir=state_dir, managed_policies=False, **settings), make_sagemaker)
     ready = threading.Event()

@@ -1,4 +1,4 @@
-"""An embedded SageMaker with fake containers, and boto3 clients of it and of moto, which plays the other services."""
+"""An emulated SageMaker with fake containers, and boto3 clients of it and of moto for the other services."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def client(service: str, url: str, *, attempts: int = 1, parameter_validation: b
 
 
 class Cloud:
-    """The emulation under test, running in a thread of its own, and what tests do with it.
+    """The emulation under test, running in its own thread, and its test helpers.
 
     At `transitions` endpoints and components wait in the statuses that they pass through.
     """
@@ -97,7 +97,7 @@ class Cloud:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def look(self, at: Callable[[], Any]) -> Any:
-        """Look into the emulation in its own thread, so that nothing changes meanwhile."""
+        """Read the emulation's state in its own thread, so that it does not change meanwhile."""
 
         async def found() -> Any:
             return at()
@@ -162,7 +162,7 @@ class Cloud:
     def create_component_config(
         self, name: str = "config", *, initial: int = 1, minimum: int = 0, maximum: int = 2, **variant: Any
     ) -> None:
-        """Create an endpoint configuration for components, with managed scaling unless the variant says otherwise."""
+        """Create an endpoint configuration for components, with managed scaling unless the variant sets it."""
         scaling = {"Status": "ENABLED", "MinInstanceCount": minimum, "MaxInstanceCount": maximum}
         whole = {
             "VariantName": "AllTraffic",

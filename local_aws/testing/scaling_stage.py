@@ -52,9 +52,9 @@ class Services:
 
     Args:
         count: the capacity of the one resource.
-        asked: the capacities that were asked for.
+        asked: the requested capacities.
         busy: whether SageMaker rejects changes.
-        slow: whether changes go on for ever.
+        slow: whether changes never end.
         stuck: the reason why no change reaches its goal; None where changes succeed.
         alarms: CloudWatch's alarms by name.
         states: the states that were set, with the alarm's name.
@@ -249,7 +249,7 @@ async def track(stage: Stage, metric: str = CONCURRENCY, whose: dict[str, str] =
 
 
 async def wake(stage: Stage, adjustment: int = 1, kind: str = "ChangeInCapacity", **alarm: Any) -> None:
-    """Put a step policy, with an alarm on refused calls."""
+    """Put a step policy, with an alarm on rejected calls."""
     answer = await stage.operations.put_policy(
         {
             **COMPONENT,

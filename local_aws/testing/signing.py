@@ -1,4 +1,4 @@
-"""Requests signed by botocore's own signers, as any SDK's would be, for tests that send them without an SDK."""
+"""Requests signed by botocore's own signers, for tests that send them without an SDK."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REGION = "us-east-1"
 
 
 class DeclaredAuth(S3SigV4Auth):
-    """Signs the payload hash that the request declares, e.g. a streaming form, and not one of its own making."""
+    """Signs the payload hash that the request declares, e.g. a streaming form, instead of a calculated one."""
 
     def payload(self, request: Any) -> str:
         """Return the given hash."""

@@ -62,7 +62,7 @@ class Initiated(Protocol):
 
 
 def _nobody(physical_id: str, **attributes: Any) -> None:
-    """Ignore the call: nobody follows the request."""
+    """Ignore the call: the request has no observer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ class Request:
         return [{"Key": key, "Value": value} for key, value in self.all_tags().items()]
 
     def changed(self, *names: str) -> bool:
-        """Tell whether an update changes one of these properties."""
+        """Return True if an update changes one of these properties."""
         return any(self.properties.get(name) != self.old_properties.get(name) for name in names)
 
 
@@ -143,7 +143,7 @@ class ResourceType:
         required: properties without which it cannot be created.
         create_only: properties whose change means a new resource.
         name_property: the property that fixes the physical name, if there is one.
-        volatile: attributes that an update in place may change; `None` stands for all of them.
+        volatile: attributes that an update in place may change; `None` means all of them.
         takes_system_tags: whether the service lets us write `aws:cloudformation:…` tags.
         rolls_back_by_update: taken back by an update even when the update that is taken back replaced it.
     """
@@ -166,7 +166,7 @@ class ResourceType:
         raise NotImplementedError
 
     def delete(self, request: Request) -> None:
-        """Remove the resource; one that is gone already is no failure."""
+        """Remove the resource; a missing one is not a failure."""
         raise NotImplementedError
 
     def unknown_properties(self, names: Iterable[str]) -> list[str]:
@@ -174,11 +174,11 @@ class ResourceType:
         return sorted(set(names) - self.known)
 
     def requires_replacement(self, property_name: str) -> bool:
-        """Tell whether a change of this property needs a new resource."""
+        """Return True if a change of this property needs a new resource."""
         return property_name in self.create_only
 
     def may_change(self, attribute: str) -> bool:
-        """Tell whether an update in place may change this attribute."""
+        """Return True if an update in place may change this attribute."""
         return self.volatile is None or attribute in self.volatile
 
 
@@ -208,7 +208,7 @@ def _says_exists(detail: Mapping[str, Any]) -> bool:
 
 
 def is_missing(error: ClientError) -> bool:
-    """Tell whether an error means that the thing is not there."""
+    """Return True if an error means that the resource does not exist."""
     code = str(error.response["Error"].get("Code", ""))
     message = str(error.response["Error"].get("Message", ""))
     return (
@@ -219,14 +219,14 @@ def is_missing(error: ClientError) -> bool:
 
 
 def call(client: Any, method: str, **arguments: Any) -> Any:  # any API of any service
-    """Call an API with values given the types that it wants; templates may hold `"1"` and `"true"` for 1 and true."""
+    """Call an API with values converted to its types; templates may hold `"1"` and `"true"` for 1 and true."""
     operation = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[method])
     present = {name: value for name, value in arguments.items() if value is not None}
     return getattr(client, method)(**coerced(present, operation.input_shape))
 
 
 def call_if_there(client: Any, method: str, **arguments: Any) -> bool:
-    """Make a `call` that may find nothing; tell whether the thing was there."""
+    """Make a `call` on a resource that may be missing; return True if it existed."""
     try:
         call(client, method, **arguments)
     except ClientError as error:
@@ -280,5 +280,5 @@ def _scalar(value: Any, type_name: str) -> Any:
 
 
 def policy_text(document: Any) -> str:  # a policy is JSON or text
-    """Write a policy document as the text that APIs want."""
+    """Return a policy document as the text that APIs require."""
     return document if isinstance(document, str) else json.dumps(document)

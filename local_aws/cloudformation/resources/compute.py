@@ -26,7 +26,7 @@ SETTINGS: Final = (
 
 
 class Function(ResourceType):
-    """A function whose code is an object in S3 or stands in the template (ZipFile)."""
+    """A function whose code is an object in S3 or part of the template (ZipFile)."""
 
     type: ClassVar[str] = "AWS::Lambda::Function"
     known: ClassVar[frozenset[str]] = frozenset({*SETTINGS, "Architectures", "Code", "FunctionName", "Tags"})
@@ -203,7 +203,7 @@ class VpcEndpoint(ResourceType):
         return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
 
     def delete(self, request: Request) -> None:
-        """Remove the endpoint; one that is gone already is no fault, as EC2 answers with a list of what failed."""
+        """Remove the endpoint; a missing one is not an error, since EC2 returns a list of the failures."""
         call(request.client("ec2"), "delete_vpc_endpoints", VpcEndpointIds=[request.physical_id])
 
 

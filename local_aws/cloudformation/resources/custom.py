@@ -3,9 +3,9 @@
 AWS: CloudFormation user guide, "Custom resource request/response objects". One difference is on purpose: when the
 function has ended without an answer the resource fails at once, where CloudFormation waits for ServiceTimeout.
 
-The inbox of custom resources' answers: what S3 and a presigned URL are in the real service.
+It also receives the answers, in place of the presigned S3 URL of the real service.
 
-A handler PUTs its answer to a URL that holds a secret token; the operation that waits for that token gets the body.
+A handler PUTs its answer to a URL with a secret token; the operation that waits for this token gets the body.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class CustomResource(ResourceType):
 
 
 class _Invocation(threading.Thread):
-    """The call of the function, in a thread of its own: the answer does not come back through it."""
+    """The call of the function, in its own thread: the answer arrives on another path."""
 
     def __init__(self, request: Request, event: Mapping[str, Any]) -> None:
         super().__init__(name=f"custom-resource-{request.logical_id}", daemon=True)
@@ -196,7 +196,7 @@ ANSWER_LIMIT_BYTES: Final = 4096
 
 
 class Responses:
-    """Hands out one-time URLs and the answers that arrive at them.
+    """Creates one-time URLs and returns the answers sent to them.
 
     Args:
         endpoint_url: the front door's address.
@@ -236,7 +236,7 @@ class Responses:
     async def receive(self, request: HttpRequest) -> Response:
         """Answer the PUT of a handler."""
         token = request.path_params["token"]
-        # The address takes no signature: a body is read only where somebody waits for it.
+        # The address takes no signature: a body is read only if an operation waits for it.
         if token in self._waiting and self.deliver(token, await read_body(request.receive)):
             return Response(status_code=200)
         return Response("Nobody waits for this answer: it is late, or a second one.", 404)

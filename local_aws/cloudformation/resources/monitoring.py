@@ -54,13 +54,13 @@ class Alarm(ResourceType):
         return self._put(request, name, tags=request.tag_list())
 
     def update(self, request: Request) -> Outcome:
-        """Put it anew: what the template leaves out is gone."""
+        """Put it again: properties missing in the template are removed."""
         outcome = self._put(request, request.physical_id, tags=None)
         retag(request, "cloudwatch", TAGGING, ResourceARN=outcome.attributes["Arn"])
         return outcome
 
     def delete(self, request: Request) -> None:
-        """Remove the alarm; CloudWatch takes the name of one that is gone too."""
+        """Remove the alarm; CloudWatch accepts the name of a missing one too."""
         call(request.client("cloudwatch"), "delete_alarms", AlarmNames=[request.physical_id])
 
     def _put(self, request: Request, name: str, *, tags: list[dict[str, str]] | None) -> Outcome:
@@ -321,7 +321,7 @@ class Budget(ResourceType):
         return self._create(request, str(name))
 
     def update(self, request: Request) -> Outcome:
-        """Change the budget; moto has no UpdateBudget, so it is made anew under its name."""
+        """Change the budget; moto has no UpdateBudget, so it is created again under its name."""
         call_if_there(request.client("budgets"), "delete_budget", AccountId=ACCOUNT_ID, BudgetName=request.physical_id)
         return self._create(request, request.physical_id)
 

@@ -45,7 +45,7 @@ class Bucket(ResourceType):
         return _bucket_outcome(name, request.region)
 
     def update(self, request: Request) -> Outcome:
-        """Apply the settings that changed; one that is gone from the template is reset."""
+        """Apply the changed settings; reset those removed from the template."""
         _apply(request, request.physical_id, {key for key in _SETTINGS if request.changed(key)})
         _tag(request, request.physical_id)
         return _bucket_outcome(request.physical_id, request.region)

@@ -4,7 +4,7 @@
 
 `Ref` is the ARN, so a template that needs the name must state it (AWS: template reference of the type). The type has
 no property whose change replaces it (its schema in cfn-lint), and SageMaker can neither rename a component nor move it
-to another endpoint: such a change fails here by name, where CloudFormation would leave the component as it is.
+to another endpoint: such a change fails here by name, whereas CloudFormation would not change the component.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class EndpointConfig(_Unchangeable):
 
 
 class Endpoint(ResourceType):
-    """An endpoint; done when it is in service with the configuration that was asked for."""
+    """An endpoint; done when it is in service with the requested configuration."""
 
     type: ClassVar[str] = "AWS::SageMaker::Endpoint"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -144,7 +144,7 @@ class Endpoint(ResourceType):
         return Outcome(physical_id=request.physical_id, attributes={"EndpointName": name})
 
     def delete(self, request: Request) -> None:
-        """Remove the endpoint and wait until it is gone: its model and configuration go after it."""
+        """Remove the endpoint and wait until it is deleted: its model and configuration are deleted after it."""
         name, client = _name(request, "EndpointName"), request.client("sagemaker")
         deadline = time.monotonic() + ENDPOINT_TIMEOUT_SECONDS
         if call_if_there(client, "describe_endpoint", EndpointName=name):
@@ -218,7 +218,7 @@ FIXED: Final = ("InferenceComponentName", "EndpointName", "VariantName")
 
 
 class InferenceComponent(ResourceType):
-    """A component; done when its copies serve as was asked."""
+    """A component; done when the requested copies are in service."""
 
     type: ClassVar[str] = "AWS::SageMaker::InferenceComponent"
     known: ClassVar[frozenset[str]] = frozenset(
@@ -242,7 +242,7 @@ class InferenceComponent(ResourceType):
         return _outcome(_in_service(request, name))
 
     def update(self, request: Request) -> Outcome:
-        """Bring specification and copies to what is asked; nothing is sent where that is so already."""
+        """Set specification and copies to the requested values; send nothing if they are equal already."""
         name = _component_name(request)
         for fixed in FIXED:
             if request.changed(fixed):
@@ -264,7 +264,7 @@ class InferenceComponent(ResourceType):
         return _outcome(described)
 
     def delete(self, request: Request) -> None:
-        """Remove the component and wait until it is gone: SageMaker keeps its endpoint until then."""
+        """Remove the component and wait until it is deleted: SageMaker rejects deleting its endpoint before."""
         name, client = _component_name(request), request.client("sagemaker")
         deadline = time.monotonic() + TIMEOUT_SECONDS
         there = call_if_there(client, "describe_inference_component", InferenceComponentName=name)
@@ -282,7 +282,7 @@ def _component_name(request: Request) -> str:
 
 
 def _differs(described: Mapping[str, Any], request: Request) -> bool:
-    """Tell whether SageMaker's state differs from the request. Copies count only if the template changes them."""
+    """Return True if SageMaker's state differs from the request. Copies count only if the template changes them."""
     wanted = (request.properties.get("RuntimeConfig") or {}).get("CopyCount")
     copies = described["RuntimeConfig"]["DesiredCopyCount"]
     if request.changed("RuntimeConfig") and wanted is not None and int(wanted) != copies:
@@ -291,7 +291,7 @@ def _differs(described: Mapping[str, Any], request: Request) -> bool:
 
 
 def _specification(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the specification in the form that it was asked for."""
+    """Return the specification in the form of the request."""
     specification: dict[str, Any] = dict(described["Specification"])
     if (container := specification.get("Container")) is not None:
         rest = {key: value for key, value in container.items() if key != "DeployedImage"}
@@ -313,7 +313,7 @@ def _outcome(described: Mapping[str, Any]) -> Outcome:
 
 
 def _in_service(request: Request, name: str) -> Mapping[str, Any]:
-    """Wait until the component serves as asked.
+    """Wait until the component serves as requested.
 
     Raises:
         ResourceFailure: it failed, its update was taken back, it vanished or never came.

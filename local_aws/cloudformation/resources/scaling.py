@@ -51,7 +51,7 @@ class ScalableTarget(ResourceType):
         return Outcome(physical_id=physical_id, attributes={"Id": physical_id})
 
     def update(self, request: Request) -> Outcome:
-        """Register it anew, which changes its bounds, and bring its scheduled actions up to date."""
+        """Register it again, which changes its bounds, and update its scheduled actions."""
         self._register(request)
         _put_actions(request)
         return Outcome(physical_id=request.physical_id, attributes={"Id": request.physical_id})
@@ -88,7 +88,7 @@ class ScalingPolicy(ResourceType):
         return self._put(request)
 
     def update(self, request: Request) -> Outcome:
-        """Put it anew."""
+        """Put it again."""
         return self._put(request)
 
     def delete(self, request: Request) -> None:
@@ -141,7 +141,7 @@ def _put_actions(request: Request) -> None:
     wanted = {action["ScheduledActionName"]: action for action in request.properties.get("ScheduledActions") or []}
     former = {action["ScheduledActionName"]: action for action in request.old_properties.get("ScheduledActions") or []}
     for name, action in former.items():
-        # Putting an action leaves what is not given as it was, so a changed one is made anew.
+        # PutScheduledAction keeps members that are not given, so a changed action is deleted and created again.
         if wanted.get(name) != action:
             call_if_there(client, "delete_scheduled_action", ScheduledActionName=name, **whose)
     for name, action in wanted.items():
@@ -176,7 +176,7 @@ class Schedule(ResourceType):
         return self._put(request, "update_schedule", request.physical_id)
 
     def delete(self, request: Request) -> None:
-        """Remove the schedule; one that has run once and deleted itself is gone already."""
+        """Remove the schedule; a one-time schedule may have deleted itself already."""
         call_if_there(
             request.client("scheduler"), "delete_schedule", Name=request.physical_id, GroupName=_group(request)
         )

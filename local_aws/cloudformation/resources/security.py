@@ -100,7 +100,7 @@ class Policy(ResourceType):
     def create(self, request: Request) -> Outcome:
         """Write the policy into each role."""
         self._write(request, list(request.properties["Roles"]))
-        # Several stacks may use one policy name for different roles, so the name is no identity.
+        # Several stacks may use one policy name for different roles, so the name does not identify one.
         return Outcome(physical_id=physical_name(request.stack_name, request.logical_id, limit=POLICY_NAME_LIMIT))
 
     def update(self, request: Request) -> Outcome:
@@ -129,7 +129,7 @@ class Policy(ResourceType):
 
 
 class ManagedPolicy(ResourceType):
-    """A policy of its own; its `Ref` is its ARN."""
+    """A managed policy; its `Ref` is its ARN."""
 
     type: ClassVar[str] = "AWS::IAM::ManagedPolicy"
     known: ClassVar[frozenset[str]] = frozenset({"Description", "ManagedPolicyName", "Path", "PolicyDocument", "Roles"})

@@ -26,7 +26,7 @@ from local_aws.lmi.handler_api.outputs import Output
 
 __all__ = ["Input", "Output", "input_parser", "inputs", "install", "outputs", "pair_list", "request_io"]
 
-# The image has a module of its own for each of these; here they are parts of `inputs`.
+# The image has a separate module for each of these; here they are parts of `inputs`.
 input_parser = pair_list = request_io = inputs
 
 _PACKAGE = "djl_python"

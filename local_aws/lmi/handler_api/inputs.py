@@ -89,7 +89,7 @@ _NAME = slice(len(_PREFIX) + 4, None)
 class Input:
     """A request: `properties` are its headers and what the server adds, `content` its body as (key, bytes) pairs.
 
-    In a batch every key is prefixed by `batch_NNN.` and the property `batch_size` says how many requests there are;
+    In a batch every key is prefixed by `batch_NNN.` and the property `batch_size` is the number of requests;
     `get_batches` takes them apart. Property names are looked up without regard to case.
     """
 
@@ -119,7 +119,7 @@ class Input:
         return batch
 
     def get_function_name(self) -> str | None:
-        """Return the name of the handler function that the server asked for."""
+        """Return the name of the requested handler function."""
         return self.function_name
 
     def get_properties(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Output:
         return self
 
     def error(self, error: str, code: int = _HANDLER_FAILURE, message: str = "invoke handler failure") -> Self:
-        """Make this an error answer with a JSON body that says why."""
+        """Make this an error answer with the reason as its JSON body."""
         self.code = code
         self.message = message
         self.add_property("content-type", "application/json")
@@ -57,7 +57,7 @@ class Output:
     def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> Self:
         """Add content: bytes and text as they are, anything else as JSON.
 
-        In a batch, `key` (as the input's `key_at`) or `batch_index` says which request it answers.
+        In a batch, `key` (as the input's `key_at`) or `batch_index` identifies the request.
         """
         if batch_index is not None:
             key = f"batch_{batch_index}.{key or ''}"

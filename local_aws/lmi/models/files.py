@@ -1,4 +1,4 @@
-"""A model's files: fetch and unpack the address of a load request, and put the weights where workers look for them."""
+"""A model's files: fetch and unpack the archive of a load request, and put the weights into the workers' folder."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _unpacker(path: Path) -> Callable[[Path, Path], None] | None:
 
 def _untar(path: Path, folder: Path) -> None:
     with tarfile.open(path) if path.name.endswith(".tar") else tarfile.open(path, "r:gz") as archive:
-        # The filter refuses members that would land outside the folder.
+        # The filter rejects members outside the folder.
         archive.extractall(folder, filter="data")
 
 
@@ -115,10 +115,10 @@ def download(url: str, into: Path) -> Path:
     Credentials and endpoint come from the environment, as boto3 reads them.
 
     Raises:
-        DownloadFailure: nothing lies there, or S3 refuses.
+        DownloadFailure: there is no object, or S3 rejects the request.
     """
     parts = urlsplit(url)
-    # The server's downloader asks for "<address>/*": objects below the address, and no neighbour with a longer name.
+    # The server's downloader requests "<address>/*": objects below the address, without neighbours with a longer name.
     prefix = f"{parts.path.strip('/')}/"
     try:
         client = boto3.client("s3")
@@ -145,12 +145,11 @@ _UNKNOWN_COMMIT = "0" * 40
 def with_local_weights(
     settings: ModelSettings, *, model_dir: Path, hub: Hub, cache: Path, download: Download
 ) -> ModelSettings:
-    """Put a model's weights where its workers look for them, and return the settings that say so.
+    """Put a model's weights into the workers' folder, and return the settings with their location.
 
-    As on the real server, a handler reads the folder of weights that came from S3 as `model_id`, and the id of a model
-    of the Hub as it stands, in the first call as in serving.properties. A model of the Hub is found in the workers'
-    cache, as if it had been fetched before. A path that does not exist is left as it is: the worker then fails as the
-    real one does.
+    As on the real server, `model_id` of the first call is the folder of weights from S3, or the unchanged id of a model
+    of the Hub from serving.properties. A model of the Hub is in the workers' cache, as if it had been fetched before. A
+    path that does not exist is not changed: the worker then fails like the real one.
 
     Raises:
         EngineFailure: the hub does not hold the model in that revision, or S3 does not give it.

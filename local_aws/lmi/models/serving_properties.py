@@ -27,7 +27,7 @@ ONNX_ENGINE = "OnnxRuntime"
 ONNX_FILE = "model.onnx"
 ONNX_ENTRY_POINT = "local_aws.lmi.stock.onnx"
 PROPERTIES_FILE = "serving.properties"
-# More would not speed anything up on one machine; the real server starts as many as it is told until memory is gone.
+# More workers would not be faster on one machine; the real server starts any number until memory runs out.
 MOST_WORKERS = 64
 
 _OPTION = "option."
@@ -44,10 +44,10 @@ def read_settings(model_dir: Path, overrides: Mapping[str, int]) -> ModelSetting
     """Return the settings of an unpacked model; `overrides` are numbers given with the load request, by property name.
 
     Raises:
-        ModelNotFound: nothing in the folder tells which engine the model is for.
+        ModelNotFound: the engine cannot be derived from the files of the folder.
         IllegalArgument: the engine is not one of this container's.
         NumberFormat: a number cannot be read by Java's rules (a blank after it counts as part of it).
-        EngineFailure: the option asks for more than a CPU can do, or for too many workers.
+        EngineFailure: the option requires a GPU, or too many workers.
         Arithmetic: the engine is MPI, which needs a GPU.
     """
     given = _given_properties(model_dir)

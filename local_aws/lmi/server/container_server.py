@@ -1,4 +1,4 @@
-"""The server process of a container: load the model store, listen, and end everything it has started."""
+"""The server process of a container: load the model store, listen, and end all processes that it started."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ServerSettings:
 
 
 async def serve(settings: ServerSettings) -> int:
-    """Run until a signal, or until standard input closes where `watch_parent` asks for that.
+    """Run until a signal, or until standard input closes if `watch_parent` is set.
 
     Returns the exit code: 1 when the port is taken or a model of the store cannot be loaded.
     """
@@ -165,7 +165,7 @@ class _Server(uvicorn.Server):
         return True
 
     async def _register(self, model: Model) -> None:
-        """Load a model of the store; the log says of one that fails what the real server's says (ModelServer.java)."""
+        """Load a model of the store; a failure is logged with the real server's text (ModelServer.java)."""
         try:
             await self._registry.register(model)
         except Fault as fault:

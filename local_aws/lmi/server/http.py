@@ -1,7 +1,7 @@
-"""HTTP/1.1 as DJL Serving speaks it: status lines with reasons of their own, JSON texts, standing headers.
+"""HTTP/1.1 in the form of DJL Serving: status lines with its own reasons, JSON texts, fixed headers.
 
-ASGI has no place for a reason phrase, so an answer carries it in a header that never leaves the process. Nor has it one
-for the connection itself, which the real server closes without an answer in some cases: a request's scope holds it.
+ASGI has no field for a reason phrase, so an answer has it in a header that is never sent. ASGI has no access to the
+connection either, which the real server closes without an answer in some cases: it is in the request's scope.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _ReasonConnection(h11.Connection):
             return super().send(event)
         head = super().send(_with_reason(event))
         if head is not None and _KEEP_ALIVE in event.headers:
-            # h11 puts "close" in its place where the caller asked for it; the real server does not (recorded: 19).
+            # h11 replaces it by "close" if the caller requested that; the real server does not (recorded: 19).
             return _CLOSE_LINE.sub(b"\r\nconnection: keep-alive\r\n", head)
         return head
 
@@ -85,7 +85,7 @@ class NetworkThreads:
         self._stuck.add(thread)
 
     def serves(self, thread: int) -> bool:
-        """Tell whether a thread serves its connections."""
+        """Return True if a thread serves its connections."""
         return thread not in self._stuck
 
 
@@ -207,7 +207,7 @@ class Reply:
     async def send(self, send: Send, request_id: str, *, close: bool = False) -> None:
         """Write the answer. Answers of 400 and above close the connection, as the real server's do, others on `close`.
 
-        A caller that asks for the connection to be closed gets that, under "keep-alive" (recorded: 19).
+        If the caller requests to close the connection, it is closed, but the header is "keep-alive" (recorded: 19).
         """
         closing = close or self.status >= _CLOSING_STATUS
         headers = _header_fields(self.headers or {})

@@ -147,7 +147,7 @@ class ReplyCache:
         self._running: set[asyncio.Task[None]] = set()
 
     def begin(self, answer: Coroutine[None, None, Reply]) -> Reply:
-        """Have a request answered while the caller goes on; return the reply with its token."""
+        """Start to answer a request in the background; return the reply with its token."""
         token = str(uuid.uuid4())
         headers = {_NEXT: token, CUSTOM_ATTRIBUTES: f"{_NEXT}={token}"}
         self._replies[token] = Reply(HTTPStatus.ACCEPTED, b"", headers, "The model result is not yet available")

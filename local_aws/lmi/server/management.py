@@ -54,10 +54,10 @@ class LoadRequest:
 
 
 def read_load_request(request: Request, body: bytes) -> LoadRequest:
-    """Read `POST /models`: a JSON object where the content type says so, else the query string.
+    """Read `POST /models`: a JSON object if the content type is JSON, otherwise the query string.
 
-    A query without a model name takes it from the address. Where the real server fails with an exception of its own,
-    the answer is that exception and the log says what is wrong with the request.
+    A query without a model name takes it from the address. Where the real server fails with an internal
+    exception, the answer is that exception, and the log has the error of the request.
 
     Raises:
         NullPointer: the JSON object is missing, or has no url or no model_name.
@@ -251,13 +251,13 @@ def worker_processes(registry: Registry) -> Reply:
 
 
 async def break_worker(registry: Registry, body: bytes) -> Reply:
-    """Do to the oldest worker of a model what the body says: {"model": NAME, "fault": "die" | "hang" | "lose_device"}.
+    """Inject a fault into the oldest worker of a model: {"model": NAME, "fault": "die" | "hang" | "lose_device"}.
 
-    "die" kills its process, which is gone when the answer is there; the others have each later forward pass of it hang,
-    or fail as on a lost device.
+    "die" kills its process, which has ended before the answer is sent; the others have each later forward pass of it
+    hang, or fail as on a lost device.
 
     Raises:
-        BadRequest: the body says something else, or the model has no worker whose process is there.
+        BadRequest: the body has another form, or the model has no worker with a process.
         ModelNotFound: there is no such model.
     """
     wanted = json_object(body)

@@ -1,7 +1,7 @@
 """The counters of all models as Prometheus text.
 
 Names and units are DJL Serving's where it has the metric (DJL Serving 0.36.0: PrometheusAppender; the label is Model).
-Metrics that it lacks start with `cohost_`: it has no count of batches, and of their sizes the last one only.
+Other metrics start with `cohost_`: DJL Serving does not count batches, and reports only the size of the last one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The HTTP API as an ASGI application: hand each request to its route, and turn faults into answers."""
+"""The HTTP API as an ASGI application: pass each request to its route, and turn errors into answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Matched against path and query as sent: "/models/m/invoke?x=1" is no inference route, as in the real server.
+# Matched against path and query as sent: "/models/m/invoke?x=1" is not an inference route, as in the real server.
 _INFERENCE = re.compile(r"/(ping|invocations|predictions|v1/chat/completions)([/?].*)?|/models/.+/invoke", re.DOTALL)
 _MANAGEMENT = re.compile(r"/(models|server)([/?].*)?", re.DOTALL)
 # This project's own paths; the real server gives its counters at /server/metrics, and only under a setting.

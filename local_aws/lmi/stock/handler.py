@@ -1,8 +1,8 @@
 """The stock handler: parse requests, run a Hugging Face pipeline over all their inputs, answer in their order.
 
-It hands the pipeline a list without a batch size, whose default is 1, so texts go through the model one by one; one bad
-item, or two requests with different `parameters`, fail the whole batch. Both are the real handler's behaviour. Content
-types are matched with regard to case, so that "APPLICATION/JSON" is taken for bytes, as there.
+It passes the pipeline a list without a batch size (default 1), so the model processes the texts one by one. One invalid
+item, or two requests with different `parameters`, make the whole batch fail. Content types are case-sensitive, so
+"APPLICATION/JSON" counts as bytes. All of this is the real handler's behaviour.
 Source: DJL Serving 0.36.0 (huggingface handler, encode_decode), recorded (tests/data/djl_vectors).
 """
 
@@ -31,7 +31,7 @@ def decode(request: Input) -> Any:
     """Return the request as {"inputs": …, …}, or any other JSON value where the caller sent one.
 
     Raises:
-        ValueError: the bytes are not what the content type says (JSON, UTF-8, CSV with a header).
+        ValueError: the bytes do not match the content type (JSON, UTF-8, CSV with a header).
     """
     content_type = request.get_property("Content-Type")
     if not content_type:
@@ -71,7 +71,7 @@ def encode(outputs: Output, prediction: Any, content_type: str, key: str | None)
     """Add the prediction as JSON.
 
     Raises:
-        AttributeError: another format is asked for. The real handler breaks on these two ways, with these texts.
+        AttributeError: another format is requested. The real handler fails in these two ways, with these texts.
     """
     if _JSON in content_type:
         outputs.add_as_json(prediction, key=key)
@@ -139,11 +139,11 @@ class StockHandler:
         return outputs
 
     def _parsed(self, request: Input) -> Any:  # a TextInput or a sentence
-        """Return the parsed request, or the sentence that says what is wrong with it."""
+        """Return the parsed request, or a sentence with its error."""
         try:
             parsed = self._formatter(request)
             parsed.parameters = parsed.parameters.copy()
-            # The server keeps settings of its own among the parameters, so a list of parameters fails here.
+            # The server stores its own settings in the parameters, so a list of parameters fails here.
             if _SERVER_SETTING not in parsed.parameters:
                 parsed.parameters[_SERVER_SETTING] = None
         except KeyError as error:
@@ -163,7 +163,7 @@ def _streamed(outputs: Output, streaming: Streaming, requests: int) -> Output:
 
 def _parse(request: Input) -> TextInput:
     body = decode(request)
-    _ = "messages" in body  # a body that is no container fails on the server's look for a chat request
+    _ = "messages" in body  # a body that is not a container fails here, when the server checks for a chat request
     inputs = body.pop("inputs", body)
     return TextInput(parameters=body.pop("parameters", {}), input_text=inputs)
 

@@ -104,10 +104,10 @@ class Classification:
 
 
 class Embedding:
-    """One vector per text: the tokens' mean, maximum or first, of length one unless `normalize` says no.
+    """One vector per text: the tokens' mean, maximum or first, of length one unless `normalize` is off.
 
     Raises:
-        ValueError: another pooling is asked for.
+        ValueError: another pooling is configured.
     """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
@@ -211,7 +211,7 @@ class OnnxEngine:
         """Answer one request.
 
         Raises:
-            ValueError: on the first call, when the settings ask for what is not part of this emulation.
+            ValueError: on the first call, if the settings need a feature that is not emulated.
             Exception: on the first call, whatever onnxruntime or tokenizers raise on files that they cannot read.
         """
         if self._translator is None:
@@ -241,7 +241,7 @@ def _texts(request: Input) -> str | list[str]:
     """Return a request's text, or its texts where the caller sent a list.
 
     Raises:
-        TranslateFault: it holds neither, or is no JSON although it says so.
+        TranslateFault: it has neither, or is not JSON despite its content type.
     """
     text = request.get_as_string()
     if str(request.get_property("Content-Type") or "").partition(";")[0] != _JSON:

@@ -1,7 +1,7 @@
-"""Load a model as a Hugging Face pipeline on the CPU, with the options that reach it.
+"""Load a model as a Hugging Face pipeline on the CPU, with the supported options.
 
-Source: DJL Serving 0.36.0 (HuggingFaceProperties): only these options do; `max_length`, `truncation` and the like in
-serving.properties change nothing.
+Source: DJL Serving 0.36.0 (HuggingFaceProperties): only these options have an effect; `max_length`, `truncation` and
+other keys in serving.properties have none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_options(properties: Mapping[str, Any]) -> PipelineOptions:
     `device_map` is left alone: with one CPU there is nothing to place.
 
     Raises:
-        ValueError: an option has a value that the pipeline has no use for, or asks for what a CPU cannot do.
+        ValueError: an option has a value that the pipeline does not support, or requires a GPU.
     """
     if properties.get("rolling_batch", _OFF) not in {_OFF, _AUTO}:
         msg = (

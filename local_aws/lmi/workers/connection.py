@@ -1,7 +1,7 @@
 """The socket between the container and a worker process: frames, and the container's end of it.
 
 A frame is two unsigned 32-bit lengths (network order), a JSON head of the first length and a body of the second. The
-body is the concatenation of the frame's contents, whose keys and sizes the head lists, so binary data travels as is.
+body is the concatenation of the frame's contents, unencoded; the head lists their keys and sizes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class WorkerConnection(asyncio.Protocol):
 
     @property
     def connected(self) -> bool:
-        """Tell whether the worker's end is open."""
+        """Return True if the worker's end is open."""
         return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -118,7 +118,7 @@ class WorkerConnection(asyncio.Protocol):
                 self._answer(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - any end is a lost worker
-        """Fail every call that waits at once: the worker is gone."""
+        """Fail every waiting call at once: the worker has ended."""
         had_started = self.started.done()
         if not had_started:
             self.started.set_result(False)
@@ -130,7 +130,7 @@ class WorkerConnection(asyncio.Protocol):
             self._on_lost()
 
     def send_order(self, head: dict[str, Any]) -> None:
-        """Send the first frame, which tells the worker what to load."""
+        """Send the first frame, which contains what the worker has to load."""
         self._write(Frame(head))
 
     def call(

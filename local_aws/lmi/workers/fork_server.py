@@ -95,7 +95,7 @@ class ForkServer:
         try:
             return await self._fork(model_dir)
         except EngineFailure:
-            # It died just then; what is started in its place gets a second try.
+            # It died just then; its replacement gets a second try.
             return await self._fork(model_dir)
 
     async def _fork(self, model_dir: str) -> tuple[int, socket.socket, asyncio.Future[int]]:
@@ -170,7 +170,7 @@ class ForkServer:
         self._ready.set()
 
     async def _read(self, control: socket.socket) -> bool:
-        """Read until the process is gone; return True if it had got through its imports."""
+        """Read until the process has ended; return True if its imports had succeeded."""
         reader, writer = await asyncio.open_unix_connection(sock=control.dup())
         imported = False
         try:
@@ -184,7 +184,7 @@ class ForkServer:
         return imported
 
     def _lose_process(self) -> None:
-        """Fail all who wait for the process, which is gone; its workers have died with it."""
+        """Fail all waiting callers: the process has ended, and its workers with it."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -215,7 +215,7 @@ class ForkServer:
         exited = self._exits[pid] = asyncio.get_running_loop().create_future()
         model_dir, answer = self._pending_forks.popleft()
         self._workers[pid] = ForkedProcess(model_dir=model_dir)
-        if answer.done():  # the caller that asked for this worker is gone
+        if answer.done():  # the caller that requested this worker has ended
             self.kill(pid)
         else:
             answer.set_result((pid, exited))

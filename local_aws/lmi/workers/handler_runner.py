@@ -1,9 +1,9 @@
-"""Run a model's handler in a worker process: load it, answer calls until the container closes the socket.
+"""Run a model's handler in a worker process: load it, then answer calls until the container closes the socket.
 
 The first frame from the container is {"model_dir", "entry_point", "function", "async_mode", "environment", "name",
 "sock_name"}; the answer {"started": true} means that the handler is imported. Every later frame is a request {"id",
 "properties"} with its contents, answered by {"id", "code", "message", "properties"} with contents; or {"fault"}, which
-makes every later forward pass of this process go wrong. With `option.async_mode=true` each request is handed to the
+makes every later forward pass of this process fail. With `option.async_mode=true` each request is passed to the
 handler at once.
 """
 

@@ -1,9 +1,9 @@
-"""Requests that wait for a worker of one model: jobs, batches of them, answers taken apart, and the queue.
+"""Requests that wait for a worker of one model: jobs, batches, the split of their answers, and the queue.
 
 The order of the queue is not first in, first out. DJL Serving keeps requests in a Java PriorityBlockingQueue, and all
 of them have the same priority: taking the head of such a heap moves its *last* element to the front (Java SE 17 API;
-recorded: 20_queue_order). So behind a busy worker the newest request goes next and the oldest may wait for as long as
-requests keep coming. A load test on this machine shows that, as it would show against the real server.
+recorded: 20_queue_order). So if the worker is busy, the newest request is next, and the oldest may wait for as long as
+requests arrive. A load test shows this on this machine as on the real server.
 
 Source: DJL Serving 0.36.0 (PyPredictor, Request), recorded (tests/data/djl_vectors, tests/data/djl_lifecycle).
 """
@@ -68,7 +68,7 @@ class Job:
 
 
 def join(jobs: Sequence[Job]) -> tuple[dict[str, str], list[Content]]:
-    """Join a batch into one request: keys get the prefix `batch_NNN.`; a single request stays as it is."""
+    """Join a batch into one request: keys get the prefix `batch_NNN.`; a single request is not changed."""
     if len(jobs) == 1:
         return dict(jobs[0].properties), list(jobs[0].contents)
     properties = {"batch_size": str(len(jobs))}
@@ -84,7 +84,7 @@ def split(frame: Frame, size: int) -> list[Answer]:
     """Split the answer to a batch of `size` requests. An error answers all of them.
 
     Raises:
-        TranslateFault: there are more or fewer answers than requests, or one of them says not whose it is.
+        TranslateFault: there are more or fewer answers than requests, or one of them does not identify its request.
     """
     if size == 1 or frame.head["code"] >= _FIRST_ERROR:
         return [_answer(frame, frame.contents)] * size
@@ -101,7 +101,7 @@ def split(frame: Frame, size: int) -> list[Answer]:
 
 @dataclass(slots=True)
 class AsyncAnswer:
-    """The answer of an asynchronous handler, which may come in parts; complete once a part says it is the last."""
+    """The answer of an asynchronous handler, which may come in parts; complete once a part is marked as the last."""
 
     properties: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
@@ -126,7 +126,7 @@ class AsyncAnswer:
 
 
 def take_part(job: Job, answer: AsyncAnswer, frame: Frame | None) -> None:
-    """Add a part to an asynchronous answer, and finish the job once it is whole or the worker is gone (None).
+    """Add a part to an asynchronous answer, and finish the job once it is complete or the worker has ended (None).
 
     Raises:
         TranslateFault: the part is not what an asynchronous handler may answer.
@@ -200,7 +200,7 @@ class JobQueue:
         try:
             await self._fill(jobs, size, delay_s)
         except BaseException:
-            # The worker that collected them is gone; another one takes them.
+            # The worker that collected them has ended; another one takes them.
             for job in jobs:
                 self.offer(job)
             raise

@@ -1,6 +1,6 @@
-"""Counters of one model: responses, batches, and how long requests waited and took.
+"""Counters of one model: responses, batches, and the waiting and answer times of requests.
 
-Units and bounds are DJL Serving's where it has the metric (DJL Serving 0.36.0: BatchAggregator,
+Units and bounds are DJL Serving's if it has the metric (DJL Serving 0.36.0: BatchAggregator,
 InferenceRequestHandler): "QueueTime" and "RequestLatency" are histograms in microseconds.
 """
 
@@ -67,7 +67,7 @@ class ModelMetrics:
         self.batches += 1
 
     def answered(self, seconds: float) -> None:
-        """Record a request that a worker has answered so many seconds after it came."""
+        """Record an answered request with its seconds from arrival to answer."""
         self.histograms["RequestLatency"].observe(seconds * _MICROSECONDS)
 
     def response(self, status: int) -> None:

@@ -1,8 +1,8 @@
-"""The pool of one model's workers: keep their number, refuse requests that none can take, start one more under load.
+"""The pool of one model's workers: keep their number, reject requests without a worker, start one more under load.
 
 Source: DJL Serving 0.36.0 (WorkLoadManager, WorkerPool, WorkerGroup), recorded (tests/data/djl_vectors,
-tests/data/djl_lifecycle). A worker that has ended keeps its place for a minute, and none is started in its stead: not
-before a request comes after that minute, and never once the model has failed.
+tests/data/djl_lifecycle). An ended worker counts for a minute more. A replacement starts only with a
+request after this minute, and never after the model has failed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class WorkerPool:
 
     @property
     def failed(self) -> bool:
-        """Tell whether the model is given up: its workers have failed more often than it may."""
+        """Return True if the model has failed: its workers failed more often than allowed."""
         return self.failures.final
 
     @property
@@ -74,7 +74,7 @@ class WorkerPool:
 
     @property
     def alive(self) -> bool:
-        """Tell whether a process of this pool is there, or may come: after `close`, one that is leaked."""
+        """Return True if this pool has a process, or may start one: after `close`, a leaked one."""
         return bool(self._starting) or any(worker.process.alive for worker in self._members)
 
     def clear_stale(self) -> None:

@@ -1,4 +1,4 @@
-"""Start worker processes of one model: fork one, send it what to load, wait for its handler, make the first call."""
+"""Start worker processes of one model: fork one, send the load command, wait for its handler, make the first call."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WorkerStarter:
     async def launch(self, sock_name: str, on_lost: Callable[[], None]) -> tuple[int, WorkerConnection]:
         """Start a process and wait until it has imported its handler; return its pid and the connection to it.
 
-        `on_lost` is called as WorkerConnection says.
+        For `on_lost` see WorkerConnection.
 
         Raises:
             EngineFailure: the handler cannot be imported, or that takes over two minutes.

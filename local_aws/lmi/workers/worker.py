@@ -1,8 +1,8 @@
-"""One worker of a model: take requests out of the queue and have a process answer them.
+"""One worker of a model: take requests out of the queue and let its process answer them.
 
 A worker ends by an error of its process in a synchronous call, by its idle time if it is a temporary one, and when the
-model is scaled down or unloaded; a process that dies between two requests ends nothing. Source: DJL Serving 0.36.0
-(WorkerThread, BatchAggregator), recorded (tests/data/djl_lifecycle).
+model is scaled down or unloaded; a process that dies between two requests does not end the worker. Source: DJL Serving
+0.36.0 (WorkerThread, BatchAggregator), recorded (tests/data/djl_lifecycle).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SHUTTING_DOWN = "Worker shutting down"
-# The real server takes some milliseconds to refuse a request (recorded: 24), in which others gather in the queue.
+# The real server takes some milliseconds to reject a request (recorded: 24), while others gather in the queue.
 _REFUSAL_S = 0.01
 # It takes some to hand a request to an asynchronous handler too, or a burst would bring no temporary worker (28).
 _HAND_OVER_S = 0.005

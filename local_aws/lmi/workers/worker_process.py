@@ -1,13 +1,12 @@
-"""The process of one worker: start it, call it, and start another in its place when it has ended.
+"""The process of one worker: start it, call it, and replace it after its end.
 
-A synchronous worker whose process dies idle keeps neither process nor a reason to start one. One whose process dies, or
-is too slow, in the middle of a request counts a failure, and so does an asynchronous one whenever its process ends,
-also when the server ended it: that one starts its process again by itself. A start of an asynchronous worker that fails
-after the handler was imported, the first or a later one, locks the worker for good, since a thread of the real server
-waits for another that waits for it.
+If the process of a synchronous worker dies while idle, no new one is started. If it dies, or is too slow, during a
+request, this counts as a failure. For an asynchronous worker every end of its process counts as a failure, even if the
+server stopped it, and the worker restarts its process itself. If a start of an asynchronous worker fails after the
+import of the handler, the worker is blocked for ever, because two threads of the real server wait for each other.
 
 Source: DJL Serving 0.36.0 (PyProcess, PyPredictor, Connection), recorded (tests/data/djl_lifecycle). The first start
-was tried on a real server: of 20 that failed two were answered, as a synchronous worker's is.
+was tested on a real server: of 20 failed starts two were answered, as a synchronous worker's is.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ class Failures:
 
     @property
     def exceeded(self) -> bool:
-        """Tell whether there were more failures than the model is allowed."""
+        """Return True if there were more failures than the model's threshold."""
         return self.count > self._threshold
 
     @property
     def final(self) -> bool:
-        """Tell whether the model has failed for good, which SERVING_HEALTH_CHECK_OVERRIDE denies."""
+        """Return True if the model has failed permanently; never with SERVING_HEALTH_CHECK_OVERRIDE."""
         return self.exceeded and not self._rules.health_check_override
 
     @property
     def ends_server(self) -> bool:
-        """Tell whether the server has to end when the model's status is next read."""
+        """Return True if the server has to end when the model's status is next read."""
         return self.exceeded and self._rules.fail_fast
 
 
@@ -86,7 +85,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Tell whether a process is there, or on its way, or may still be started."""
+        """Return True if there is a process, or one is starting, or one may still be started."""
         return not self._ended and (self._connection is not None or self._loss_pending or bool(self._tasks))
 
     async def start(self) -> None:
@@ -132,7 +131,7 @@ class WorkerProcess:
         self._drop()
 
     async def kill(self) -> None:
-        """Kill the process as an outside SIGKILL would, and wait until it is gone.
+        """Kill the process with SIGKILL, and wait until it has ended.
 
         Raises:
             WorkerFailure: there is no process.

@@ -3,9 +3,9 @@
 `python -m local_aws.lmi.workers.zygote FD` reads commands from the Unix stream socket FD, one JSON object per line:
 
     {"op": "fork"} with one file descriptor   → {"pid": N}; the child serves the descriptor as a worker
-    {"op": "kill", "pid": N}                  → nothing; a child that is gone is left alone
+    {"op": "kill", "pid": N}                  → nothing; a child that has ended is ignored
 
-and reports {"exited": N, "code": C} for every child that ends. Before the first command it says {"ready": true}.
+and reports {"exited": N, "code": C} for every child that ends. Before the first command it sends {"ready": true}.
 
 Forking is safe because this process never has a second thread: it runs no model, and its environment keeps OpenMP and
 OpenBLAS to one thread. It ends, with all workers, when the other end of its socket closes; where the system has
@@ -35,7 +35,7 @@ _LINE_LIMIT = 65536
 
 
 def main() -> None:
-    """Import the heavy modules unless told not to, then fork until the socket closes."""
+    """Import the heavy modules unless preloading is off, then fork until the socket closes."""
     die_with_parent()
     # Ctrl-C reaches the whole group; the server decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,1 +1,1 @@
-"""Server containers as SageMaker sees them: a process to start, and HTTP to it."""
+"""The interface to server containers: a process to start, and its HTTP API."""

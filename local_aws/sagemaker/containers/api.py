@@ -1,6 +1,6 @@
 """The interface to a server container: a process to start, and its HTTP API.
 
-The interface is the one that SageMaker asks of containers (AWS: "Custom Containers Contract for Multi-Model
+The interface is the one that SageMaker requires of containers (AWS: "Custom Containers Contract for Multi-Model
 Endpoints" and "Custom Inference Code with Hosting Services").
 """
 

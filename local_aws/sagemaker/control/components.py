@@ -69,7 +69,7 @@ def check_specification(specification: Mapping[str, Any], instance_type: str) ->
     """Check a specification, beyond the shape of the request.
 
     Raises:
-        ValidationException: a rule is broken, a feature is asked for that the emulation does not have, or a copy does
+        ValidationException: a rule is broken, a requested feature is not emulated, or a copy does
             not fit on an empty instance.
     """
     for member in _UNSUPPORTED:

@@ -1,7 +1,7 @@
 """The EndpointConfig operations of the control plane (AWS API reference: CreateEndpointConfig and its like).
 
-Deleting a configuration in use is not refused: the service allows it, and then refuses the next UpdateEndpoint of
-the endpoint, because it cannot find the old configuration (hashicorp/terraform-provider-aws#40048).
+Deleting a configuration in use is allowed, as on the service, which then rejects the next UpdateEndpoint of the
+endpoint, because it cannot find the old configuration (hashicorp/terraform-provider-aws#40048).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 For variants that Application Auto Scaling scales see the AWS developer guide: "Update endpoints that use auto scaling"
 (an update that changes the instance type of such a variant fails) and "Delete endpoints configured for auto scaling"
-(deleting deregisters them). The text of that refusal is the emulation's.
+(deleting deregisters them). The text of that error is the emulation's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Endpoints:
         endpoint.check_steady()
         if endpoint.status == "Failed":
             raise ValidationException(f'Cannot update failed endpoint "{endpoint.arn}". Delete it and create it anew.')
-        # The service looks at the configuration that the endpoint leaves too, and refuses if it is gone
+        # The service also reads the old configuration of the endpoint, and rejects the update if it is deleted
         # (hashicorp/terraform-provider-aws#40048).
         self._configs.get(endpoint.config_name)
         plans = plan_of(config, self._state.models)
@@ -81,7 +81,7 @@ class Endpoints:
             plans = _retaining(endpoint, plans)
         self._check_components(endpoint, plans)
         await self._scaled.check_update(endpoint, plans)
-        # Another change may have begun while scaling was asked.
+        # Another change may have begun during the call to Application Auto Scaling.
         endpoint.check_steady()
         self._quotas.check((plan.instance_type, plan.instance_count) for plan in plans)
         deployment = endpoint.deployment if request.get("RetainDeploymentConfig") else request.get("DeploymentConfig")

@@ -44,7 +44,7 @@ def check_container(container: dict[str, Any], *, account_id: str, region: str) 
     """Check a container as far as that needs no other service.
 
     Raises:
-        ValidationException: a rule is broken, or a feature is asked for that the emulation does not have.
+        ValidationException: a rule is broken, or a requested feature is not emulated.
     """
     for member in _UNSUPPORTED:
         if container.get(member):

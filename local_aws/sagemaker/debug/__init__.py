@@ -1,1 +1,1 @@
-"""Pages that SageMaker does not have: a look inside, and faults on demand."""
+"""Pages that SageMaker does not have: the internal state, and fault injection."""

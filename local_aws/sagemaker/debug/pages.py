@@ -1,4 +1,4 @@
-"""The pages `/_cohost/endpoints` and `/_cohost/faults`: a look inside, and faults on demand.
+"""The pages `/_cohost/endpoints` and `/_cohost/faults`: the internal state, and fault injection.
 
 Answers `{"endpoints": [{"name", "status", "config", "variants": [{"name", "instance_type", "weight", "instances":
 […]}]}]}`. An instance of a variant that names a model is `{"id", "pid", "ready", "in_flight", "restarts", "log_file",
@@ -6,10 +6,10 @@ Answers `{"endpoints": [{"name", "status", "config", "variants": [{"name", "inst
 instance of a variant made of inference components is `{"id", "copies": [{"component", "id", "pid", "ready",
 "in_flight", "restarts", "log_file"}]}`.
 
-`{"worker_fault": {"endpoint": NAME, "model": NAME, "fault": "die" | "hang" | "lose_device"}}` in a PUT happens at once,
-in one container that has the model loaded; the answer's `worker_fault` says in which. A model is named as in the
-catalog, or as callers name it (TargetModel, `model_name`). `die` kills the worker process; after `hang` each forward
-pass in it blocks for ever, after `lose_device` each raises the error of a device that is lost.
+`{"worker_fault": {"endpoint": NAME, "model": NAME, "fault": "die" | "hang" | "lose_device"}}` in a PUT is injected at
+once, into one container that has the model loaded; the answer's `worker_fault` names the container. A model has its
+name in the catalog, or its name in calls (TargetModel, `model_name`). `die` kills the worker process; after `hang` each
+forward pass in it blocks for ever, after `lose_device` each raises the error of a lost device.
 """
 
 from __future__ import annotations

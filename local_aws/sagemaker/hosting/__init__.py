@@ -1,1 +1,1 @@
-"""Endpoints at work: their life, their instances and the containers on them."""
+"""Running endpoints: their lifecycle, their instances and the containers on them."""

@@ -1,8 +1,7 @@
-"""A production variant made of inference components: instances that come and go, and the copies placed on them.
+"""A production variant made of inference components: instances that scale, and the copies placed on them.
 
-With ManagedInstanceScaling there are as many instances as the copies need, within the bounds, and for a while those
-that copies have left; without it the count is fixed. An instance costs nothing here but its name: what takes a process
-is a copy.
+With ManagedInstanceScaling the number of instances follows the copies, within the bounds, and an instance without
+copies ends after some time; without it the number is fixed. An instance is only a name here; each copy is a process.
 """
 
 from __future__ import annotations

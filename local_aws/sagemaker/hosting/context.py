@@ -1,4 +1,4 @@
-"""The parts of the emulation that hosting works with: those of a container, and those of an endpoint."""
+"""The dependencies of hosting: those of a container, and those of an endpoint."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class EndpointContext:
         quotas: limits the instances of the account.
         metrics: takes the metrics of variants and components.
         clock: counts idle time and the intervals of metrics.
-        machine: says how busy this machine is, which all instances share.
+        machine: the utilization of this machine, which all instances share.
     """
 
     containers: ContainerContext

@@ -1,8 +1,8 @@
-"""An endpoint's life: Creating, InService, Updating, RollingBack, Failed, Deleting.
+"""The lifecycle of an endpoint: Creating, InService, Updating, RollingBack, Failed, Deleting.
 
 The statuses are those of DescribeEndpoint in the AWS API reference.
-Every change is blue/green: the new instances are up before the old ones get no more calls, and the old ones end
-only when their calls have ended.
+Every change is blue/green: the old instances get calls until the new ones are up, and they end only after their calls
+have ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Endpoint(Resource):
     """An endpoint. Its `fleet` takes calls; it is None before the first one is up and after a failed creation.
 
     `deployment` is the DeploymentConfig of the last update, or of the creation. While an update moves calls in steps,
-    `shift` says which of two fleets takes one.
+    `shift` selects one of two fleets for each call.
     """
 
     config_name: str
@@ -78,7 +78,7 @@ class EndpointDeployments:
         endpoints: all of the account.
         context: the parts that production variants work with.
         clients: tell the states of alarms while a deployment is guarded by some.
-        logs: forgets the log group of an endpoint that is gone.
+        logs: forgets the log group of a deleted endpoint.
         tasks: runs the changes.
         transition: awaited at the beginning of each creation, update, deletion and rollback.
     """
@@ -123,7 +123,7 @@ class EndpointDeployments:
         self._tasks.begin(self._delete(endpoint))
 
     async def shutdown(self) -> None:
-        """Give up changes under way and end every container at once."""
+        """Cancel changes in progress and end every container at once."""
         await self._tasks.give_up()
         fleets = [fleet for endpoint in self._endpoints for fleet in (endpoint.fleet, endpoint.starting) if fleet]
         await asyncio.gather(*(fleet.stop() for fleet in fleets))
@@ -143,7 +143,7 @@ class EndpointDeployments:
         try:
             await self._replace_fleet(endpoint, config_name, plans, guardrails)
         except DeploymentError as failure:
-            # The old instances never stopped, so that rolling back is no more than saying so.
+            # The old instances never stopped, so a rollback only changes the status.
             endpoint.failure_reason = str(failure)
             endpoint.enter("RollingBack")
             await self._transition()

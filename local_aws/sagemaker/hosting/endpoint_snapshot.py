@@ -71,7 +71,7 @@ def plan_of(config: Resource, models: Collection[Resource]) -> tuple[VariantPlan
     """Make the plans of an endpoint configuration's variants.
 
     Raises:
-        ValidationException: a model that the configuration names is gone.
+        ValidationException: a model of the configuration is deleted.
     """
     role = config.definition.get("ExecutionRoleArn")
     return tuple(_variant(variant, role, models) for variant in config.definition["ProductionVariants"])

@@ -1,8 +1,8 @@
-"""Deployment guardrails: calls move to new instances in steps, alarms are watched, and an alarm takes all back.
+"""Deployment guardrails: move calls to new instances in steps, and move them back if an alarm fires.
 
 AWS: SageMaker developer guide, "Deployment guardrails for updating models in production", and API reference,
-DeploymentConfig. Both fleets are there until the end, also in a rolling deployment, whose batches differ from linear
-steps by the number of instances that they cost and by nothing that a caller sees.
+DeploymentConfig. Both fleets exist until the end, also in a rolling deployment: its batches differ from linear steps
+only in the number of instances, which callers cannot observe.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Shift:
 
 
 def guardrails_of(definition: Mapping[str, Any] | None, plans: Sequence[VariantPlan]) -> Guardrails | None:
-    """Read a request's DeploymentConfig; None where it asks for nothing.
+    """Read a request's DeploymentConfig; None if it has no effect.
 
     Raises:
         ValidationException: a size is missing, or more than half of the instances.

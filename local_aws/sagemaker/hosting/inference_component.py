@@ -1,4 +1,4 @@
-"""An inference component's life: Creating, InService, Updating, Failed, Deleting.
+"""The lifecycle of an inference component: Creating, InService, Updating, Failed, Deleting.
 
 The statuses are those of DescribeInferenceComponent in the AWS API reference; the states in the texts of refusals are
 quoted in hashicorp's provider (DELETE_IN_PROGRESS) and Hugging Face's SageMaker skills (the others). An update starts
@@ -86,7 +86,7 @@ class ComponentDeployments:
 
     Args:
         components: all of the account.
-        logs: forgets the log group of a component that is gone.
+        logs: forgets the log group of a deleted component.
         tasks: runs the changes.
         transition: awaited at the beginning of each change.
     """

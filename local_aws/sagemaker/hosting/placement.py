@@ -1,6 +1,6 @@
-"""The placement of containers: the resources of an instance, what a copy reserves of them, and where a container runs.
+"""The placement of containers: the resources of an instance, the share of a copy, and the location of a container.
 
-Copies of inference components reserve resources and are not held to them: a copy that asked for 1,024 MiB may use
+Copies of inference components reserve resources but are not limited to them: a copy that reserved 1,024 MiB may use
 more, as on the service.
 """
 
@@ -48,7 +48,7 @@ class Resources:
         )
 
     def __sub__(self, taken: Resources) -> Resources:
-        """Return what is left when something is taken."""
+        """Return the remaining resources after a reservation."""
         return Resources(
             accelerators=self.accelerators - taken.accelerators,
             cpu_cores=self.cpu_cores - taken.cpu_cores,
@@ -64,7 +64,7 @@ class Resources:
         )
 
     def holds(self, wanted: Resources) -> bool:
-        """Tell whether there is room for what is wanted."""
+        """Return True if there is room for the requested resources."""
         left = self - wanted
         return left.accelerators >= 0 and left.cpu_cores >= 0 and left.memory_mib >= 0
 

@@ -83,7 +83,7 @@ class Replica:
         return 0 if self.cache is None else len(self.cache.models)
 
     def holds(self, target: str | None) -> bool:
-        """Tell whether it has a model loaded or is loading it."""
+        """Return True if it has a model loaded or is loading it."""
         return self.cache is not None and target is not None and self.cache.holds(target)
 
     async def start(self) -> None:
@@ -240,7 +240,7 @@ class Replica:
             self._out_of_service = False
 
     async def _trouble(self) -> str:
-        """Wait until the container has died or failed too many pings in a row; return what is wrong with it."""
+        """Wait until the container has died or failed too many pings in a row; return the reason."""
         failures, pinged = 0, time.monotonic()
         while True:
             await self._pause(min(self._context.settings.alive_interval_s, self._context.faults.ping_interval_s))
@@ -284,8 +284,9 @@ class Replica:
                 return
 
 
-# A holder of the model keeps getting its calls until it has so many more than the idlest container; then that one
-# loads the model too (AWS: "Multi-Model Endpoints": busy models get copies on further instances).
+# A container that has the model gets its calls until its calls in flight exceed those of the least busy container by
+# this number; then that container loads the model too (AWS: "Multi-Model Endpoints": busy models get copies on further
+# instances).
 _SPREAD_IN_FLIGHT = 8
 
 
@@ -350,5 +351,5 @@ async def drain_and_stop(replicas: Sequence[Replica], limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*(replica.drained() for replica in replicas)), limit_s)
     finally:
-        # Also when the wait is given up: nobody else knows these containers any more.
+        # Also when the wait is cancelled: no other object has these containers any more.
         await asyncio.gather(*(replica.stop() for replica in replicas))

@@ -1,7 +1,7 @@
-"""The models that one instance of a multi-model endpoint has in memory: loads them, and leases them to calls.
+"""The models in the memory of one instance of a multi-model endpoint: load them, and lease them to calls.
 
 AWS: "Multi-Model Endpoints" and "Invoke a Multi-Model Endpoint". A model is fetched and loaded by its first call and
-stays until memory is needed, which eviction.py sees to. Concurrent first calls share one load.
+stays until eviction.py needs its memory. Concurrent first calls share one load.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class ModelCache:
         return sum(model.loaded for model in self.models)
 
     def holds(self, target: str) -> bool:
-        """Tell whether a model is loaded or being loaded."""
+        """Return True if a model is loaded or being loaded."""
         return self._models.get(target) is not None
 
     async def acquire(self, target: str) -> CachedModel:
         """Lease a loaded model, which stays loaded until `release`.
 
         Raises:
-            ModelNotReadyException: it is not loaded within `load_wait_s`; loading goes on.
+            ModelNotReadyException: it is not loaded within `load_wait_s`; the load continues.
             ValidationError: its archive is missing or broken.
             ModelLoadError: the container would not load it.
             httpx.TransportError: the container cannot be reached.
@@ -165,8 +165,8 @@ class ModelCache:
         except BaseException as fault:
             self._log.note(f"{model.target} was not loaded: {fault or type(fault).__name__}")
             if not isinstance(fault, asyncio.CancelledError):
-                # The next call starts afresh: what could not be loaded is no copy worth keeping. Until it is gone the
-                # model stays, so that no call takes what is being removed for a copy.
+                # Delete the files of a failed load, so that the next call fetches them again. The model stays in
+                # the cache until then: a call that starts now must not mistake them for a cached copy.
                 await self._disk.discard(model.model_id)
             if isinstance(fault, TimeoutError):
                 self._in_background(self._abandon(model.model_id))

@@ -1,7 +1,7 @@
 """The storage volume of an instance: archives fetched from S3 and unpacked, each once.
 
-An unpacked archive stays until the instance ends or its load failed, so an object that is overwritten or deleted in
-S3 changes nothing on the instances that have it (AWS: "Add or Remove Models", "Set … model caching behavior").
+An unpacked archive stays until the instance ends or its load fails, so overwriting or deleting the object in S3 has
+no effect on instances that have it (AWS: "Add or Remove Models", "Set … model caching behavior").
 Archives are unpacked as an instance may: files and folders only, none outside the target folder.
 """
 
@@ -105,7 +105,7 @@ class ModelDisk:
         self._folder = folder
 
     def holds(self, name: str) -> bool:
-        """Tell whether the archive is unpacked under that name already."""
+        """Return True if the archive is unpacked under that name already."""
         return (self._folder / name).is_dir()
 
     async def fetch(self, source: S3Location, name: str) -> Path:
@@ -129,7 +129,7 @@ class ModelDisk:
         await self._clients.run(shutil.rmtree, self._folder / name, ignore_errors=True)
 
     def _fetch(self, source: S3Location, folder: Path, fetch: _Fetch) -> None:
-        # A folder of its own until it is whole: a fetch that fails, or is given up, leaves nothing half unpacked.
+        # A separate folder until it is complete: a fetch that fails, or is cancelled, leaves no partial files.
         scratch = self._folder / f".{folder.name}-{uuid.uuid4().hex}"
         scratch.mkdir(parents=True)
         try:
@@ -159,7 +159,7 @@ class ModelDisk:
 
 
 class _Fetch:
-    """A fetch in a thread, which goes on after it was given up; its result is then not moved into place."""
+    """A fetch in a thread; after a cancellation it continues, but its result is not moved into place."""
 
     def __init__(self) -> None:
         self._deciding = threading.Lock()

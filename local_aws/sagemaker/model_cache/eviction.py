@@ -1,4 +1,4 @@
-"""Evicts models from a container: chooses the one to unload, makes room for another, and drops what is not kept.
+"""Evict models from a container: choose the one to unload, make room for another, and drop models without caching.
 
 AWS: "Multi-Model Endpoints" (the least recently used model goes when memory is needed, and its files stay on disk) and
 "Set … model caching behavior" (with caching off a model goes after its call, with its files).
@@ -79,7 +79,7 @@ class Eviction:
         await self._unload(model, keep_files=False)
 
     async def _unload(self, model: CachedModel, *, keep_files: bool) -> None:
-        # From here on new calls wait and load it anew, so that a busy model cannot keep others out for ever.
+        # From here on new calls wait and load it again, so that a busy model cannot block others for ever.
         model.retiring = True
         while model.leases:
             await self._models.wait_for_change()

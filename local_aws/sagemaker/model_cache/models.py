@@ -1,4 +1,4 @@
-"""The models of one container, as its instance keeps account of them: which are loading, loaded, in use or leaving."""
+"""The models of one container with their states: loading, loaded, in use or being unloaded."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def model_id_of(target: str) -> str:
 class CachedModel:
     """A model that is being loaded, is loaded or is being unloaded.
 
-    `leases` counts the calls that wait for it or run on it, `calls` those that have ended. It is `posting` while the
-    container is asked to load it, and `retiring` from the decision to unload it on; then no call may lease it any more.
+    `leases` counts the calls that wait for it or run on it, `calls` those that have ended. It is `posting` during
+    the load request to the container, and `retiring` from the decision to unload it; then no call may lease it.
     """
 
     target: str
@@ -61,7 +61,7 @@ class CachedModels:
         self._by_target.pop(model.target, None)
 
     def changed(self) -> None:
-        """Wake everybody who waits in `wait_for_change`."""
+        """Wake all waiters of `wait_for_change`."""
         self._change.set()
         self._change = asyncio.Event()
 

@@ -49,7 +49,7 @@ _SERVING = {"InService", "Updating", "RollingBack"}
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A checked call: its destination, and what is sent there.
+    """A checked call: its destination, and the request to it.
 
     `target` is the model of a multi-model endpoint, None on another one. The containers write to `log_group`, and the
     call is counted by `meters`.

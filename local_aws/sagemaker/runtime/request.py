@@ -34,7 +34,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """Check the header fields that the operation's model describes.
 
     Raises:
-        ValidationError: one of them is too long, has characters that it may not have, or asks for a feature that the
+        ValidationError: one of them is too long, has characters that it may not have, or requires a feature that the
             emulation does not have.
     """
     for name, header, shape in _header_members():

@@ -1,7 +1,7 @@
 """Logs of instances: each has a file for its container's output and the platform's lines, shipped to CloudWatch Logs.
 
-The log group of an endpoint is made when its first line is sent, as SageMaker does it, unless a stack has made it
-before; once it was there it is never made again, so what removes the group removes it for good.
+The log group of an endpoint is created when its first line is sent, as on SageMaker, unless a stack has created it
+before. A deleted group is not created again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LogShipper:
                 _logger.info("the rest of %s was not sent: the embedded CloudWatch is gone", path)
 
     def forget_group(self, group: str) -> None:
-        """Create the group anew when it is needed again, after its endpoint was deleted."""
+        """Create the group again when it is needed again, after its endpoint was deleted."""
         self._groups_seen.discard(group)
 
     async def publish(self) -> None:
@@ -103,7 +103,7 @@ class LogShipper:
                     logEvents=events[start : start + _EVENTS_PER_PUT],
                 )
         except self._clients.logs().exceptions.ResourceNotFoundException:
-            # The group was removed while the endpoint lives: its owner wants it gone, so the lines stay in the file.
+            # The group was removed while the endpoint lives: its owner deleted it, so the lines stay in the file.
             tail.stream_made = True
 
     def _ensure_stream(self, tail: _Tail) -> None:

@@ -1,9 +1,9 @@
-"""Metrics of endpoints: invocations, concurrency and the use of instances, sent to the embedded CloudWatch.
+"""Metrics of endpoints: invocations, concurrency and the use of instances, sent to the emulated CloudWatch.
 
 Names, namespaces, dimensions and units: AWS, "Amazon SageMaker AI metrics in Amazon CloudWatch". Values of one
-interval go out as one statistic set per metric, so a call costs a few additions and CloudWatch does not grow with it.
-ConcurrentRequestsPerModel and ConcurrentRequestsPerCopy have a value every ten seconds, and zeros too, since scaling
-in waits for them. Each instance sends one value of its utilization per minute, so the number of values is the number
+interval are sent as one statistic set per metric, so a call costs only a few additions, and no memory in CloudWatch.
+ConcurrentRequestsPerModel and ConcurrentRequestsPerCopy have a value every ten seconds, including zeros, since
+scale-in needs them. Each instance sends one value of its utilization per minute, so the number of values is the number
 of instances. GPUs are not read: containers run on the CPU.
 """
 
@@ -124,7 +124,7 @@ class Meter:
         self._dimensions = dimensions
 
     def count(self, name: str, value: float = 1, *, namespace: str = INVOCATION_METRICS) -> None:
-        """Record a number of things."""
+        """Record a count."""
         unit: Unit = "Count" if namespace == INVOCATION_METRICS else "None"
         self._metrics.record((namespace, name, self._dimensions), unit, value)
 
@@ -188,8 +188,8 @@ _FRESH_SECONDS: Final = 1.0
 class MachineUtilization:
     """Read how busy this machine is, for the instances of all endpoints, which share it.
 
-    psutil gives the CPU use since the same thread's last question, so the second of two questions in a row gets
-    nothing. Whoever asks here within a second of a reading gets that reading.
+    psutil returns the CPU use since the same thread's last call, so the second of two calls in a row returns 0. Calls
+    within a second of a reading return that reading.
 
     Args:
         folder: on the disk that instances put archives and weights on.
@@ -222,7 +222,7 @@ class InstanceUtilization:
 
     Args:
         meter: of the variant.
-        clock: says when a minute is over.
+        clock: determines the end of a minute.
         machine: the machine that the instances are emulated on.
     """
 
