@@ -24,13 +24,13 @@ _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """A publisher that brings a store to the wanted models, or leaves it as it was.
+    """A publisher that writes the desired models to a store, or leaves the store unchanged.
 
     Args:
         store: the store of the archives.
         before_undo: called before an attempt is undone, so that a time limit can leave time for that.
-        before_write: called with the names of the models whose archives are about to be written; raises to refuse.
-        keep: the number of earlier generations that stay after an update that succeeded.
+        before_write: called with the names of the models whose archives are about to be written; may raise.
+        keep: the number of earlier generations that stay after a successful update.
         resource: the logical id of the resource whose models are published.
     """
 
@@ -53,7 +53,7 @@ class Publisher:
         """Publish models for a new resource and return the generation's id; a repeated event finds the earlier work.
 
         Raises:
-            ArtifactError: it could not be done; nothing of the attempt is left.
+            ArtifactError: S3 or `before_write` refused; nothing of the attempt is left.
         """
         self.sweep()
         wanted = _digests(models)
@@ -76,7 +76,7 @@ class Publisher:
         properties that are noted for it if another generation takes its place.
 
         Raises:
-            ArtifactError: it could not be done; the current generation is as it was.
+            ArtifactError: S3 or `before_write` refused; the current generation is unchanged.
         """
         self.sweep(keep=current)
         wanted = _digests(models)
@@ -118,7 +118,7 @@ class Publisher:
         return generation
 
     def delete(self, generation: str) -> None:
-        """Delete a generation, as far as lmi-cohost wrote it; if the resource itself is deleted, delete all of them.
+        """Delete the archives of a generation that lmi-cohost wrote; for a deleted resource, those of all generations.
 
         A generation that an update replaced stays while it is among the last ones to keep, unless it never served.
         """
@@ -138,8 +138,8 @@ class Publisher:
         kept = left[: served.keep]
         for one in {generation, *left} - set(kept):
             self._store.delete(one)
-        # CloudFormation deletes what it replaced once the update has succeeded; after a rollback, the generation that
-        # is served now was never on trial.
+        # CloudFormation deletes the replaced resource after the update has succeeded; after a rollback, the generation
+        # that is served now was never on trial.
         self._store.history.confirm(served.generation)
         _log.info("kept beside %s: %s", served.generation, ", ".join(kept) or "none")
 
@@ -154,7 +154,7 @@ class Publisher:
         return Move(self._store.history, keep=self._keep, resource=self._resource, **options)
 
     def _was_published_from(self, generation: str, wanted: Collection[str]) -> bool:
-        """Return whether an earlier generation had exactly these archives; true also if there is no note about it."""
+        """Return True if an earlier generation had exactly these archives, or if there is no note about it."""
         properties = self._store.history.properties(generation)
         return properties is None or names_in(properties) == set(wanted)
 
@@ -190,7 +190,7 @@ class Publisher:
         return generation
 
     def _undo(self, *steps: Callable[[], None]) -> None:
-        _log.info("undoing what this attempt wrote")
+        _log.info("deleting the archives that this attempt wrote")
         self._before_undo()
         try:
             for step in steps:
