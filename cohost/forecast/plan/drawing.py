@@ -39,7 +39,7 @@ class Segment:
 
     @property
     def style(self) -> str:
-        """Return the colour as a terminal draws it."""
+        """Return the colour's name on a terminal."""
         return _GREYS.get(self.colour) or _COLOURS[self.colour % len(_COLOURS)]
 
 

@@ -1,7 +1,7 @@
 """The memory of one worker of one model, in MiB.
 
-On a GPU it is context, weights, activations and allocator slack; on the host it is the RSS. A worker is a process of
-its own: DJL Serving shares neither weights nor CUDA contexts between workers. The sizes follow from the largest forward
+On a GPU it is context, weights, activations and allocator slack; on the host it is the RSS. Each worker is one
+process: DJL Serving shares neither weights nor CUDA contexts between workers. The sizes follow from the largest forward
 pass that an entry's handler runs, and from the dtypes in which it holds the weights.
 """
 
@@ -30,7 +30,7 @@ Other GPUs have other context sizes; no figures are available for them, so this 
 """
 
 ALLOCATOR_MIB: Final = 30.0
-"""Memory that torch's caching allocator holds beyond what it has handed out.
+"""Memory that torch's caching allocator holds beyond its allocated tensors.
 
 At most one part-filled segment of 2 and one of 20 MiB, and cuBLAS's workspace of 8 MiB (torch's documented defaults).
 """

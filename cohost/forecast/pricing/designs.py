@@ -118,12 +118,12 @@ def is_measured(catalog: Catalog) -> bool:
 def design_of(catalog: Catalog) -> Design:
     """Return the catalog's own design; its rate is known only for the measured models and instance type.
 
-    With scaling it has the fewest instances, but at least one, since one serves while there are calls.
+    With scaling it has the minimum of instances, but at least one, because one must serve while there are calls.
     """
     endpoint = catalog.endpoint
     least, _ = instance_bounds(catalog)
     measured = is_measured(catalog)
-    # The same container on the same GPU, whether SageMaker loads its models or the container does.
+    # Both topologies run the same container on the same GPU, so they have the same rate.
     like = ONE_ENDPOINT if endpoint.topology == MULTI_MODEL else SCALE_TO_ZERO
     return Design(
         name="this catalog",
@@ -198,7 +198,7 @@ def _of_run(run: Mapping[str, Any], path: Path) -> Design:
     rate = run["headlines"][0]["items_per_s_at_8"] if run["headlines"] else None
     source = f"{path.name}, {dt.datetime.fromtimestamp(record['started'], dt.UTC).date()}, batch 8"
     if target["emulated"]:
-        rate, source = None, "measured on an emulation, whose rate no instance type has"
+        rate, source = None, "measured on the local AWS emulator, so it is not the rate of an instance type"
     elif rate is None:
         source = "no step at batch 8"
     return Design(

@@ -127,7 +127,7 @@ class CallQueue:
         if self._patient:
             self._give_up(end)
         elif self.backlog:
-            # Calls left by the last copy have no copy to wait for either.
+            # Calls still waiting when the last copy was removed also wait for a cold start.
             self._tally.refuse(self.backlog, end)
             self.backlog = 0
             self._cohorts.clear()

@@ -90,7 +90,7 @@ class _Replay:
         )
 
     def _take_whole(self, minute: int, calls: int) -> bool:
-        """Serve a minute without changes and without waiting calls; return False if the minute is not like that."""
+        """Serve a minute without changes and without waiting calls; return False for any other minute."""
         fleet = self._fleet
         if fleet.starting or not fleet.serving or self._queue.backlog:
             return False
@@ -114,7 +114,7 @@ class _Replay:
         return calls_per_second * (self._service.service_s + wait)
 
     def _take_by_periods(self, minute: int, calls: int) -> None:
-        # Periods shorter than a minute matter only if an alarm above the target could act within it.
+        # Periods shorter than a minute matter only if an alarm could scale out within the minute.
         length = self._period if self._scaler.can_grow and self._fleet.serving else _MINUTE
         for second in range(0, _MINUTE, length):
             start = minute * 60.0 + second
