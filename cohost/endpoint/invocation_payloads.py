@@ -60,7 +60,7 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
     return body
 
 
-def read_answer(model: str, answer: bytes) -> Any:  # each task answers a shape of its own
+def read_answer(model: str, answer: bytes) -> Any:  # the shape depends on the task
     """Parse the content of an answer.
 
     Raises:
@@ -107,7 +107,7 @@ def is_worker_stopped(status: int, body: str) -> bool:
 
 
 def refusal_of(model: str, error: ClientError) -> InvocationError:
-    """Convert an error of the service or the model, to a class of its own if it has one."""
+    """Convert an error of the service or the model to the most specific class."""
     response: Mapping[str, Any] = error.response
     aws_code = response["Error"].get("Code", "")
     status = int(response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"])

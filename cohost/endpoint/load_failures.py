@@ -1,6 +1,6 @@
 """The reasons why models were not loaded, read from a container's log.
 
-The answer to a load has the handler's own words only if the handler put them there; the rest is in the log. Sources:
+The answer to a load has a reason only if the handler wrote it there; all other reasons are in the log. Sources:
 DJL Serving 0.36.0 (PyProcess: a worker's output, whose lines begin with process and model; ModelServer: a model of the
 model store that fails) and, on the local AWS emulator, the lines that its SageMaker writes between.
 """
@@ -79,7 +79,7 @@ class LogReader:
     names: Iterable[str] = ()
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
     _failures: dict[str, str] = field(default_factory=dict)
-    # By the name of a worker's thread: whether a traceback is under way, and what the last one came to.
+    # By the name of a worker's thread: True inside a traceback, and the summary line of the last traceback.
     _tracing: set[str] = field(default_factory=set)
     _raised: dict[str, str] = field(default_factory=dict)
     last_raised: str = ""
@@ -175,7 +175,7 @@ def told_by_the_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> It
         watch = LogWatch(logs, [model], begun_ms)
         if (reason := _first_reason(watch, endpoint, model)) is None:
             raise
-        raise error.but(f"{error.problem}; the log says: {reason}") from error
+        raise error.but(f"{error.problem}; in the log: {reason}") from error
 
 
 def _first_reason(watch: LogWatch, endpoint: str, model: str) -> str | None:
