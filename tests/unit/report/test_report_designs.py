@@ -86,7 +86,7 @@ def test_an_emulation_has_this_machines_numbers_and_no_price(tmp_path: Path) -> 
         assert "All numbers are those of this machine (here, 2 x CPU), where an emulation of AWS answered" in before
         assert "no item has a price" in before
     assert {row[-2:] for row in written.rows} == {("-", "emulation on this machine")}
-    assert "ml.g6.12xlarge, acted out on this machine" in written.markdown.read_text()
+    assert "ml.g6.12xlarge, emulated on this machine" in written.markdown.read_text()
     assert "USD for a million items" not in written.page.read_text()
 
 
