@@ -103,7 +103,7 @@ def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> P
 
     Args:
         model_id: org/name.
-        revision: the commit; folders and packages hold one revision and are taken as they are.
+        revision: the commit; folders and packages hold one revision, which is not checked.
         hubs: folders that hold models as org/name, searched first and in order.
 
     Raises:
@@ -269,7 +269,7 @@ def _packed(recipe: Recipe, model: TorchModel, folder: Path, agreement: Agreemen
     parts = ("config.json", "tokenizer.json", "tokenizer_config.json", MODEL_FILE, DATA_FILE)
     files = {name: folder / name for name in parts if (folder / name).is_file()}
     note, file = note_file(out, recipe.name), archive_file(out, recipe.name)
-    # A note of an older archive must not stand beside a newer one.
+    # Remove an older archive's note first, so that it never describes a newer archive.
     note.unlink(missing_ok=True)
     digest = pack_files(members(files, properties, serving), file)
     exported = Exported(
