@@ -81,7 +81,7 @@ def check(options: argparse.Namespace) -> None:
             "load-options-conflict",
             "--texts",
             "given with --pad-to-max",
-            fix="leave --pad-to-max out to send your texts as they are",
+            fix="leave --pad-to-max out to send your texts unchanged",
         )
 
 
@@ -171,7 +171,7 @@ def wake_up(session: Session, phase: int, batch: int, limit_s: float) -> bool:
     try:
         Waker(component, sagemaker, Clock(now=now, sleep=gevent.sleep)).run(call, limit_s=limit_s, notice=_tell)
     except (LimitPassedError, NoCapacityError) as error:
-        _logger.error("%s did not wake up: %s", component, error)  # noqa: TRY400 - its message is all there is to know
+        _logger.error("%s did not wake up: %s", component, error)  # noqa: TRY400 - the message is complete without a traceback
         return False
     count = instances_of(sagemaker, target.endpoint_name or "")
     session.resolved = replace(session.resolved, target=target.model_copy(update={"instance_count": count}))

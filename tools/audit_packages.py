@@ -42,17 +42,17 @@ def main() -> int:
 def _ask() -> list[dict[str, Any]] | str:
     """Query the vulnerabilities of each package, or the reason why none are known."""
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "audit.json"
+        report = Path(folder) / "audit.json"
         command = [sys.executable, "-m", "pip_audit", "--requirement", str(REQUIREMENTS), "--disable-pip"]
         command += ["--require-hashes", "--progress-spinner", "off", "--timeout", "5"]
-        command += ["--format", "json", "--output", str(told)]
+        command += ["--format", "json", "--output", str(report)]
         try:
             ended = subprocess.run(command, capture_output=True, check=False, text=True, timeout=SECONDS)  # noqa: S603 - a command of our own
         except subprocess.TimeoutExpired:
             return f"no answer of the advisory service within {SECONDS} seconds"
-        if not told.is_file() or not told.stat().st_size:
-            return (ended.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1]
-        found: list[dict[str, Any]] = json.loads(told.read_text())["dependencies"]
+        if not report.is_file() or not report.stat().st_size:
+            return (ended.stderr.strip().splitlines() or ["pip-audit printed nothing"])[-1]
+        found: list[dict[str, Any]] = json.loads(report.read_text())["dependencies"]
         return found
 
 

@@ -80,8 +80,8 @@ def _pytest(arguments: Sequence[str], cache: Path) -> int:
 
 
 def _note(lines: Iterable[str]) -> None:
-    if told := os.environ.get("TRIED_AGAIN"):
-        with Path(told).open("a", encoding="utf-8") as file:
+    if log := os.environ.get("TRIED_AGAIN"):
+        with Path(log).open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in sorted(lines))
 
 
