@@ -1,7 +1,7 @@
 """The current time of a build, and shared polling.
 
-SOURCE_DATE_EPOCH fixes the current time, so that the same build can be repeated on another day. Shared polling
-(`Gate`): one caller repeats its request with growing pauses; the other callers wait for the outcome.
+SOURCE_DATE_EPOCH fixes the current time, so that a build is reproducible on another day. Shared polling (`Gate`): one
+caller repeats its request with growing pauses; the other callers wait for its result.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Caller:
         return self.limit_s - (self._clock.now() - self._started)
 
     def tell(self) -> None:
-        """Report to the callback how long the caller has waited."""
+        """Call the progress callback with the time waited so far."""
         self._notice(Waiting(waited_s=self._clock.now() - self._started, limit_s=self.limit_s))
 
 
@@ -91,7 +91,7 @@ class Gate:
     """A gate that lets calls through until one is refused; then one caller polls and the others wait for its outcome.
 
     Thread-safe. A refusal is an exception of the given type; any other exception is raised to its caller without a
-    retry. When the polling caller stops, for whatever reason, one of the waiting callers takes over.
+    retry. When the polling caller stops for any reason, one of the waiting callers takes over.
 
     `look` is called before each repeated call and returns True if a retry makes sense now; an exception from it ends
     the polling.

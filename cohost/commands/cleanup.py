@@ -28,12 +28,12 @@ def cleanup(
     everything: Annotated[
         bool, typer.Option("--all", help="All stacks of this project, and the buckets that they keep.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what there is, remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    poll: Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two looks at what changes.")] = 10,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the resources, remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")] = False,
+    poll: Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two polls.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a stack and everything that it left, and prove that nothing of it costs anything any more.
+    """Remove a stack and everything that it left, and check that no billed resource remains.
 
     It waits for resources that are being created or updated, continues where an earlier run ended, and ends with exit
     code 1 if something that it should remove still exists.

@@ -222,10 +222,10 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
     if most > 1:
         count = most if least == most else f"{least} to {most}"
         console.out.print(
-            f"Each of {count} instances holds all of this: more instances take more calls, not more models."
+            f"Each of the {count} instances holds all models: more instances serve more calls, not more models."
         )
     room_rows = [(name, room.workers, room.batch) for name, room in rooms.items()]
-    console.print_table("Largest that fits, all else as it is", ("model", "workers", "batch"), room_rows)
+    console.print_table("Largest values that fit, all others unchanged", ("model", "workers", "batch"), room_rows)
     for name in planned.unknown:
         console.print_warning(f"models.{name}: no profile, not counted; fix: cohost models inspect {name} --write")
     if change := first_change(planned):
@@ -233,7 +233,7 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
 
 
 def _needs(loaded: LoadedCatalog, model: ModelPlan) -> str:
-    """Format the stated required memory and the one that the plan derives."""
+    """Format the stated and the derived required memory."""
     stated, planned = _memory_keys(loaded, model)["required_memory_mb"]
     if model.name in loaded.derived_memory:
         return f"{planned} derived"

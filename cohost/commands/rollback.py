@@ -70,7 +70,7 @@ def rollback(
     console.out.print(
         Text(
             f"{stack} serves generation {target.generation} again. The next `cdk diff` shows the catalog's models "
-            "against it, and Generation taken out; `cdk deploy` publishes the catalog again."
+            "as changes, and Generation as removed; `cdk deploy` publishes the catalog again."
         ),
         soft_wrap=True,
     )
