@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from cohost.archives.errors import CodedError, SeveralErrors
+from cohost.archives.errors import CodedError, GatheredError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,7 +201,7 @@ class SimulationError(CohostError):
     """A trace, a traffic pattern or a setting cannot be replayed."""
 
 
-class SimulationFaultsError(SeveralErrors, SimulationError):
+class SimulationFaultsError(GatheredError, SimulationError):
     """Several faults of a trace or of its settings."""
 
 

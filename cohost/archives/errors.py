@@ -35,7 +35,7 @@ class ArtifactError(CodedError):
     """An error of an archive, of its properties or of the store."""
 
 
-class SeveralErrors(CodedError):
+class GatheredError(CodedError):
     """Several errors in their order; the attributes are those of the first."""
 
     separator = "\n"
@@ -54,7 +54,7 @@ class SeveralErrors(CodedError):
         return [entry for fault in self.faults for entry in fault.entries()]
 
 
-class RequestError(SeveralErrors, ArtifactError):
+class RequestError(GatheredError, ArtifactError):
     """The faults of one CloudFormation request, in one line, because a failed resource shows only one."""
 
     separator = " | "

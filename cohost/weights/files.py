@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.errors import Fault, SeveralErrors, shown
+from cohost.archives.errors import Fault, GatheredError, shown
 from cohost.archives.inventory import TEXT_BYTES, Member
 from cohost.archives.model_checks import check_model, weights_in
 from cohost.errors import WeightsError
@@ -77,7 +77,7 @@ def _serves(name: str, kind: str | None, *, with_code: bool) -> bool:
     return bool(_TEXTS.fullmatch(file)) or (bool(folders) and kind in weights_in([file]))
 
 
-class FaultyModelError(SeveralErrors, WeightsError):
+class FaultyModelError(GatheredError, WeightsError):
     """The files of a model have faults."""
 
 
