@@ -82,7 +82,7 @@ class _Caller:
         """Return the seconds until the caller's limit."""
         return self.limit_s - (self._clock.now() - self._started)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Call the progress callback with the time waited so far."""
         self._notice(Waiting(waited_s=self._clock.now() - self._started, limit_s=self.limit_s))
 
@@ -161,7 +161,7 @@ class Gate:
     def _wait(self, caller: _Caller) -> None:
         """Return once the caller may send: the gate is open, or the caller is the polling one and its pause is over."""
         while self._takes_turn(caller):
-            caller.tell()
+            caller.report()
             self._clock.sleep(max(0.0, min(self._next_pause(), caller.left_s())))
             if self._look():
                 return
@@ -175,7 +175,7 @@ class Gate:
                 if self._asking is None or self._asking is caller:
                     self._asking = caller
                     return True
-                caller.tell()
+                caller.report()
                 self._changed.wait(min(left_s, _SLICE_S))
             return False
 

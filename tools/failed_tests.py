@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     if not failed_in(LAST_RUN):
         print("no test failed in the last run here")
         return 0
-    # The failed test may be of those that only a target of their own runs.
+    # The failed test may be one that only a separate make target runs.
     return run_again(["-m", ""], LAST_RUN)
 
 

@@ -88,7 +88,7 @@ def _run(work: Future[None], event: Event, reply: Reply, deadline: Deadline) -> 
 def _answer(event: Event, reply: Reply, deadline: Deadline) -> None:
     try:
         physical_id, data = _handle(event, reply, deadline)
-    except Exception as error:  # noqa: BLE001 - whatever it is: without an answer CloudFormation waits for an hour
+    except Exception as error:  # noqa: BLE001 - without an answer CloudFormation waits for an hour
         _log.exception("%s failed", event.get("RequestType"))
         reply.fail(_reason(error))
     else:

@@ -91,7 +91,7 @@ def _check_absence(files: Files, properties: Mapping[str, str]) -> Iterator[Faul
         return
     yield Fault(
         "no-weights",
-        "the archive holds no weights, and no option.model_id says where they are",
+        "the archive holds no weights, and option.model_id names no location of them",
         "write option.model_id, or pack model.safetensors with config.json and the tokenizer",
     )
 

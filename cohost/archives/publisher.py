@@ -134,14 +134,14 @@ class Publisher:
             self._retire(generation, served)
 
     def _retire(self, generation: str, served: Served) -> None:
-        left = [one for one in self._store.history.left() if one != served.generation]
-        kept = left[: served.keep]
-        for one in {generation, *left} - set(kept):
+        earlier = [one for one in self._store.history.left() if one != served.generation]
+        retained = earlier[: served.keep]
+        for one in {generation, *earlier} - set(retained):
             self._store.delete(one)
         # CloudFormation deletes the replaced resource after the update has succeeded; after a rollback, the generation
         # that is served now was never on trial.
         self._store.history.confirm(served.generation)
-        _log.info("kept beside %s: %s", served.generation, ", ".join(kept) or "none")
+        _log.info("retained beside %s: %s", served.generation, ", ".join(retained) or "none")
 
     def sweep(self, keep: str | None = None) -> None:
         """Delete generations that an earlier attempt began and could not undo; CloudFormation never got their ids."""

@@ -48,7 +48,7 @@ def is_bundle(properties: Mapping[str, Any]) -> bool:
     """Return True if `Layout` requests one archive of all models.
 
     Raises:
-        ArtifactError: Layout has a value that this version does not know.
+        ArtifactError: Layout has a value that is unknown to this version.
     """
     layout = properties.get("Layout", ARCHIVES)
     if layout not in {ARCHIVES, BUNDLE}:

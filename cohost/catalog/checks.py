@@ -169,12 +169,10 @@ def _idle_faults(scaling: Scaling, topology: str) -> Iterator[CatalogError]:
     if minutes is None:
         return
     if topology == MULTI_MODEL:
-        fix = f"take it out, since tracking goes down to min by itself, or write topology: {SCALE_TO_ZERO}"
+        fix = f"remove it, because target tracking scales in to min by itself, or write topology: {SCALE_TO_ZERO}"
         yield _unused(field, f"topology {MULTI_MODEL}", f"with topology {SCALE_TO_ZERO} only", fix)
     elif scaling.tracking_scales_in and minutes > (tail := TAIL_MINUTES[scaling.metric]):
-        beside = (
-            f"up to {scaling.highest} copies, because target tracking goes down to min after {tail} minutes of idling"
-        )
+        beside = f"up to {scaling.highest} copies, because target tracking scales in to min after {tail} idle minutes"
         yield _unused(field, beside, f"1 to {tail}, or with max: 1 any", "lower it, or write max: 1")
 
 

@@ -50,7 +50,7 @@ def cleanup(
         _show("There is", before)
     if dry_run or nothing:
         return
-    _ask(before, yes=yes, everything=everything)
+    _confirm(before, yes=yes, everything=everything)
     with console.err.status("Removing") as status:
         outcome = clean_up(session, name, Polling(poll_s=poll, tell=status.update), everything=everything)
     for fault in outcome.faults:
@@ -86,14 +86,14 @@ def orphans(
         console.print_table(f"{len(endpoints)} endpoints in {name}", columns, map(_row, endpoints))
 
 
-def _ask(before: Inventory, *, yes: bool, everything: bool) -> None:
+def _confirm(before: Inventory, *, yes: bool, everything: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
         raise CleanupError(
             "confirmation-missing",
             "cleanup",
-            "would remove what is listed above",
+            "would remove the resources above",
             allowed="a terminal",
             fix="add --yes",
         )

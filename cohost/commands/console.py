@@ -93,7 +93,7 @@ def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
     """
     printed = -math.inf
 
-    def tell(now: Waiting) -> None:
+    def show(now: Waiting) -> None:
         nonlocal printed
         line = f"{awaiting}: {minutes_and_seconds(now.waited_s)} of at most {minutes_and_seconds(now.limit_s)}"
         status.update(line)
@@ -102,7 +102,7 @@ def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
             err.print(Text(line), soft_wrap=True)
 
     with err.status(doing) as status:
-        yield tell
+        yield show
 
 
 def print_status(status: Status) -> None:

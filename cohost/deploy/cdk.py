@@ -187,10 +187,10 @@ def _explain(progress: Progress, log: Path, watch: LogWatch | None) -> str:
     """Return the lines below the error: the resources that failed, or the end of cdk's output, and the models."""
     output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     lines = progress.failures or output[-_SHOWN_LINES:]
-    return "".join(f"\n{line}" for line in (*lines, *_told_by_containers(progress, watch)))
+    return "".join(f"\n{line}" for line in (*lines, *_container_failures(progress, watch)))
 
 
-def _told_by_containers(progress: Progress, watch: LogWatch | None) -> list[str]:
+def _container_failures(progress: Progress, watch: LogWatch | None) -> list[str]:
     """Name the models that were not loaded; if a container failed and no log names one, return the log's end."""
     if watch is None:
         return []

@@ -208,7 +208,7 @@ def template_of(template: Mapping[str, Any], deployment: Deployment, target: Ear
         **{name: value for name, value in target.properties.items() if name not in _OF_THE_PLACE},
         "Generation": target.generation,
     }
-    _tell(changed["Outputs"], deployment, target.properties, present["Models"])
+    _update_outputs(changed["Outputs"], deployment, target.properties, present["Models"])
     return changed
 
 
@@ -255,7 +255,7 @@ def _places(models: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
             yield address
 
 
-def _tell(
+def _update_outputs(
     outputs: dict[str, Any],
     deployment: Deployment,
     then: Mapping[str, Any],

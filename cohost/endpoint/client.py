@@ -1,4 +1,4 @@
-"""The client for all callers: one call by a model's name, whatever the endpoint's topology."""
+"""The client for all callers: a model is called by its name on an endpoint of any topology."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A call's body, the meaning of its answer or error, and an example call to paste into a shell.
 
-Answers of DJL's Java translators get the shape of every other design, so that callers need not know which handler
-answers. A translator answers one text with its labels or its vector, and a list of texts with a list of these; every
+Answers of DJL's Java translators are converted to the shape of the handlers, so that callers can ignore the difference.
+A translator answers one text with its labels or its vector, and a list of texts with a list of these; every
 other handler answers with a list, one result per text (DJL 0.36.0: TextClassificationServingTranslator,
 TextEmbeddingServingTranslator).
 """

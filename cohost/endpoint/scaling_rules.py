@@ -109,7 +109,7 @@ class Cooldowns:
         """Return the capacity that a policy may set now; None for no change.
 
         Args:
-            current: the capacity, with what is still starting.
+            current: the capacity, including copies or instances that are still starting.
             now: the time of the decision.
             wanted_from: returns the capacity that the policy computes from a given capacity.
         """

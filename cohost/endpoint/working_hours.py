@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cohost.waiting import Waiting
 
 
-_ANYTHING = "Is somebody there?"
+_ANYTHING = "A short text."
 
 
 @dataclass(frozen=True, kw_only=True)

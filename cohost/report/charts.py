@@ -171,7 +171,7 @@ class Chart:
         self._legend.append((name, BAD, "line"))
 
     def legend(self, name: str, colour: int) -> None:
-        """Add a name to the legend, for marks that have none of their own."""
+        """Add a name to the legend, for marks without a label."""
         self._legend.append((name, colour, "box"))
 
     def svg(self) -> str:

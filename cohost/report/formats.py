@@ -55,7 +55,7 @@ def number(value: float | None, digits: int = 1) -> str:
 
 
 def short(value: float | None) -> str:
-    """Format a number with about three digits, whatever its size."""
+    """Format a number of any size with about three digits."""
     if value is None:
         return NONE
     if abs(value) >= _HUNDRED:

@@ -202,7 +202,7 @@ def check_property(key: str, value: str) -> None:
 
 
 def warnings_of(name: str, properties: Mapping[str, str]) -> list[str]:
-    """Return one line for each key of `properties` that this version does not know."""
+    """Return one line for each key of `properties` that is unknown to this version."""
     return [
         f"models.{name}.properties.{key}: unknown to this version; written unchanged"
         for key in properties

@@ -86,7 +86,7 @@ class ModelSource(Settings):
                 "settings-conflict",
                 f"has revision {self.revision} with weights from {self.model_id}",
                 allowed="a revision with a Hub id only",
-                fix="leave revision out and put the weights under a prefix of their own",
+                fix="leave revision out and put the weights under a separate prefix",
             )
         if self.weights is not None:
             refuse(

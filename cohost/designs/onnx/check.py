@@ -117,7 +117,7 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
 
 
 def _int8_faults(agreement: Agreement) -> Iterator[tuple[str, str]]:
-    """Yield each fault with what is allowed."""
+    """Yield each fault with the allowed value."""
     if agreement.flipped:
         yield f"{agreement.flipped} of {agreement.sequences} fixed texts get another top label", "none"
     if agreement.probability is not None and not agreement.probability <= INT8_TOLERANCE:

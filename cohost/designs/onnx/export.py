@@ -75,7 +75,7 @@ def _of_translator(task: str, limit: int, inputs: Sequence[str]) -> dict[str, st
         "includeTokenTypes": str(_SEGMENTS in inputs).lower(),
         "padding": "true",
         "truncation": "true",
-        # A tokenizer.json may state a length of its own, shorter than the model's; these two override it.
+        # A tokenizer.json may state a shorter length than the model's; these two override it.
         "maxLength": str(limit),
         "modelMaxLength": str(limit),
     }
@@ -99,7 +99,7 @@ _PATTERNS: Final = ("*.json", "*.safetensors", "*.model", "*.txt")
 
 
 def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> Path:
-    """Return the folder with a model's files; fetch from the Hub what is missing on this machine.
+    """Return the folder with a model's files; fetch missing files from the Hub.
 
     Args:
         model_id: org/name.
@@ -137,7 +137,7 @@ PRODUCER: Final = "lmi-cohost"
 def strip(file: Path) -> None:
     """Remove traces of the exporting machine from an ONNX file: source paths, stack traces, versions.
 
-    The computation stays the same, and weights in a file of their own are not touched.
+    The computation stays the same, and weights in a separate file are unchanged.
     """
     model = onnx.load(str(file), load_external_data=False)
     model.producer_name, model.producer_version, model.doc_string = PRODUCER, "", ""

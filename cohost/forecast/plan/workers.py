@@ -145,7 +145,7 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
 
     The stock handler runs texts one by one unless a caller requests batches by `parameters.batch_size`, so `batch_size`
     is the most that its callers can be expected to send. The batching handler fills a pass up to `max_batch_tokens`,
-    whatever callers send, and truncates texts at `max_length`. Of all passes of that size, those with the longest texts
+    for any request, and truncates texts at `max_length`. Of all passes of that size, those with the longest texts
     need the most memory, because attention grows with the square of their length.
     """
     if entry.handler != BATCHED:

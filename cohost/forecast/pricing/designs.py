@@ -218,7 +218,11 @@ def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float
     """
     if not 0 < busy_hours <= HOURS_PER_DAY:
         raise PriceError(
-            "hours-range", "--busy-hours", f"got {busy_hours:g}", allowed="above 0 and up to 24", fix="write 8, say"
+            "hours-range",
+            "--busy-hours",
+            f"got {busy_hours:g}",
+            allowed="above 0 and up to 24",
+            fix="write for example 8",
         )
     price = design.price or (prices.find(region, design.instance_type) if design.instance_type else None)
     hour = None if price is None else design.instances * price.usd_per_hour

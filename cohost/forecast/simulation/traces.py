@@ -219,7 +219,11 @@ def _csv_rows(lines: Iterable[str], found: _Found) -> Iterator[tuple[int, Sequen
             at = found.at(reader.line_num)
             found.refuse(
                 SimulationError(
-                    "trace-columns", at, f"has {len(cells)} columns", allowed=_ALLOWED_LINE, fix="add what is missing"
+                    "trace-columns",
+                    at,
+                    f"has {len(cells)} columns",
+                    allowed=_ALLOWED_LINE,
+                    fix="add the missing columns",
                 )
             )
 

@@ -276,7 +276,7 @@ def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> Non
     catalog = load_catalog(write(f"{ENDPOINT}models:\n{entry}")).catalog
 
     assert catalog.warnings == (
-        "models.nli.properties.option.zz_future_switch: unknown to this version; written as it stands",
+        "models.nli.properties.option.zz_future_switch: unknown to this version; written unchanged",
     )
 
 
