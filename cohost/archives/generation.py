@@ -44,17 +44,17 @@ class Generation:
         """Return True if the generation holds, or held, one bundle of all models instead of one archive per model."""
         return _any_bundle(chain(self.models.values(), *self.removed.values()))
 
-    def agrees(self, wanted: Mapping[str, str]) -> bool:
+    def agrees(self, desired: Mapping[str, str]) -> bool:
         """Return True if no desired model has, or had, other content here, which a container may still have loaded.
 
         Archives and a bundle never share a generation: the change would remove archives that an endpoint of the other
         topology still reads.
         """
-        if not self.empty and self.bundled != _any_bundle(wanted.values()):
+        if not self.empty and self.bundled != _any_bundle(desired.values()):
             return False
         return all(
             self.models.get(name, digest) == digest and set(self.removed.get(name, ())) <= {digest}
-            for name, digest in wanted.items()
+            for name, digest in desired.items()
         )
 
 
@@ -70,9 +70,9 @@ def _any_bundle(digests: Iterable[str]) -> bool:
     return any(digest.startswith(BUNDLE_DIGEST) for digest in digests)
 
 
-def generation_id(wanted: Mapping[str, str], taken: Collection[str] = ()) -> str:
+def generation_id(desired: Mapping[str, str], taken: Collection[str] = ()) -> str:
     """Return 12 hexadecimal digits, not in `taken`, that are derived from the desired models (digest by name)."""
-    pairs = "".join(f"{name}={digest}\n" for name, digest in sorted(wanted.items()))
+    pairs = "".join(f"{name}={digest}\n" for name, digest in sorted(desired.items()))
     for attempt in count():
         text = pairs if attempt == 0 else f"{pairs}attempt={attempt}\n"
         candidate = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -86,27 +86,27 @@ def is_generation_id(text: str) -> bool:
     return bool(_ID.fullmatch(text))
 
 
-def choose(wanted: Mapping[str, str], current: Generation | None, others: Iterable[Generation]) -> Generation | None:
+def choose(desired: Mapping[str, str], current: Generation | None, others: Iterable[Generation]) -> Generation | None:
     """Return the generation to update: the current one if it agrees, else another that agrees; None if none does.
 
     Of the others, one with exactly the desired names is preferred, so that a rollback finds the previous generation.
     `others` is read only if the current one does not agree.
     """
-    if current is not None and current.agrees(wanted):
+    if current is not None and current.agrees(desired):
         return current
-    agreeing = [other for other in others if not other.empty and other.agrees(wanted)]
-    return min(agreeing, key=lambda other: (set(other.models) != set(wanted), other.id), default=None)
+    agreeing = [other for other in others if not other.empty and other.agrees(desired)]
+    return min(agreeing, key=lambda other: (set(other.models) != set(desired), other.id), default=None)
 
 
-def changes(wanted: Mapping[str, str], generation: Generation, previous: Collection[str]) -> Changes:
+def changes(desired: Mapping[str, str], generation: Generation, previous: Collection[str]) -> Changes:
     """Return the changes that a generation needs to hold the desired models; it must agree with them.
 
     A model is removed only if the previous properties name it, the desired ones do not, and lmi-cohost wrote it. All
     other models were pushed by hand and stay.
     """
-    gone = {name: generation.models.get(name, FOREIGN) for name in sorted(set(previous) - set(wanted))}
+    gone = {name: generation.models.get(name, FOREIGN) for name in sorted(set(previous) - set(desired))}
     return Changes(
-        write=tuple(name for name in sorted(wanted) if name not in generation.models),
+        write=tuple(name for name in sorted(desired) if name not in generation.models),
         remove={name: digest for name, digest in gone.items() if digest != FOREIGN},
     )
 

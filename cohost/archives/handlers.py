@@ -92,9 +92,9 @@ class Wheels:
                 allowed="file.whl@sha256",
                 fix="deploy the stack again",
             )
-        name, wanted = match.groups()
+        name, expected = match.groups()
         content, digest = self._content(name)
-        if digest != wanted:
+        if digest != expected:
             raise ArtifactError(
                 "code-of-another-checkout",
                 f"Wheels.{model}",

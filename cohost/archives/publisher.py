@@ -56,10 +56,10 @@ class Publisher:
             ArtifactError: S3 or `before_write` refused; nothing of the attempt is left.
         """
         self.sweep()
-        wanted = _digests(models)
-        present = self._store.read(generation_id(wanted))
+        desired = _digests(models)
+        present = self._store.read(generation_id(desired))
         move = self._move(trial=False)
-        if not present.empty and present.agrees(wanted):
+        if not present.empty and present.agrees(desired):
             return self._fill(present, models, (), move)
         return self._publish(models, move)
 
@@ -79,15 +79,15 @@ class Publisher:
             ArtifactError: S3 or `before_write` refused; the current generation is unchanged.
         """
         self.sweep(keep=current)
-        wanted = _digests(models)
+        desired = _digests(models)
         now = self._store.read(current) if current is not None else None
         others = (
             self._store.read(other)
             for other in self._store.generations()
             # Checked first: it costs a listing and a small object, reading a generation one request per archive.
-            if other != current and self._was_published_from(other, wanted)
+            if other != current and self._was_published_from(other, desired)
         )
-        chosen = choose(wanted, now, others)
+        chosen = choose(desired, now, others)
         move = self._move(left=current, published_from=published_from, trial=chosen is None)
         return self._publish(models, move) if chosen is None else self._fill(chosen, models, previous, move)
 
@@ -153,14 +153,14 @@ class Publisher:
     def _move(self, **options: Any) -> Move:  # Move's own
         return Move(self._store.history, keep=self._keep, resource=self._resource, **options)
 
-    def _was_published_from(self, generation: str, wanted: Collection[str]) -> bool:
+    def _was_published_from(self, generation: str, desired: Collection[str]) -> bool:
         """Return True if an earlier generation had exactly these archives, or if there is no note about it."""
         properties = self._store.history.properties(generation)
-        return properties is None or names_in(properties) == set(wanted)
+        return properties is None or names_in(properties) == set(desired)
 
     def _fill(self, generation: Generation, models: Models, previous: Collection[str], move: Move) -> str:
-        wanted = _digests(models)
-        todo = changes(wanted, generation, previous)
+        desired = _digests(models)
+        todo = changes(desired, generation, previous)
         _log.info("%s: %d to write, %d to remove", self._store.uri(generation.id), len(todo.write), len(todo.remove))
         self._before_write(todo.write)
         try:
@@ -169,7 +169,7 @@ class Publisher:
             self._store.remove(generation.id, todo.remove)
             move.to(generation.id)
         except Exception:
-            attempted = {name: wanted[name] for name in todo.write}
+            attempted = {name: desired[name] for name in todo.write}
             self._undo(lambda: self._store.take_back(generation.id, attempted), move.back)
             raise
         return generation.id

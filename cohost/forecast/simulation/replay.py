@@ -70,7 +70,7 @@ class _Replay:
             while self._bounds and self._bounds[0][0] <= minute * 60.0:
                 _, least, most = self._bounds.popleft()
                 self._scaler.bound(least, most, minute * 60.0)
-            if not calls and not fleet.wanted and not queue.backlog:
+            if not calls and not fleet.desired and not queue.backlog:
                 continue  # scaled to zero, and no calls
             if not self._take_whole(minute, calls):
                 self._take_by_periods(minute, calls)
@@ -86,7 +86,7 @@ class _Replay:
             grown=self._scaler.grown,
             shrunk=self._scaler.shrunk,
             serving=self._fleet.serving_steps,
-            wanted=self._fleet.wanted_steps,
+            desired=self._fleet.desired_steps,
         )
 
     def _take_whole(self, minute: int, calls: int) -> bool:
@@ -153,7 +153,7 @@ class _Replay:
         if calls:
             scaler.idle_since = now
         if self._first_refused is not None:
-            if not fleet.wanted and self._rules.topology == SCALE_TO_ZERO:
+            if not fleet.desired and self._rules.topology == SCALE_TO_ZERO:
                 scaler.wake(now, max(now, self._first_refused + self._service.wake_s))
             self._first_refused = None
         if fleet.serving:
