@@ -146,7 +146,7 @@ async def run(options: argparse.Namespace) -> dict[Case, dict[str, Sample]]:
             multi_model=True,
             hub_roots=[root],
             log_file=options.log,
-            # Workers are forked, and a process that has asked the driver about GPUs cannot be.
+            # Workers are forked, and a process that has initialised CUDA must not fork.
             environment={"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
         )
         try:
@@ -163,9 +163,7 @@ async def run(options: argparse.Namespace) -> dict[Case, dict[str, Sample]]:
 
 def judge(results: dict[Case, dict[str, Sample]]) -> int:
     """Print the verdicts; return the exit code."""
-    print(
-        "\nGoals, of two cores and six layers (figures are ratios to the stock handler's where nothing else is said):"
-    )
+    print("\nGoals, of two cores and six layers (figures are ratios to the stock handler's unless stated otherwise):")
     lines = verdicts(results)
     for _, line in lines:
         print(line)

@@ -34,7 +34,7 @@ MEDIAN_TOKENS, SPREAD = 30, 0.8
 
 STOCK_COPY = "copy of stock"
 
-# The stock handler as it is, but on the device of an option: the embedded server runs its own on the CPU only.
+# The unchanged stock handler on the device of an option: the embedded server runs it on the CPU only.
 _STOCK_COPY_SOURCE = """
 import json, transformers
 from djl_python import Output

@@ -267,7 +267,7 @@ def _cpu_s(pids: list[int]) -> float:
 
 
 class _Stub:
-    """A server in a process of its own that answers every request at once, as the front door would."""
+    """A server in a separate process that answers every request at once, in place of the emulator."""
 
     def __enter__(self) -> Self:
         ours, theirs = multiprocessing.Pipe()

@@ -21,7 +21,7 @@ CAPACITY = (20_000.0, 12_000.0, 0.9)
 
 def make_items(count: int, seed: int) -> list[Item]:
     """Return random models: MiB of GPU and host, share of an endpoint's time; one in ten with two replicas."""
-    generator = random.Random(seed)  # noqa: S311 - no secret
+    generator = random.Random(seed)  # noqa: S311 - not a secret
     return [
         Item(
             name=f"model{number}",

@@ -28,7 +28,7 @@ s3.Bucket(cdk.Stack(app, "Stack"), "Bucket")
 app.synth()
 """
 
-# What is measured, and what it is compared with.
+# The measured commands, and their baselines.
 PAIRS: Final = {
     "app.py": (["app.py"], ["-c", ONE_BUCKET]),
     "cohost --help": (["-m", "cohost", "--help"], ["-c", "import typer, rich.console, rich.table"]),

@@ -1,9 +1,9 @@
 """Access control of this project's local servers: programs of the user who started them, never a page in a browser.
 
 A caller of such a server can run code on this machine: a Lambda function, a model's `model.py`. Listening on 127.0.0.1
-keeps other machines out, but not the browser on this machine, which sends requests for any page that it shows. Two
-conditions keep pages out: the request must not carry the headers that browsers add (`foreign_caller`), and it must
-carry a token that only the user's programs know (`Guard`).
+excludes other machines, but not the browser on this machine, which sends requests for any page that it shows. Two
+checks exclude web pages: a request must not have the headers that browsers add (`foreign_caller`), and it must have a
+token that only the user's programs can read (`Guard`).
 
 Source: Fetch Metadata Request Headers (W3C), Fetch (WHATWG): "Origin header", "forbidden request-header".
 """
@@ -40,8 +40,8 @@ def foreign_caller(headers: Mapping[str, str]) -> str | None:
     Header names are lower case.
 
     No SDK sends Origin or Sec-Fetch-Site. Browsers send Origin with each POST and with each request that a page may
-    read, and Sec-Fetch-Site with every request. A host name that merely resolves to 127.0.0.1 gives a page an origin of
-    its own there ("DNS rebinding"), but such a name shows in the Host header.
+    read, and Sec-Fetch-Site with every request. A page can use a host name that resolves to 127.0.0.1 as its own origin
+    ("DNS rebinding"), but the Host header then contains that name.
     """
     if "origin" in headers:
         return f"Origin {headers['origin']}: web pages may not call this server; allowed: no Origin."

@@ -1,6 +1,6 @@
 """The loader of a catalog: reads its file, runs the checks between its sections, fills in memory keys from profiles.
 
-The models of the file know nothing of other files or of memory plans; only this module brings them together.
+The pydantic models of the catalog do not import memory plans or read other files; only this module combines them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def load_catalog(path: Path) -> LoadedCatalog:
 
     Raises:
         CatalogError: the file or its profiles cannot be read, it is not YAML, or it has faults. All faults of the file
-            are reported together, each as `file:line: field: what is wrong; allowed: …; fix: …`.
+            are reported together, each as `file:line: field: problem; allowed: …; fix: …`.
     """
     catalog = _checked(_read(path), path)
     try:

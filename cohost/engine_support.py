@@ -1,6 +1,6 @@
-"""Each model of a catalog against each backend: the reasons for which a backend cannot serve a model.
+"""The backends that can serve each model of a catalog, and the reasons against the others.
 
-`cohost engines` shows the results; every synth rejects a catalog by the same rules. A verdict covers the model itself
+`cohost engines` shows the results; every synth rejects a catalog by the same rules. A result covers the model itself
 and the catalog's own image and instance type.
 """
 
@@ -32,7 +32,7 @@ _LEAST_ENTAILMENT_LABELS: Final = 2
 
 @dataclass(frozen=True)
 class Reason:
-    """A fact against a backend with its source; if `certain` is false, the backend may still work."""
+    """A fact that excludes a backend, with its source; if `certain` is false, the backend may still work."""
 
     text: str
     source: str
@@ -45,7 +45,7 @@ def head_faults(model: ModelFacts) -> Iterator[Reason]:
         return
     if model.has_head is False:
         yield Reason(
-            f"{model.architecture} was saved without a head for {model.task}, so its answers would be made up",
+            f"{model.architecture} was saved without a head for {model.task}, so its answers would be random",
             TRANSFORMERS,
         )
     elif model.task == _ZERO_SHOT and _cannot_entail(model):
@@ -67,12 +67,12 @@ def _transformers(model: ModelFacts) -> Iterator[Reason]:
 def _onnx(model: ModelFacts) -> Iterator[Reason]:
     yield from head_faults(model)
     if model.own_code:
-        yield Reason("trust_remote_code: code of its own is not exported", OWN_EXPORT_CODE)
+        yield Reason("trust_remote_code: the model's own code is not exported", OWN_EXPORT_CODE)
     if model.model_type is None:
         yield _not_known(model)
     elif model.model_type not in EXPORTED:
         yield Reason(
-            f"model_type {model.model_type} is none of those tried; the export's own check decides",
+            f"model_type {model.model_type} is untested; the export's own check decides",
             OWN_EXPORT,
             certain=False,
         )
@@ -87,7 +87,7 @@ def _vllm(model: ModelFacts) -> Iterator[Reason]:
         yield _not_known(model)
     elif model.architecture not in VLLM_EMBEDDINGS and not model.deberta:
         yield Reason(
-            f"{model.architecture} is none of the encoders in vLLM's table; its transformers backend may run it",
+            f"{model.architecture} is not in vLLM's table of encoders; its transformers backend may run it",
             VLLM_REGISTRY,
             certain=False,
         )
@@ -181,7 +181,7 @@ def _verdict(backend: Backend, model: ModelFacts, place: tuple[Reason, ...], not
 
 
 def _image_of(backend: Backend, catalog: Catalog) -> tuple[str, Image]:
-    """Return the catalog key of the image that a backend would run in, and the image; ONNX has a stack of its own."""
+    """Return the catalog key of the image that a backend would run in, and the image; ONNX has a separate stack."""
     if backend == "onnx":
         return "designs.cpu-onnx.image", parse_image(cpu_design(catalog).image)
     return "endpoint.image", parse_image(catalog.endpoint.image)
@@ -216,7 +216,7 @@ def _notes(backend: Backend, catalog: Catalog) -> Iterator[Reason]:
         )
     if backend == "vllm":
         yield Reason(
-            "the catalog writes rolling_batch=disable; vLLM takes an archive of your own", "cohost/catalog/serving.py"
+            "the catalog writes rolling_batch=disable; vLLM needs your own archive", "cohost/catalog/serving.py"
         )
 
 
@@ -234,11 +234,11 @@ ENGINE_NAMES: Final[dict[Backend, str]] = {
 }
 """The engine's name in the table of images, by backend."""
 
-TRANSFORMERS: Final = "transformers 4.56 and 5.9: AutoModelForSequenceClassification makes up a head that is missing"
+TRANSFORMERS: Final = "transformers 4.56 and 5.9: AutoModelForSequenceClassification randomly sets a missing head"
 TRANSFORMERS_SDPA: Final = "transformers 4.56 and 5.9: DebertaV2PreTrainedModel has no _supports_sdpa"
 ZERO_SHOT: Final = "transformers 5.9: ZeroShotClassificationPipeline.entailment_id"
-OWN_EXPORT: Final = "cohost export-onnx: tried with these architectures, held against torch"
-OWN_EXPORT_CODE: Final = "cohost export-onnx: loads a model without code of its own"
+OWN_EXPORT: Final = "cohost export-onnx: tested with these architectures against torch"
+OWN_EXPORT_CODE: Final = "cohost export-onnx: loads a model without trust_remote_code"
 DJL_DOCKERFILES: Final = "DJL Serving 0.36.0: serving/docker/Dockerfile, lmi.Dockerfile, tensorrt-llm.Dockerfile"
 DJL_VLLM: Final = "DJL Serving 0.36.0: lmi_vllm/vllm_async_service.py, ServingEmbedding is the only pooling service"
 DJL_TRTLLM: Final = "DJL Serving 0.36.0: lmi_trtllm/trtllm_async_service.py hands every call to generate_async"

@@ -1,6 +1,6 @@
 """The errors that callers of cohost can expect, in one family.
 
-CohostError              base of all: the user can correct the cause, and the text says how
+CohostError              base of all: the user can correct the cause, as the text describes
 ├── CatalogError         the catalog file has faults
 ├── InvalidValueError    a key of the catalog, or an option, does not take a value
 ├── ImageError           an image reference is unknown, or does not fit the backend or the region
@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from cohost.archives.errors import CodedError
+from cohost.archives.errors import CodedError, GatheredError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,9 +54,9 @@ class CohostError(CodedError):
 
 
 class CatalogError(CohostError):
-    """A catalog has faults; of several, the parts are those of the first, and `further` holds the others.
+    """A catalog has faults: code, field and problem are those of the first, and `further` holds the others.
 
-    `file` and `line` are empty and 0 for a catalog that is in no file.
+    `file` and `line` are empty and 0 for a catalog without a file.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class CatalogError(CohostError):
 
 
 class InvalidValueError(CohostError, ValueError):
-    """A key or an option does not take a value. Whoever knows the field adds it."""
+    """A key or an option does not accept a value. The caller that has the field's name adds it."""
 
 
 def refuse(code: str, problem: str, *, allowed: str = "", fix: str = "") -> NoReturn:
@@ -201,21 +201,8 @@ class SimulationError(CohostError):
     """A trace, a traffic pattern or a setting cannot be replayed."""
 
 
-class SimulationFaultsError(SimulationError):
-    """Several faults of a trace or of its settings, each an error of its own, in their order."""
-
-    def __init__(self, faults: Sequence[SimulationError]) -> None:
-        self.faults = tuple(faults)
-        first = self.faults[0]
-        super().__init__(first.code, first.field, first.problem, allowed=first.allowed, fix=first.fix)
-
-    def __str__(self) -> str:
-        """Return one line per fault."""
-        return "\n".join(map(str, self.faults))
-
-    def entries(self) -> list[dict[str, str]]:
-        """Return one mapping per fault."""
-        return [entry for fault in self.faults for entry in fault.entries()]
+class SimulationFaultsError(GatheredError, SimulationError):
+    """Several faults of a trace or of its settings."""
 
 
 class WeightsError(CohostError):

@@ -36,9 +36,9 @@ def client(token: str | bool | None = None) -> HfApi:  # noqa: FBT001 - the clie
 
 
 def read_file(model_id: str, revision: str | None, name: str) -> bytes | None:
-    """Return a file of a model that everybody may read; None if there is no such file. No token is sent.
+    """Return a file of a public model; None if there is no such file. No token is sent.
 
-    Nothing is kept on the disk, so an answer shows that the Hub has the file now.
+    The result does not come from a cache, so it proves that the Hub has the file now.
     """
     from huggingface_hub import get_session, hf_hub_url
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined] # documented, not declared
@@ -81,7 +81,7 @@ def _explained(error: Exception, model: str, access: str, by_folder: str) -> Hub
 
     status: int | None = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, errors.GatedRepoError):
-        return HubAccessError("hub-gated", model, "is gated", fix=f"ask for access on its page, and {access}")
+        return HubAccessError("hub-gated", model, "is gated", fix=f"request access on its page, and {access}")
     if isinstance(error, errors.RevisionNotFoundError):
         return HubAccessError(
             "hub-revision-missing",

@@ -1,11 +1,11 @@
 """Routing: the parameters of InvokeEndpoint that address one model, for every topology.
 
-Callers name a model by its name in the catalog, such as `mdeberta`. The topology decides what InvokeEndpoint needs for
-that: a TargetModel on a multi-model endpoint; an inference component and the model's name in CustomAttributes where the
-container of one component serves all models; or the model's own component where each model has one. The comparison
-designs are topologies too: `cpu-onnx` is a multi-model endpoint, but its archives are named by their content, so their
-names come from the stack's outputs. A wrong name, or an argument of another topology, is rejected before any request is
-sent, so that no call reaches another model than the named one.
+Callers name a model by its name in the catalog, such as `mdeberta`. The topology determines InvokeEndpoint's arguments:
+a TargetModel on a multi-model endpoint; an inference component and the model's name in CustomAttributes if one
+component serves all models; or the model's own component if each model has one. The comparison designs are topologies
+too: `cpu-onnx` is a multi-model endpoint, but its archives are named by their content, so their names come from the
+stack's outputs. A wrong name, or an argument of another topology, is rejected before any request is sent, so that no
+call reaches the wrong model.
 
 CustomAttributes: DJL Serving 0.36.0 takes the model from `model_name=…` among the `;`-separated custom attributes, the
 last one if there are several, and ignores its case and the spaces around it. The name is the server's own, which
@@ -120,7 +120,7 @@ class Route:
         return RoutingError(
             "address-of-other-topology",
             name,
-            f"got {given!r}, which endpoint {self.endpoint_name!r} does not take, as it is {kind}",
+            f"got {given!r}, which endpoint {self.endpoint_name!r} does not accept, because it is {kind}",
             allowed=instead,
             fix=f"leave {name} out and give model {self.model!r} alone",
         )

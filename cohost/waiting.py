@@ -1,7 +1,7 @@
 """The current time of a build, and shared polling.
 
-SOURCE_DATE_EPOCH fixes the current time, so that the same build can be repeated on another day. Shared polling
-(`Gate`): one caller repeats its request with growing pauses; the other callers wait for the outcome.
+SOURCE_DATE_EPOCH fixes the current time, so that a build is reproducible on another day. Shared polling (`Gate`): one
+caller repeats its request with growing pauses; the other callers wait for its result.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class _Caller:
         """Return the seconds until the caller's limit."""
         return self.limit_s - (self._clock.now() - self._started)
 
-    def tell(self) -> None:
-        """Report to the callback how long the caller has waited."""
+    def report(self) -> None:
+        """Call the progress callback with the time waited so far."""
         self._notice(Waiting(waited_s=self._clock.now() - self._started, limit_s=self.limit_s))
 
 
@@ -91,7 +91,7 @@ class Gate:
     """A gate that lets calls through until one is refused; then one caller polls and the others wait for its outcome.
 
     Thread-safe. A refusal is an exception of the given type; any other exception is raised to its caller without a
-    retry. When the polling caller stops, for whatever reason, one of the waiting callers takes over.
+    retry. When the polling caller stops for any reason, one of the waiting callers takes over.
 
     `look` is called before each repeated call and returns True if a retry makes sense now; an exception from it ends
     the polling.
@@ -161,7 +161,7 @@ class Gate:
     def _wait(self, caller: _Caller) -> None:
         """Return once the caller may send: the gate is open, or the caller is the polling one and its pause is over."""
         while self._takes_turn(caller):
-            caller.tell()
+            caller.report()
             self._clock.sleep(max(0.0, min(self._next_pause(), caller.left_s())))
             if self._look():
                 return
@@ -175,7 +175,7 @@ class Gate:
                 if self._asking is None or self._asking is caller:
                     self._asking = caller
                     return True
-                caller.tell()
+                caller.report()
                 self._changed.wait(min(left_s, _SLICE_S))
             return False
 

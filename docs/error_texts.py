@@ -54,7 +54,8 @@ def collect() -> list[Text]:
 def uncoded() -> list[str]:
     """Return the places, as `file:line`, where an error is made of its text alone and does not gather others."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(_sources())}
-    kinds = _family(trees.values()) - {name for tree in trees.values() for name in _gathering(tree)} | {FIELD_FAULT}
+    gathering = {name for tree in trees.values() for name in _gathering(tree)}
+    kinds = _family(trees.values()) - _family(trees.values(), gathering) | {FIELD_FAULT}
     return [
         f"{path.relative_to(ROOT)}:{call.lineno}"
         for path, tree in trees.items()
@@ -81,15 +82,15 @@ def _sources() -> Iterator[Path]:
         yield from (ROOT / folder).rglob("*.py")
 
 
-def _family(trees: Iterable[ast.Module]) -> frozenset[str]:
-    """Return the names of all classes that derive from the roots, directly or not."""
+def _family(trees: Iterable[ast.Module], roots: Iterable[str] = (ROOT_ERROR,)) -> frozenset[str]:
+    """Return the names of the roots and of all classes that derive from them, directly or not."""
     bases = {
         node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
         for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
-    found = {ROOT_ERROR}
+    found = set(roots)
     while more := {name for name, above in bases.items() if above & found} - found:
         found |= more
     return frozenset(found)

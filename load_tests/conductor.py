@@ -61,9 +61,9 @@ class Conductor:
         self._progress = progress
 
     def run(self, *, cold: bool, wake_limit_s: float | None) -> None:
-        """Go through all phases; nothing is measured if the target does not wake up, or no model answers.
+        """Run all phases; nothing is measured if the target does not wake up, or no model answers.
 
-        With a limit, an inference component that is at zero is waited for first.
+        With a limit, it first waits for an inference component that is at zero.
         """
         while not self._prepared():
             gevent.sleep(POLL_S)

@@ -43,7 +43,7 @@ class Encoders(locust.User):
     """One caller. It takes part in the phases that the conductor announces."""
 
     def on_start(self) -> None:
-        """Take a user's number; a worker may have to start users while it still looks for its target."""
+        """Take a user's number; Locust may start users before the worker has found its target."""
         _prepared.wait()
         self.session = _lifecycles[id(self.environment)].session
         self.slot = self.session.enter()

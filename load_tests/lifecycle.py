@@ -36,7 +36,7 @@ PART_KEY = "cohost"
 
 
 class Lifecycle:
-    """One process of a load test: made when Locust is ready, and led by its events from then on."""
+    """One process of a load test, created when Locust is ready and driven by its events."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -80,7 +80,7 @@ class Lifecycle:
     def _choose_users(self) -> None:
         """Set the number of users and their spawn rate if no option does.
 
-        Locust's default, one user and one start per second, is too slow: nobody is measured before all users are there.
+        Locust's default, one user and one start per second, is too slow: measuring begins once all users run.
         """
         if self.options.num_users is None:
             self.options.num_users = plan.default_users(self.options.rate)

@@ -87,14 +87,14 @@ _SHARED_VARIABLES = {"--endpoint", "--stack", "--catalog"}
 
 _SWEEP: dict[str, Any] = {"type": parse_sweep, "nargs": "?", "const": DEFAULT_SWEEP, "metavar": "N,N,…"}
 _OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
-    "encoders: what is called": {
+    "encoders: targets": {
         "--endpoint": ("A SageMaker endpoint by its name, instead of the stack's.", {}),
         "--stack": (
             "The stack whose outputs name endpoint and models (default: %(default)s). --host URL calls a container.",
             {"default": DEFAULT_STACK},
         ),
         "--catalog": (
-            "The catalog that says each model's task and tokenizer (default: %(default)s).",
+            "The catalog with each model's task and tokenizer (default: %(default)s).",
             {"default": "model_configs/encoders.yaml"},
         ),
         "--models": (
@@ -108,7 +108,7 @@ _OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
         ),
         "--task": ("The task of all models, for models that the catalog does not have.", {"choices": TASKS}),
     },
-    "encoders: what is sent": {
+    "encoders: payloads": {
         "--batch-size": ("Texts in one call (default: %(default)s).", {"type": whole(1, MAX_BATCH), "default": 1}),
         "--texts": (
             "Texts to send, one a line, UTF-8 (default: sentences in eight languages, joined to mixed lengths).",
@@ -174,7 +174,7 @@ _OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
     },
     "encoders: result": {
         "--out": ("The folder for the result (default: .cohost/load/DATE-TIME).", {"metavar": "DIR"}),
-        "--label": ("What the report calls this run (default: the target's name).", {}),
+        "--label": ("The name of this run in the report (default: the target's name).", {}),
         "--price": (
             "The price of all instances together (default: the price list; unknown when it has none).",
             {"type": not_negative, "metavar": "USD_PER_HOUR"},
@@ -192,19 +192,19 @@ _OPTIONS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options to Locust's parser, in groups of their own in `--help`, and keep its ports on this machine.
+    """Add the options to Locust's parser, in separate groups of `--help`, and bind its ports to this machine.
 
-    Their values are plain data, paths too, because a master sends them to its workers. Adding them twice is fine.
+    All values are plain data, paths too, because a master sends them to its workers. A second call changes nothing.
     """
     stay_at_home(parser)
-    if any("--sweep-batch" in action.option_strings for action in parser._actions):  # noqa: SLF001 - it cannot be asked
+    if any("--sweep-batch" in action.option_strings for action in parser._actions):  # noqa: SLF001 - argparse has no public list
         return
     for title, options in _OPTIONS.items():
         group = parser.add_argument_group(title)
         for flag, (meaning, settings) in options.items():
             prefix = "COHOST_" if flag in _SHARED_VARIABLES else "COHOST_LOAD_"
-            # Locust's parser (ConfigArgParse) reads it. The web page would show each option as a text box that skips
-            # the checks made here, so none is shown there.
+            # Locust's parser (ConfigArgParse) reads it. The web page would show each option as a text box without
+            # these checks, so it shows none.
             extra: dict[str, Any] = {"env_var": prefix + flag.removeprefix("--").replace("-", "_").upper()}
             action: Any = group.add_argument(flag, help=f"{meaning} [{extra['env_var']}]", **settings, **extra)
             action.include_in_web_ui = False

@@ -81,7 +81,7 @@ def check(options: argparse.Namespace) -> None:
             "load-options-conflict",
             "--texts",
             "given with --pad-to-max",
-            fix="leave --pad-to-max out to send your texts as they are",
+            fix="leave --pad-to-max out to send your texts unchanged",
         )
 
 
@@ -169,14 +169,14 @@ def wake_up(session: Session, phase: int, batch: int, limit_s: float) -> bool:
             raise NoCapacityError("no-capacity", component, verdict.detail)
 
     try:
-        Waker(component, sagemaker, Clock(now=now, sleep=gevent.sleep)).run(call, limit_s=limit_s, notice=_tell)
+        Waker(component, sagemaker, Clock(now=now, sleep=gevent.sleep)).run(call, limit_s=limit_s, notice=_log_progress)
     except (LimitPassedError, NoCapacityError) as error:
-        _logger.error("%s did not wake up: %s", component, error)  # noqa: TRY400 - its message is all there is to know
+        _logger.error("the target did not wake up: %s", error)  # noqa: TRY400 - the message is complete without a traceback
         return False
     count = instances_of(sagemaker, target.endpoint_name or "")
     session.resolved = replace(session.resolved, target=target.model_copy(update={"instance_count": count}))
     return True
 
 
-def _tell(waiting: Waiting) -> None:
+def _log_progress(waiting: Waiting) -> None:
     _logger.info("waking up: %.0f s of at most %.0f s", waiting.waited_s, waiting.limit_s)

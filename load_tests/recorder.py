@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def failure(self) -> str:
-        """Return the failure's kind with its status, as it is counted; empty for a success."""
+        """Return the kind of failure with its status, under which it is counted; empty for a success."""
         return "" if self.outcome is Outcome.OK else self.outcome.counted_as(self.status)
 
 
@@ -56,7 +56,7 @@ def judge(status: int, error_type: str, body: bytes, *, items: int, container: b
         error_type: the header x-amzn-ErrorType; empty where there was none.
         body: the answer's bytes.
         items: how many results there must be.
-        container: whether a container answered, with no SageMaker in front of it.
+        container: true if a container answered without SageMaker in front of it.
     """
     if status == HTTPStatus.OK:
         fault = _fault_of(body, items)
@@ -67,8 +67,8 @@ def judge(status: int, error_type: str, body: bytes, *, items: int, container: b
     own = content.get("OriginalStatusCode")
     counted = own if isinstance(own, int) and own > 0 else status
     if outcome is Outcome.MODEL_ERROR:
-        said = body.decode(errors="replace") if container else str(content.get("OriginalMessage"))
-        outcome = Outcome.WORKER_STOPPED if is_worker_stopped(counted, said) else outcome
+        message = body.decode(errors="replace") if container else str(content.get("OriginalMessage"))
+        outcome = Outcome.WORKER_STOPPED if is_worker_stopped(counted, message) else outcome
     return Verdict(outcome, counted, detail[:DETAIL_LENGTH])
 
 
@@ -89,9 +89,9 @@ def _fault_of(body: bytes, items: int) -> str | None:
     try:
         content = json.loads(body, parse_constant=_refuse)
     except ValueError:
-        return f"no JSON: {body[:DETAIL_LENGTH].decode(errors='replace')}"
+        return f"not JSON: {body[:DETAIL_LENGTH].decode(errors='replace')}"
     if not isinstance(content, list):
-        return f"no list of results: {json.dumps(content)[:DETAIL_LENGTH]}"
+        return f"not a list of results: {json.dumps(content)[:DETAIL_LENGTH]}"
     # DJL's translators answer one text without a list around its result.
     found = count_results(content)
     return None if found == items else f"{found} results for {items} texts"
@@ -144,5 +144,5 @@ class Recorder:
         return np.sort(samples, order="planned"), np.sort(ticks, order="at")
 
     def clear(self) -> None:
-        """Forget everything, for a new run."""
+        """Drop all samples, for a new run."""
         self.__init__()  # type: ignore[misc]

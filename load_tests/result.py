@@ -1,4 +1,4 @@
-"""Puts a finished run together: its record, its marks, its folder and the exit code."""
+"""The result of a finished run: its record, its marks, its folder and the exit code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PACKAGES = ("locust", "gevent", "geventhttpclient", "botocore", "numpy")
 
 
 def new_folder(options: argparse.Namespace, *, taken: bool) -> Path:
-    """Return the folder for this run's result; a second run of one web session gets a folder of its own."""
+    """Return the folder for this run's result; a second run of one web session gets another folder."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     if options.out is None:
         return DEFAULT_OUT / stamp
@@ -50,7 +50,7 @@ def make_run(
     processes: int,
     connections: int,
 ) -> Run:
-    """Return the run as it is known now, without marks."""
+    """Return the run with the samples so far, without marks."""
     samples, ticks = recorder.all()
     target = session.resolved.target
     models = zip(session.resolved.models, session.books, strict=True)

@@ -106,11 +106,11 @@ class Session:
             exchange = self.transport.send(self.resolved.destinations[model], payload.body)
         finally:
             self.stage.in_flight -= 1
-            if exchange is None:  # its user was stopped: how long the answer would have taken is not known
+            if exchange is None:  # its user was stopped, so its latency is unknown
                 due = started if planned is None else planned
                 self._recorder.add((due, started, now(), phase, model, payload.items, 0, Outcome.UNFINISHED, self.rank))
         verdict = self._judge(exchange, payload)
-        # In a closed load a call is due when it is sent: making its signature is no part of the latency.
+        # In a closed load a call is due when it is sent: the time for its signature does not count.
         due = exchange.sent if planned is None else planned
         self._recorder.add(
             (due, exchange.sent, exchange.done, phase, model, payload.items, verdict.status, verdict.outcome, self.rank)

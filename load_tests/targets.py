@@ -68,7 +68,7 @@ def resolve(options: argparse.Namespace) -> Resolved:
     """Find target and models by the options and the environment.
 
     Raises:
-        CohostError: no target, no such model, or a model whose task nobody states.
+        CohostError: the target or a model does not exist, or a model's task is not stated.
     """
     wanted, path = _wanted(options), Path(options.catalog)
     catalog = load_catalog(path).catalog if path.is_file() else None
@@ -242,7 +242,7 @@ def _describe(session: boto3.Session, region: str, route: Route) -> dict[str, An
     """Return variant, instances and image, without those that it may not read: calls do not need that right.
 
     Raises:
-        LoadError: the endpoint is addressed in the other way.
+        LoadError: the options address an inference component on a multi-model endpoint, or the reverse.
     """
     sagemaker = session.client("sagemaker", region_name=region)
     found: dict[str, Any] = {}
@@ -280,7 +280,7 @@ def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str |
         raise LoadError(
             "component-unfit",
             "--inference-component",
-            f"got {component!r}, and endpoint {route.endpoint_name!r} is not made of inference components",
+            f"got {component!r}, and endpoint {route.endpoint_name!r} has no inference components",
             fix="leave it out: the models are addressed by their archives",
         )
     if component is None and "ModelName" not in variant:
@@ -289,7 +289,7 @@ def _model_name(sagemaker: SageMakerClient, route: Route, variant: Any) -> str |
         raise LoadError(
             "component-unnamed",
             "--inference-component",
-            f"none is named, and endpoint {route.endpoint_name!r} is made of them",
+            f"none is named, and endpoint {route.endpoint_name!r} has inference components",
             allowed=names or "none yet",
             fix="name one, and its models with --models",
         )

@@ -60,7 +60,7 @@ class Transport:
         self._base = f"{url.scheme}://{url.netloc}"
         self._client = HTTPClient.from_url(self._base, headers={"User-Agent": "lmi-cohost"}, block_size=BLOCK_BYTES)
         self._pool = _pool(url, timeout_s)
-        # The client makes a pool of its own, which neither counts nor looks after more than a thousand connections.
+        # The client's own pool neither counts connections nor supports more than a thousand of them.
         self._client._connection_pool = self._pool  # noqa: SLF001
 
     @property
@@ -108,8 +108,8 @@ class _Counting:
 
     def _create_tcp_socket(self, family: int, socktype: int, protocol: int) -> Any:
         sock: Any = super()._create_tcp_socket(family, socktype, protocol)  # type: ignore[misc]
-        # As boto3's connections have it: else the last part of a long body waits until the parts before it are
-        # acknowledged, which may take 40 ms.
+        # TCP_NODELAY, as in boto3: otherwise the last part of a long body waits up to 40 ms for the acknowledgement
+        # of the parts before it.
         sock.setsockopt(gevent.socket.IPPROTO_TCP, gevent.socket.TCP_NODELAY, 1)
         return sock
 

@@ -1,4 +1,4 @@
-"""The marks that a reader must know before believing a run: limits of the generator, and phases not completed.
+"""The marks that limit the use of a run's numbers: limits of the generator, and phases not completed.
 
 Watches the generator itself: its share of a core, and how late its timers fire.
 """

@@ -31,7 +31,7 @@ _FIELDS: Final = {"host": "HTTP_HOST", "origin": "HTTP_ORIGIN", "sec-fetch-site"
 
 def stay_at_home(parser: argparse.ArgumentParser) -> None:
     """Set the default of both addresses to 127.0.0.1; an option, a variable or a file with another address wins."""
-    for action in parser._actions:  # noqa: SLF001 - it cannot be asked
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public list
         if action.dest in _OPTIONS:
             action.default = HOME
             action.help = _OPTIONS[action.dest]

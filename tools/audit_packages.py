@@ -1,7 +1,7 @@
 """Print known vulnerabilities of the pinned Python packages.
 
 `python tools/audit_packages.py` needs the advisory service that `pip-audit` queries. If it cannot be reached in time,
-or does not know the packages, that is printed and is not a failure: a machine without a network must be able to check.
+or has none of the packages, a line states that, and the check passes, so that it runs without a network.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def main() -> int:
     checked = [one for one in answer if "vulns" in one]
     faults = [(one, fault) for one in checked for fault in one["vulns"]]
     for package, fault in faults:
-        mended = ", ".join(fault.get("fix_versions", [])) or "no version yet"
-        print(f"packages: {package['name']} {package['version']} has {fault['id']}; fix: {mended}, then make lock")
+        fixed = ", ".join(fault.get("fix_versions", [])) or "no version yet"
+        print(f"packages: {package['name']} {package['version']} has {fault['id']}; fix: {fixed}, then make lock")
     if not checked:
-        print("packages: could not be checked for known faults: the advisory service knows none of them")
+        print("packages: could not be checked for known faults: the advisory service has none of them")
     elif not faults:
         print(
             f"packages: no fault is known of {len(checked)} of {len(answer)}; the others are not known to the service"
@@ -42,17 +42,17 @@ def main() -> int:
 def _ask() -> list[dict[str, Any]] | str:
     """Query the vulnerabilities of each package, or the reason why none are known."""
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "audit.json"
+        report = Path(folder) / "audit.json"
         command = [sys.executable, "-m", "pip_audit", "--requirement", str(REQUIREMENTS), "--disable-pip"]
         command += ["--require-hashes", "--progress-spinner", "off", "--timeout", "5"]
-        command += ["--format", "json", "--output", str(told)]
+        command += ["--format", "json", "--output", str(report)]
         try:
             ended = subprocess.run(command, capture_output=True, check=False, text=True, timeout=SECONDS)  # noqa: S603 - a command of our own
         except subprocess.TimeoutExpired:
             return f"no answer of the advisory service within {SECONDS} seconds"
-        if not told.is_file() or not told.stat().st_size:
-            return (ended.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1]
-        found: list[dict[str, Any]] = json.loads(told.read_text())["dependencies"]
+        if not report.is_file() or not report.stat().st_size:
+            return (ended.stderr.strip().splitlines() or ["pip-audit printed nothing"])[-1]
+        found: list[dict[str, Any]] = json.loads(report.read_text())["dependencies"]
         return found
 
 

@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
 
 def main() -> int:
-    """Print each pair that is no exception, and each exception without a pair; return 1 if there is one."""
+    """Print each pair that is not an exception, and each exception without a pair; return 1 if there is one."""
     found = pairs(sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")))
     for names, (one, other) in sorted(found.items()):
         if names not in EXCEPTIONS:

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     if not failed_in(LAST_RUN):
         print("no test failed in the last run here")
         return 0
-    # The failed test may be of those that only a target of their own runs.
+    # The failed test may be one that only a separate make target runs.
     return run_again(["-m", ""], LAST_RUN)
 
 
@@ -80,8 +80,8 @@ def _pytest(arguments: Sequence[str], cache: Path) -> int:
 
 
 def _note(lines: Iterable[str]) -> None:
-    if told := os.environ.get("TRIED_AGAIN"):
-        with Path(told).open("a", encoding="utf-8") as file:
+    if log := os.environ.get("TRIED_AGAIN"):
+        with Path(log).open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in sorted(lines))
 
 

@@ -44,7 +44,7 @@ class Round:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Shuffle the files; the tests of a file stay together, because they share what the file starts."""
         files = sorted({item.path for item in items})
-        random.Random(self._seed).shuffle(files)  # noqa: S311 - an order, no secret
+        random.Random(self._seed).shuffle(files)  # noqa: S311 - an order, not a secret
         items.sort(key=lambda item: files.index(item.path))
 
     @pytest.hookimpl(tryfirst=True)
@@ -81,7 +81,7 @@ def with_examples(paths: Sequence[Path]) -> list[str]:
 
 
 def _code_of_round(files: Sequence[str], seed: int, seconds: float) -> int:
-    # A process of its own, so that a round finds nothing of the round before.
+    # A separate process, so that a round does not share state with an earlier one.
     child = multiprocessing.get_context("spawn").Process(target=_round, args=(files, seed, seconds))
     child.start()
     child.join()

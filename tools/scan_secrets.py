@@ -23,10 +23,10 @@ PROCESSES: Final = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Print each finding that nobody accepted; return 1 if there is one, 0 if not or if nothing could be scanned."""
+    """Print each finding outside the baseline; return 1 if there is one, 0 if not or if nothing could be scanned."""
     files = _tracked()
     if not files:
-        print("secrets: could not be checked, because git does not say which files belong to the project")
+        print("secrets: could not be checked, because git does not list the project's files")
         return 0
     accepted = json.loads(BASELINE.read_text())
     configure_settings_from_baseline(accepted)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 BUNDLE_DIGEST = "bundle-"
-"""The beginning of a bundle's digest, so that nothing takes it for the digest of one model's archive."""
+"""The beginning of a bundle's digest, which keeps it different from the digest of any single model's archive."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _MEMBER_PARTS = 2
@@ -109,14 +109,14 @@ def bundle_files(models: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return a tar.gz with these files; equal files give equal bytes, whatever the machine, time or order.
+    """Return a tar.gz with these files; equal files give equal bytes on any machine, at any time, in any order.
 
-    A name is that of a file at the root, or of one in a folder at the root.
+    A name is `file` or `folder/file`.
 
     The compressed bytes may differ between zlib versions; `content_digest` does not.
 
     Raises:
-        ArtifactError: a name is neither.
+        ArtifactError: a name has another form.
     """
     return b"".join(archive_pieces(files, BEST))
 
@@ -143,7 +143,7 @@ class Gzip:
 
     Args:
         level: the compression, from 0 (none) to 9 (smallest).
-        checksum: CRC-32 of the plain bytes that stand before these in the same stream.
+        checksum: CRC-32 of the plain bytes before these in the same stream.
         size: their number.
     """
 
@@ -217,15 +217,15 @@ def digest(data: bytes) -> str:
 def content_digest(files: Mapping[str, bytes]) -> str:
     """Return the SHA-256 (64 hex digits) over the names and contents of files, each with its length.
 
-    The lengths keep two sets of files apart whose bytes in a row are equal. The digest of a bundle, whose files lie in
-    folders, starts with `bundle-`.
+    Without the lengths, two sets of files could have the same digest if their concatenated bytes are equal. The digest
+    of a bundle, whose files lie in folders, starts with `bundle-`.
     """
     state = hashlib.sha256()
     for name in sorted(files):
         for part in (name.encode(), files[name]):
             state.update(struct.pack(">Q", len(part)))
             state.update(part)
-    # A name that starts with / is not a file; it stands for weights that S3 copies into the archive.
+    # A name that starts with / is not a file but the location of weights that S3 copies into the archive.
     mark = BUNDLE_DIGEST if any("/" in name[1:] for name in files) else ""
     return mark + state.hexdigest()
 
@@ -251,10 +251,9 @@ def write_archive(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` once it is complete on the disk.
+    """Open a file that replaces `path` once it is complete on the disk.
 
-    Until then, and after any error, the old file stays, if there is one, and nothing half-written. Missing parent
-    folders are made.
+    After an error an existing file is unchanged, and no incomplete file remains. Missing parent folders are created.
 
     Raises:
         OSError: the file cannot be written.
@@ -269,7 +268,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         part.replace(path)
     finally:
-        # Also after Ctrl-C. Gone already after success, and never there if the folder could not be made.
+        # Also after Ctrl-C. The file is missing after success, or if the folder could not be created.
         with contextlib.suppress(OSError):
             part.unlink()
 
@@ -278,7 +277,7 @@ def _header(name: str, size: int) -> bytes:
     """Return the header of a member; nothing in it depends on machine, time or owner.
 
     Raises:
-        ArtifactError: the name is neither that of a file at the root nor of one in a folder there.
+        ArtifactError: the name is neither `file` nor `folder/file`.
     """
     parts = name.split("/")
     if len(parts) > _MEMBER_PARTS or not all(map(_is_plain, parts)):
@@ -313,6 +312,6 @@ def _read(path: Path, size: int) -> Iterator[bytes]:
 
 
 def _tar_end(size: int) -> bytes:
-    """Return what follows `size` bytes of members: two empty blocks, filled up to a whole record."""
+    """Return the end of a tar with `size` bytes of members: two empty blocks, filled up to a whole record."""
     end = 2 * tarfile.BLOCKSIZE
     return bytes(end + -(size + end) % tarfile.RECORDSIZE)

@@ -41,7 +41,7 @@ def on_event(event: Event, context: object) -> None:
     reply = Reply(event)
     try:
         physical_id, data = _handle(event, reply, dt.datetime.now(dt.UTC))
-    except Exception as error:  # noqa: BLE001 - whatever it is: without an answer CloudFormation waits for an hour
+    except Exception as error:  # noqa: BLE001 - without an answer CloudFormation waits for an hour
         _log.exception("%s failed", event.get("RequestType"))
         reply.fail(str(error))
     else:

@@ -1,6 +1,6 @@
 """The form of every error of the project, the error of this folder, and the faults that `verify` reports.
 
-They stand here because the Lambda function carries no other code of cohost.
+They are in this folder because the Lambda function contains no other code of cohost.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class CodedError(Exception):
     """An error that the user can correct: its text is one line, `field: problem; allowed: …; fix: …`.
 
-    `code` is stable between versions: scripts and tests compare it, and docs/errors.md lists it. `field` names what has
-    the fault: a key of the catalog, an option, a file, a resource. `allowed` and `fix` are empty where the problem
-    already says them.
+    `code` is stable between versions: scripts and tests compare it, and docs/errors.md lists it. `field` names the
+    faulty part: a key of the catalog, an option, a file, a resource. `allowed` and `fix` are empty if the problem
+    already contains them.
     """
 
     def __init__(self, code: str, field: str, problem: str, *, allowed: str = "", fix: str = "") -> None:
@@ -35,21 +35,29 @@ class ArtifactError(CodedError):
     """An error of an archive, of its properties or of the store."""
 
 
-class RequestError(ArtifactError):
-    """The faults of one request of CloudFormation, in one line, which is all that a failed resource shows."""
+class GatheredError(CodedError):
+    """Several errors in their order; the attributes are those of the first."""
 
-    def __init__(self, faults: Sequence[ArtifactError]) -> None:
+    separator = "\n"
+
+    def __init__(self, faults: Sequence[CodedError]) -> None:
         self.faults = tuple(faults)
-        first = faults[0]
+        first = self.faults[0]
         super().__init__(first.code, first.field, first.problem, allowed=first.allowed, fix=first.fix)
 
     def __str__(self) -> str:
-        """Return the faults as one line."""
-        return " | ".join(map(str, self.faults))
+        """Return the text of every error."""
+        return self.separator.join(map(str, self.faults))
 
-    def entries(self) -> list[dict[str, str]]:
-        """Return one mapping per fault."""
+    def entries(self) -> list[dict[str, Any]]:
+        """Return one mapping per error."""
         return [entry for fault in self.faults for entry in fault.entries()]
+
+
+class RequestError(GatheredError, ArtifactError):
+    """The faults of one CloudFormation request, in one line, because a failed resource shows only one."""
+
+    separator = " | "
 
 
 class MissingBucketError(ArtifactError):
@@ -57,7 +65,7 @@ class MissingBucketError(ArtifactError):
 
 
 class OccupiedError(ArtifactError):
-    """An object already lies where one was to be written."""
+    """The key to write already has an object with other content."""
 
 
 def unknown_request(kind: object) -> ArtifactError:

@@ -1,7 +1,7 @@
-"""Generations: sets of models published together, and the choice of the one that an update goes to.
+"""Generations: sets of models published together, and the choice of the generation that an update changes.
 
 SageMaker never reads a loaded archive again ("use a new and unique name", AWS: add models to a multi-model endpoint).
-So within a generation a name stands for one content forever; other content needs another generation, hence another
+So within a generation a name always has the same content; other content needs another generation, hence another
 ModelDataUrl. Nothing in this module calls S3.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 FOREIGN = ""
-"""The digest that stands for any object not written by lmi-cohost."""
+"""The placeholder digest of any object not written by lmi-cohost."""
 
 _ID = re.compile(r"[0-9a-f]{12}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
@@ -36,31 +36,31 @@ class Generation:
 
     @property
     def empty(self) -> bool:
-        """Return whether no trace of this generation exists."""
+        """Return True if the generation has no models, present or removed."""
         return not self.models and not self.removed
 
     @property
     def bundled(self) -> bool:
-        """Return whether it holds, or held, one bundle of all models instead of one archive per model."""
+        """Return True if the generation holds, or held, one bundle of all models instead of one archive per model."""
         return _any_bundle(chain(self.models.values(), *self.removed.values()))
 
-    def agrees(self, wanted: Mapping[str, str]) -> bool:
-        """Return whether no wanted model has, or had, other content here, which may still be loaded somewhere.
+    def agrees(self, desired: Mapping[str, str]) -> bool:
+        """Return True if no desired model has, or had, other content here, which a container may still have loaded.
 
-        Archives and a bundle never share a generation: the change would remove what an endpoint of the other kind
-        still reads.
+        Archives and a bundle never share a generation: the change would remove archives that an endpoint of the other
+        topology still reads.
         """
-        if not self.empty and self.bundled != _any_bundle(wanted.values()):
+        if not self.empty and self.bundled != _any_bundle(desired.values()):
             return False
         return all(
             self.models.get(name, digest) == digest and set(self.removed.get(name, ())) <= {digest}
-            for name, digest in wanted.items()
+            for name, digest in desired.items()
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """The changes that bring a generation to the wanted models: names to write, and names with digests to remove."""
+    """The changes that turn a generation into the desired one: names to write, and names with digests to remove."""
 
     write: tuple[str, ...]
     remove: Mapping[str, str]
@@ -70,9 +70,9 @@ def _any_bundle(digests: Iterable[str]) -> bool:
     return any(digest.startswith(BUNDLE_DIGEST) for digest in digests)
 
 
-def generation_id(wanted: Mapping[str, str], taken: Collection[str] = ()) -> str:
-    """Return 12 hexadecimal digits, not in `taken`, that are derived from the wanted models (digest by name)."""
-    pairs = "".join(f"{name}={digest}\n" for name, digest in sorted(wanted.items()))
+def generation_id(desired: Mapping[str, str], taken: Collection[str] = ()) -> str:
+    """Return 12 hexadecimal digits, not in `taken`, that are derived from the desired models (digest by name)."""
+    pairs = "".join(f"{name}={digest}\n" for name, digest in sorted(desired.items()))
     for attempt in count():
         text = pairs if attempt == 0 else f"{pairs}attempt={attempt}\n"
         candidate = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -82,31 +82,31 @@ def generation_id(wanted: Mapping[str, str], taken: Collection[str] = ()) -> str
 
 
 def is_generation_id(text: str) -> bool:
-    """Return whether a folder's name can be the id of a generation."""
+    """Return True if a folder's name has the form of a generation's id."""
     return bool(_ID.fullmatch(text))
 
 
-def choose(wanted: Mapping[str, str], current: Generation | None, others: Iterable[Generation]) -> Generation | None:
-    """Return the generation to update: the current one if it agrees, else another that does; None for a new one.
+def choose(desired: Mapping[str, str], current: Generation | None, others: Iterable[Generation]) -> Generation | None:
+    """Return the generation to update: the current one if it agrees, else another that agrees; None if none does.
 
-    Of the others, one with exactly the wanted names is preferred, so that a rollback finds the generation it left.
+    Of the others, one with exactly the desired names is preferred, so that a rollback finds the previous generation.
     `others` is read only if the current one does not agree.
     """
-    if current is not None and current.agrees(wanted):
+    if current is not None and current.agrees(desired):
         return current
-    agreeing = [other for other in others if not other.empty and other.agrees(wanted)]
-    return min(agreeing, key=lambda other: (set(other.models) != set(wanted), other.id), default=None)
+    agreeing = [other for other in others if not other.empty and other.agrees(desired)]
+    return min(agreeing, key=lambda other: (set(other.models) != set(desired), other.id), default=None)
 
 
-def changes(wanted: Mapping[str, str], generation: Generation, previous: Collection[str]) -> Changes:
-    """Return the changes that a generation needs to hold the wanted models; it must agree with them.
+def changes(desired: Mapping[str, str], generation: Generation, previous: Collection[str]) -> Changes:
+    """Return the changes that a generation needs to hold the desired models; it must agree with them.
 
-    A model is removed only if the previous properties named it, the wanted ones do not, and lmi-cohost wrote it. Other
-    names were pushed by hand and stay.
+    A model is removed only if the previous properties name it, the desired ones do not, and lmi-cohost wrote it. All
+    other models were pushed by hand and stay.
     """
-    gone = {name: generation.models.get(name, FOREIGN) for name in sorted(set(previous) - set(wanted))}
+    gone = {name: generation.models.get(name, FOREIGN) for name in sorted(set(previous) - set(desired))}
     return Changes(
-        write=tuple(name for name in sorted(wanted) if name not in generation.models),
+        write=tuple(name for name in sorted(desired) if name not in generation.models),
         remove={name: digest for name, digest in gone.items() if digest != FOREIGN},
     )
 

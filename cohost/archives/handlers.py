@@ -32,7 +32,7 @@ def handler_files(name: str) -> Mapping[str, bytes]:
     """Return the files that a handler adds to an archive's root, by name.
 
     Raises:
-        ArtifactError: there is no handler of that name, or its code is missing.
+        ArtifactError: the handler does not exist, or its code is missing.
     """
     if name not in _FOLDERS:
         raise ArtifactError(
@@ -58,7 +58,7 @@ def handler_version(name: str) -> str:
 
 
 FOLDER = Path(__file__).parent.parent / "wheels"
-"""The folder in the function's code to which the stack copies them."""
+"""The folder in the function's code to which the stack copies the wheels."""
 
 _WHEEL = re.compile(r"([A-Za-z0-9_.!-]+\.whl)@([0-9a-f]{64})")
 
@@ -92,9 +92,9 @@ class Wheels:
                 allowed="file.whl@sha256",
                 fix="deploy the stack again",
             )
-        name, wanted = match.groups()
+        name, expected = match.groups()
         content, digest = self._content(name)
-        if digest != wanted:
+        if digest != expected:
             raise ArtifactError(
                 "code-of-another-checkout",
                 f"Wheels.{model}",

@@ -1,8 +1,8 @@
-"""Notes about the generation that is served, those that served before, and the properties of these.
+"""Notes about the generation that is served, the earlier generations, and their properties.
 
-CloudFormation sends the same request to delete a generation that an update replaced and one whose stack is deleted. The
-notes tell the two apart. They lie in the bucket, beside the archives (layout.py), since the function that writes them
-keeps no state and is called only by CloudFormation.
+CloudFormation sends the same delete request after an update has replaced a generation and when its stack is deleted.
+The notes distinguish the two cases. They are in the bucket, beside the archives (layout.py), because the Lambda
+function is stateless.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """A generation that served, the time an update replaced it (UTC, ISO 8601), and its resource's properties then."""
+    """An earlier generation: the time an update replaced it (UTC, ISO 8601), and its resource's properties then."""
 
     generation: str
     left: str
@@ -58,15 +58,15 @@ class History:
         self._now = now
 
     def served(self) -> Served | None:
-        """Return the note about what is served since the last event that succeeded; None if there is no note."""
+        """Return the note about the generation that the last successful event served; None if there is no note."""
         key = self._layout.served()
         if not self._bucket.has(key):
             return None
-        said = self._read(key)
-        return Served(generation=said["generation"], keep=said["keep"], resource=said["resource"])
+        note = self._read(key)
+        return Served(generation=note["generation"], keep=note["keep"], resource=note["resource"])
 
     def serve(self, served: Served | None) -> None:
-        """Note the generation that is served now and drop its note as an earlier one; None removes the note."""
+        """Note the generation that is served now and delete its note as an earlier one; None deletes the note."""
         if served is None:
             self._bucket.delete([self._layout.served()])
             return
@@ -74,7 +74,7 @@ class History:
         self._bucket.delete([key for key, generation in self._left() if generation == served.generation])
 
     def leave(self, generation: str, properties: Mapping[str, Any]) -> None:
-        """Note the properties of a generation that an update will replace; not of one on trial, which never served."""
+        """Note the properties of a generation that an update will replace, unless it is on trial and never served."""
         if self._bucket.has(self._layout.trial(generation)):
             return
         older = [key for key, left in self._left() if left == generation]
@@ -91,7 +91,7 @@ class History:
         self._bucket.delete([self._layout.trial(generation)])
 
     def left(self) -> tuple[str, ...]:
-        """Return the noted generations that served before, the latest first."""
+        """Return the earlier generations, the latest first."""
         return tuple(generation for _, generation in self._left())
 
     def earlier(self) -> tuple[Earlier, ...]:
@@ -128,12 +128,12 @@ class History:
 
     def _read(self, key: str) -> dict[str, Any]:
         try:
-            said = json.loads(self._bucket.get(key))
+            note = json.loads(self._bucket.get(key))
         except ValueError as error:
             raise _foreign(key, f"is not JSON ({error})") from error
-        if not isinstance(said, dict):
+        if not isinstance(note, dict):
             raise _foreign(key, "is not a JSON object")
-        return said
+        return note
 
 
 def _foreign(key: str, problem: str) -> ArtifactError:
@@ -143,7 +143,7 @@ def _foreign(key: str, problem: str) -> ArtifactError:
 
 
 class Move:
-    """The step from the generation that is served to another, which can be taken back.
+    """The step from the generation that is served to another one; it can be undone.
 
     Nothing is noted if `keep` is 0 and there is no note yet.
 

@@ -57,8 +57,8 @@ def s3_client() -> S3Client:
 def on_event(event: Event, context: LambdaContext) -> None:
     """Carry out CloudFormation's request and send exactly one answer, within the function's time limit.
 
-    The work runs in a thread of its own. If it hangs, this thread answers and returns: Lambda would repeat a run that
-    it had to end, after CloudFormation has already rolled back.
+    The work runs in another thread. If it hangs, this thread answers and returns: Lambda would otherwise end the run at
+    its time-out and repeat it after CloudFormation has already rolled back.
 
     Raises:
         OSError: the answer could not be delivered; Lambda then repeats the event, which does no harm.
@@ -69,7 +69,7 @@ def on_event(event: Event, context: LambdaContext) -> None:
     threading.Thread(target=_run, args=(work, event, reply, deadline), daemon=True).start()
     wait([work], timeout=deadline.seconds_to_answer)
     if not work.done():
-        # If the call returns later, the work must not go on: CloudFormation's next event may already be running.
+        # If the call returns later, the work must not continue: CloudFormation's next event may already be running.
         deadline.expire()
         reply.fail("time limit: a call to S3 did not return in time; run the deployment again")
         return
@@ -88,7 +88,7 @@ def _run(work: Future[None], event: Event, reply: Reply, deadline: Deadline) -> 
 def _answer(event: Event, reply: Reply, deadline: Deadline) -> None:
     try:
         physical_id, data = _handle(event, reply, deadline)
-    except Exception as error:  # noqa: BLE001 - whatever it is: without an answer CloudFormation waits for an hour
+    except Exception as error:  # noqa: BLE001 - without an answer CloudFormation waits for an hour
         _log.exception("%s failed", event.get("RequestType"))
         reply.fail(_reason(error))
     else:
@@ -143,7 +143,7 @@ def _delete(event: Event, deadline: Deadline) -> None:
         publisher.sweep()
         generation = store.generation_at(event.get("PhysicalResourceId", ""))
         if generation is None:
-            _log.info("nothing to delete: %s is no generation here", event.get("PhysicalResourceId"))
+            _log.info("nothing to delete: %s is not a generation of this store", event.get("PhysicalResourceId"))
             return
         publisher.delete(generation)
     except MissingBucketError as error:
@@ -161,7 +161,7 @@ def _publisher(store: ModelStore, deadline: Deadline, event: Event) -> Publisher
         store,
         before_undo=deadline.allow_undo,
         before_write=lambda names: _check_weights(names, properties, deadline),
-        # A deletion takes the number that was noted when the generation that is served now was published.
+        # A delete event uses the number in the note about the served generation, not the one in its own properties.
         keep=0 if event.get("RequestType") == "Delete" else kept_in(properties),
         resource=event.get("LogicalResourceId", ""),
     )
@@ -170,7 +170,7 @@ def _publisher(store: ModelStore, deadline: Deadline, event: Event) -> Publisher
 def _check_weights(names: Collection[str], properties: Mapping[str, Any], deadline: Deadline) -> None:
     """Reject models whose weights were not pushed completely.
 
-    Otherwise only the container would refuse the archive, minutes later and without an error text.
+    Without this check the container would reject the archive minutes later and without an error text.
 
     Raises:
         ArtifactError: weights that the models need are not in the weights bucket, or not all of them.

@@ -1,4 +1,4 @@
-"""The contents of an untrusted tar.gz: nothing is extracted, little is kept, and memory and time are bounded."""
+"""The contents of an untrusted tar.gz, read without extraction and with bounded memory and time."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _check_start(start: bytes) -> None:
     elif start.startswith(b"PK"):
         what = "is a zip"
     else:
-        what = "is no gzip file"
+        what = "is not a gzip file"
     raise _HostileError(
         Fault("not-gzip", f"the file {what}; SageMaker extracts tar.gz only", "pack it with `tar -czf`")
     )

@@ -27,7 +27,7 @@ BOOLEAN = ("true", "false")
 
 
 def is_integer(value: str) -> bool:
-    """Return whether Java's Integer.parseInt accepts this text, apart from its range."""
+    """Return True if the text has the form that Java's Integer.parseInt accepts."""
     return bool(_INTEGER.fullmatch(value))
 
 
@@ -46,7 +46,7 @@ class KnownKey:
 
     @property
     def integer(self) -> bool:
-        """Return whether the server reads the value with Integer.parseInt."""
+        """Return True if the server reads the value with Integer.parseInt."""
         return self.minimum is not None
 
     @property
@@ -57,7 +57,7 @@ class KnownKey:
         return ", ".join(self.choices) if self.choices else "text"
 
     def accepts(self, value: str) -> bool:
-        """Return whether the server accepts this value and acts on it as written."""
+        """Return True if the server accepts this value and uses it unchanged."""
         if self.minimum is None or self.maximum is None:
             return self._accepts_text(value)
         if value in self.others:

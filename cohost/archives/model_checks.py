@@ -91,7 +91,7 @@ def _check_absence(files: Files, properties: Mapping[str, str]) -> Iterator[Faul
         return
     yield Fault(
         "no-weights",
-        "the archive holds no weights, and no option.model_id says where they are",
+        "the archive holds no weights, and option.model_id names no location of them",
         "write option.model_id, or pack model.safetensors with config.json and the tokenizer",
     )
 
@@ -102,7 +102,7 @@ def _check_weights(files: Files, weights: Mapping[str, list[str]]) -> Iterator[F
         kept = "safetensors" if "safetensors" in weights else next(iter(weights))
         yield Fault(
             "two-weight-formats",
-            f"the weights are there in {len(weights)} formats ({shown(names)}); which of them is served is not told",
+            f"the weights are there in {len(weights)} formats ({shown(names)}); DJL may load any of them",
             f"keep the {kept} files only",
         )
     if pointers := [name for name in names if files[name].head.startswith(_LFS_POINTER)]:
@@ -141,13 +141,13 @@ def _check_config(config: Member | None, task: str | None) -> Iterator[Fault]:
         return
     content = _object(config.text)
     if not content:
-        yield Fault("config-unreadable", "config.json is no JSON object", "save the model again and pack again")
+        yield Fault("config-unreadable", "config.json is not a JSON object", "save the model again and pack again")
         return
     architectures = content.get("architectures")
     if not isinstance(architectures, list) or not architectures:
         yield Fault(
             "no-architecture",
-            "config.json names no architectures, so nothing tells whether the model fits the task",
+            "config.json names no architectures, so it is unknown whether the model fits the task",
             "save the model again with `save_pretrained`",
             "warning",
         )

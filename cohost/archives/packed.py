@@ -1,8 +1,8 @@
-"""Archives with weights in them, put together inside S3: S3 copies the weights' part, and the small files are added.
+"""Archives with weights in them, composed inside S3: S3 copies the weights' part, and the small files are uploaded.
 
 A part is the beginning of an archive: gzip header and the weights as uncompressed tar members, flushed to a whole byte.
 A tail is the end: the small files, tar's end and gzip's checksum over both, so part and tail are one gzip stream
-(RFC 1951, RFC 1952). A changed setting is another tail, and hundreds of megabytes need not be uploaded again.
+(RFC 1951, RFC 1952). After a changed setting only a new tail is uploaded, not hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def with_part(files: Mapping[str, bytes], revision: Revision, bucket: str) -> di
 
 
 def part_of(files: Mapping[str, bytes]) -> Part | None:
-    """Return the weights that belong into an archive; None for one that holds files only."""
+    """Return the weights of an archive; None if it holds small files only."""
     if _MEMBER not in files:
         return None
     bucket, _, key = files[_MEMBER].decode().partition("/")

@@ -109,7 +109,7 @@ def _logical_lines(text: str) -> Iterator[str]:
     # Java checks for the end of the text before it joins lines: a backslash right before the end continues nothing.
     for natural in _LINE_ENDS.split(text[:-1] if text.endswith(("\n", "\r")) else text):
         piece = natural.lstrip(_BLANKS)
-        # Java looks for a comment sign as long as it has kept nothing of the line, also after a lone backslash.
+        # Java recognises a comment sign until the line has its first character, also after a lone backslash.
         if not line and (not piece or piece[0] in "#!"):
             continued = False
             continue

@@ -1,4 +1,4 @@
-"""Checks that a serving.properties does what its writer intended."""
+"""Checks of serving.properties: keys, values and combinations that DJL Serving ignores or rejects."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _unknown_key(key: str, *, own_code: bool) -> Fault:
         return Fault("unknown-key", f"{key!a} is not read; the nearest known key is {close!a}", f"write {close}")
     return Fault(
         "unknown-key",
-        f"{key!a} is none of the keys that the server reads for an encoder; it is handed on as it stands",
+        f"{key!a} is not a key that the server reads for an encoder; the handler receives it unchanged",
         "remove it unless the handler in the archive reads it",
         "warning",
     )
@@ -128,7 +128,7 @@ def _check_engine(properties: Mapping[str, str]) -> Iterator[Fault]:
     if task is not None and task not in TASKS:
         return
     if rolling is None and properties.get("engine") == _ONNX_ENGINE:
-        return  # this engine has no rolling batches, whatever the key says
+        return  # this engine has no rolling batches, so it ignores the key
     if rolling is None:
         yield Fault(
             "no-rolling-batch",

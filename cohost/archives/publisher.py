@@ -24,13 +24,13 @@ _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """A publisher that brings a store to the wanted models, or leaves it as it was.
+    """A publisher that writes the desired models to a store, or leaves the store unchanged.
 
     Args:
         store: the store of the archives.
         before_undo: called before an attempt is undone, so that a time limit can leave time for that.
-        before_write: called with the names of the models whose archives are about to be written; raises to refuse.
-        keep: the number of earlier generations that stay after an update that succeeded.
+        before_write: called with the names of the models whose archives are about to be written; may raise.
+        keep: the number of earlier generations that stay after a successful update.
         resource: the logical id of the resource whose models are published.
     """
 
@@ -53,13 +53,13 @@ class Publisher:
         """Publish models for a new resource and return the generation's id; a repeated event finds the earlier work.
 
         Raises:
-            ArtifactError: it could not be done; nothing of the attempt is left.
+            ArtifactError: S3 or `before_write` refused; nothing of the attempt is left.
         """
         self.sweep()
-        wanted = _digests(models)
-        present = self._store.read(generation_id(wanted))
+        desired = _digests(models)
+        present = self._store.read(generation_id(desired))
         move = self._move(trial=False)
-        if not present.empty and present.agrees(wanted):
+        if not present.empty and present.agrees(desired):
             return self._fill(present, models, (), move)
         return self._publish(models, move)
 
@@ -76,18 +76,18 @@ class Publisher:
         properties that are noted for it if another generation takes its place.
 
         Raises:
-            ArtifactError: it could not be done; the current generation is as it was.
+            ArtifactError: S3 or `before_write` refused; the current generation is unchanged.
         """
         self.sweep(keep=current)
-        wanted = _digests(models)
+        desired = _digests(models)
         now = self._store.read(current) if current is not None else None
         others = (
             self._store.read(other)
             for other in self._store.generations()
             # Checked first: it costs a listing and a small object, reading a generation one request per archive.
-            if other != current and self._was_published_from(other, wanted)
+            if other != current and self._was_published_from(other, desired)
         )
-        chosen = choose(wanted, now, others)
+        chosen = choose(desired, now, others)
         move = self._move(left=current, published_from=published_from, trial=chosen is None)
         return self._publish(models, move) if chosen is None else self._fill(chosen, models, previous, move)
 
@@ -118,7 +118,7 @@ class Publisher:
         return generation
 
     def delete(self, generation: str) -> None:
-        """Delete a generation, as far as lmi-cohost wrote it; if the resource itself is deleted, delete all of them.
+        """Delete the archives of a generation that lmi-cohost wrote; for a deleted resource, those of all generations.
 
         A generation that an update replaced stays while it is among the last ones to keep, unless it never served.
         """
@@ -134,14 +134,14 @@ class Publisher:
             self._retire(generation, served)
 
     def _retire(self, generation: str, served: Served) -> None:
-        left = [one for one in self._store.history.left() if one != served.generation]
-        kept = left[: served.keep]
-        for one in {generation, *left} - set(kept):
+        earlier = [one for one in self._store.history.left() if one != served.generation]
+        retained = earlier[: served.keep]
+        for one in {generation, *earlier} - set(retained):
             self._store.delete(one)
-        # CloudFormation deletes what it replaced once the update has succeeded; after a rollback, the generation that
-        # is served now was never on trial.
+        # CloudFormation deletes the replaced resource after the update has succeeded; after a rollback, the generation
+        # that is served now was never on trial.
         self._store.history.confirm(served.generation)
-        _log.info("kept beside %s: %s", served.generation, ", ".join(kept) or "none")
+        _log.info("retained beside %s: %s", served.generation, ", ".join(retained) or "none")
 
     def sweep(self, keep: str | None = None) -> None:
         """Delete generations that an earlier attempt began and could not undo; CloudFormation never got their ids."""
@@ -153,14 +153,14 @@ class Publisher:
     def _move(self, **options: Any) -> Move:  # Move's own
         return Move(self._store.history, keep=self._keep, resource=self._resource, **options)
 
-    def _was_published_from(self, generation: str, wanted: Collection[str]) -> bool:
-        """Return whether an earlier generation had exactly these archives; true also if there is no note about it."""
+    def _was_published_from(self, generation: str, desired: Collection[str]) -> bool:
+        """Return True if an earlier generation had exactly these archives, or if there is no note about it."""
         properties = self._store.history.properties(generation)
-        return properties is None or names_in(properties) == set(wanted)
+        return properties is None or names_in(properties) == set(desired)
 
     def _fill(self, generation: Generation, models: Models, previous: Collection[str], move: Move) -> str:
-        wanted = _digests(models)
-        todo = changes(wanted, generation, previous)
+        desired = _digests(models)
+        todo = changes(desired, generation, previous)
         _log.info("%s: %d to write, %d to remove", self._store.uri(generation.id), len(todo.write), len(todo.remove))
         self._before_write(todo.write)
         try:
@@ -169,7 +169,7 @@ class Publisher:
             self._store.remove(generation.id, todo.remove)
             move.to(generation.id)
         except Exception:
-            attempted = {name: wanted[name] for name in todo.write}
+            attempted = {name: desired[name] for name in todo.write}
             self._undo(lambda: self._store.take_back(generation.id, attempted), move.back)
             raise
         return generation.id
@@ -190,7 +190,7 @@ class Publisher:
         return generation
 
     def _undo(self, *steps: Callable[[], None]) -> None:
-        _log.info("undoing what this attempt wrote")
+        _log.info("deleting the archives that this attempt wrote")
         self._before_undo()
         try:
             for step in steps:

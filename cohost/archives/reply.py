@@ -1,4 +1,4 @@
-"""The answer that CloudFormation waits for, and the time limit of the work before it.
+"""The response of a custom resource to CloudFormation, and the time limit of the work before it.
 
 Source: AWS CloudFormation user guide, "Custom resource response objects".
 """
@@ -46,7 +46,7 @@ class Reply:
         self._send({"Status": "SUCCESS", "PhysicalResourceId": physical_id, "Data": dict(data)})
 
     def fail(self, reason: str) -> None:
-        """Report to CloudFormation that the request failed, and why; a reason that is too long is cut."""
+        """Report to CloudFormation that the request failed, with the reason; a reason that is too long is truncated."""
         line = " ".join(reason.split())[:_REASON_CHARACTERS] or "unknown"
         answer = {"Status": "FAILED", "PhysicalResourceId": self.physical_id, "Reason": line}
         # The limit counts bytes of JSON, in which one character outside ASCII takes 6 or 12.
@@ -114,7 +114,7 @@ class Deadline:
             raise ArtifactError(
                 "publishing-too-slow",
                 "time limit",
-                "the function's run is nearly over and the work is not done",
+                "the function's time-out is near and the work is not done",
                 fix="run the deployment again, and raise the function's time-out if that repeats",
             )
 

@@ -45,10 +45,10 @@ def place_of(properties: Mapping[str, Any]) -> Place:
 
 
 def is_bundle(properties: Mapping[str, Any]) -> bool:
-    """Return whether all models go into one archive, as `Layout` says.
+    """Return True if `Layout` requests one archive of all models.
 
     Raises:
-        ArtifactError: Layout has a value that this version does not know.
+        ArtifactError: Layout has a value that is unknown to this version.
     """
     layout = properties.get("Layout", ARCHIVES)
     if layout not in {ARCHIVES, BUNDLE}:
@@ -144,7 +144,7 @@ def _code(model: str, handler: str) -> Mapping[str, bytes]:
             "code-of-another-checkout",
             f"Handlers.{model}",
             f"got {handler!a}",
-            allowed=f"{name}@{here}, which the function carries",
+            allowed=f"{name}@{here}, the version in the function's code",
             fix="deploy the stack from one checkout",
         )
     return handler_files(name)

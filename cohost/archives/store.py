@@ -25,7 +25,7 @@ class ModelStore:
     """The generations below one prefix of a bucket; the prefix ends with "/".
 
     `checkpoint` is called before each request to S3 and may raise, so that a caller's time limit is kept.
-    All methods raise ArtifactError when S3 refuses; MissingBucketError when there is no such bucket.
+    All methods raise ArtifactError if S3 refuses, and MissingBucketError if the bucket does not exist.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ModelStore:
         return {name: digest for name, digest in self.read(generation).models.items() if digest != FOREIGN}
 
     def read(self, generation: str) -> Generation:
-        """Return the contents of a generation; empty if there is none of that id."""
+        """Return the contents of a generation; empty if it does not exist."""
         named = {
             key: name
             for key in self._bucket.keys(self._layout.archives(generation))
@@ -78,11 +78,11 @@ class ModelStore:
     def add(self, generation: str, name: str, files: Mapping[str, bytes]) -> str:
         """Publish one more model into an existing generation and return its content digest.
 
-        A model that is there with the same content is left as it is.
+        A model that already has the same content is unchanged.
 
         Raises:
-            ArtifactError: there is no such generation, or the name has or had other content in it, which the endpoint
-                may still have loaded.
+            ArtifactError: the generation does not exist, or the name has or had other content in it, which the endpoint
+            may still have loaded.
         """
         digest = content_digest(files)
         found = self.read(generation)
@@ -110,7 +110,7 @@ class ModelStore:
         return digest
 
     def put(self, generation: str, name: str, files: Mapping[str, bytes]) -> None:
-        """Write the archive of one model where nothing lies yet; writing the same files again is not an error."""
+        """Write the archive of one model to a key without an object; writing the same files again is not an error."""
         key, digest = self._layout.archive(generation, name), content_digest(files)
         if part_of(files) is None:
             self._bucket.put_archive(key, pack(files), digest)
@@ -120,7 +120,7 @@ class ModelStore:
 
     def remove(self, generation: str, models: Mapping[str, str]) -> None:
         """Remove models (digest by name) from a generation, and leave marks of the content that they had."""
-        # The marks come first: if only one of the two steps is done, the name must not return with other content.
+        # The marks come first: if the run stops in between, a later deploy must not reuse the name for other content.
         for name, digest in models.items():
             self._bucket.put_mark(self._layout.tombstone(generation, name, digest))
         self._delete([self._layout.archive(generation, name) for name in models])

@@ -25,7 +25,7 @@ _PACK = "pack it with `tar -czf model.tar.gz -C folder .`"
 
 
 def verify(path: Path) -> list[Fault]:
-    """Return every fault of a foreign archive; if there is none, a multi-model endpoint can load it.
+    """Return every fault of an archive of any origin; without faults, a multi-model endpoint can load it.
 
     The file may be hostile: nothing is extracted, memory and time are bounded, and names are printed escaped. Weights
     are not read into memory.
@@ -43,7 +43,7 @@ def verify(path: Path) -> list[Fault]:
 
 
 def _readable(path: Path, pack: str) -> tuple[Sequence[Member], list[Fault]]:
-    """Return the members of an archive and their faults; no members where a fault keeps them from being judged."""
+    """Return the members of an archive and their faults; no members if a fault prevents further checks."""
     inventory = take_inventory(path)
     faults = [inventory.fault] if inventory.fault else []
     if not inventory.members:
@@ -54,9 +54,9 @@ def _readable(path: Path, pack: str) -> tuple[Sequence[Member], list[Fault]]:
 
 
 def verify_bundle(path: Path) -> list[Fault]:
-    """Return every fault of an archive with one folder per model; if there is none, a server starts with them.
+    """Return every fault of an archive with one folder per model; without faults, a server starts with all of them.
 
-    Otherwise as `verify`. Messages name the folder.
+    The limits of `verify` apply. Messages name the folder.
     """
     members, faults = _readable(path, _PACK_BUNDLE)
     if not members:
@@ -131,7 +131,7 @@ def _check_members(members: Sequence[Member]) -> Iterator[Fault]:
     counts = Counter(member.name for member in members if member.kind != "folder")
     if repeated := [name for name, times in counts.items() if times > 1]:
         yield Fault(
-            "duplicate-member", f"packed more than once: {shown(repeated)}; the last one counts", "pack it anew"
+            "duplicate-member", f"packed more than once: {shown(repeated)}; the last one counts", "pack it again"
         )
     if odd := [member.name for member in members if "\\" in member.name or not member.name.isprintable()]:
         yield Fault("bad-name", f"names with backslashes or unprintable characters: {shown(odd)}", "rename the files")
@@ -153,7 +153,7 @@ def _find_root(members: Sequence[Member]) -> tuple[str, list[Fault]]:
     if homes[0] == "":
         return "", []
     if len(homes) > 1:
-        message = f"{len(homes)} folders hold a serving.properties ({shown(homes)}); an archive is one model"
+        message = f"{len(homes)} folders hold a serving.properties ({shown(homes)}); an archive holds one model"
         return homes[0], [Fault("nested", message, "pack each by itself, files at the root, or check it as --bundle")]
     folder = homes[0].rstrip("/")
     fix = f"pack it with `tar -czf model.tar.gz -C {folder} .`" if folder.isalnum() else _PACK
@@ -178,4 +178,4 @@ def _check_contents(files: Mapping[str, Member]) -> Iterator[Fault]:
 def _check_requirements(text: bytes) -> Iterator[Fault]:
     lines = [line.strip() for line in text.splitlines()]
     if not any(line and not line.startswith(b"#") for line in lines):
-        yield Fault("requirements-empty", "requirements.txt asks for nothing", "fill it or leave it out", "warning")
+        yield Fault("requirements-empty", "requirements.txt names no package", "add one or remove the file", "warning")

@@ -1,7 +1,7 @@
 """The keys of weights that were pushed to S3, and the way an archive's properties name them.
 
 weights/<model id>/<revision>/<file>        the model's files, which the container fetches
-manifests/<model id>/<revision>.json        written when all files are there, so never for half an upload
+manifests/<model id>/<revision>.json        written after all files, so an incomplete upload has none
 packed/<model id>/<revision>.part           the same files as the beginning of an archive (packed.py)
 
 The bucket's name holds the account id, which is not known when a template is written. Properties therefore hold
@@ -74,7 +74,7 @@ def revision_in(properties: Mapping[str, str]) -> Revision | None:
 
 
 def revision_at(uri: str, bucket: str) -> Revision | None:
-    """Return the pushed weights that an archive's `option.model_id` names; None for any other place."""
+    """Return the pushed weights that an archive's `option.model_id` names; None for any other location."""
     below = uri.removeprefix(f"s3://{bucket}/")
     return None if below == uri else revision_of_key(below)
 

@@ -56,7 +56,7 @@ def catalog_faults(catalog: Catalog) -> Iterator[CatalogError]:
 
 
 def name_faults(models: object) -> Iterator[CatalogError]:
-    """Yield a fault for each model name that S3, SageMaker or DJL would reject or could not tell from another name.
+    """Yield a fault for each model name that S3, SageMaker or DJL would reject or confuse with another name.
 
     Every remaining name is also unique on the server (`server_name`): of all characters that the server turns into `_`,
     only the hyphen is allowed.
@@ -108,7 +108,7 @@ def _topology_faults(endpoint: Endpoint) -> Iterator[CatalogError]:
 
 
 def _unused(field: str, beside: str, allowed: str, fix: str = "take it out") -> CatalogError:
-    """Return the fault of a setting that nothing reads beside another one."""
+    """Return the fault of a setting that another setting makes ineffective."""
     return CatalogError("setting-unused", field, f"has no effect with {beside}", allowed=allowed, fix=fix)
 
 
@@ -169,12 +169,10 @@ def _idle_faults(scaling: Scaling, topology: str) -> Iterator[CatalogError]:
     if minutes is None:
         return
     if topology == MULTI_MODEL:
-        fix = f"take it out, since tracking goes down to min by itself, or write topology: {SCALE_TO_ZERO}"
+        fix = f"remove it, because target tracking scales in to min by itself, or write topology: {SCALE_TO_ZERO}"
         yield _unused(field, f"topology {MULTI_MODEL}", f"with topology {SCALE_TO_ZERO} only", fix)
     elif scaling.tracking_scales_in and minutes > (tail := TAIL_MINUTES[scaling.metric]):
-        beside = (
-            f"up to {scaling.highest} copies, because target tracking goes down to min after {tail} minutes of idling"
-        )
+        beside = f"up to {scaling.highest} copies, because target tracking scales in to min after {tail} idle minutes"
         yield _unused(field, beside, f"1 to {tail}, or with max: 1 any", "lower it, or write max: 1")
 
 
@@ -183,7 +181,7 @@ def _schedule_faults(scaling: Scaling, topology: str) -> Iterator[CatalogError]:
     for index, entry in enumerate(scaling.schedule):
         field = f"scaling.schedule.{index}"
         if entry.name in names:
-            problem, fix = f"{entry.name!r} is there twice", "rename one"
+            problem, fix = f"{entry.name!r} is a duplicate", "rename one"
             yield CatalogError("name-twice", f"{field}.name", problem, allowed="each name once", fix=fix)
         names.add(entry.name)
         if "timezone" in entry.model_fields_set and entry.cron.startswith("rate("):
@@ -194,7 +192,7 @@ def _schedule_faults(scaling: Scaling, topology: str) -> Iterator[CatalogError]:
         high = scaling.max if entry.max is None else entry.max
         if low > high:
             problem = f"{entry.name!r} leaves min {low} over max {high}"
-            allowed = "min up to max; what an entry leaves out counts as under scaling"
+            allowed = "min up to max; a bound that an entry leaves out is that of scaling"
             yield CatalogError("bounds-crossed", field, problem, allowed=allowed, fix="state both bounds")
 
 
@@ -281,7 +279,7 @@ def _expiry_faults(catalog: Catalog) -> Iterator[CatalogError]:
             "settings-conflict",
             "expires",
             f"would leave the instances of {scaling.lowest} copies billed, the least number",
-            allowed="with scaling.min: 0 and no entry of scaling.schedule with another least",
+            allowed="with scaling.min: 0 and no entry of scaling.schedule with a higher min",
             fix="write scaling.min: 0, or take expires out",
         )
 

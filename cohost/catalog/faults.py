@@ -73,7 +73,7 @@ def _fix(kind: str, detail: ErrorDetails) -> str:
         return "put the value in quotes"
     if kind == "int_type" and isinstance(detail["input"], str):
         return "write a whole number without quotes"
-    return "change the value to what is allowed"
+    return "change the value to an allowed one"
 
 
 def _unknown_key(field: str, key: str, model: type[BaseModel] | None) -> CatalogError:

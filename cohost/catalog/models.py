@@ -85,8 +85,8 @@ class Endpoint(Settings):
 class Network(Settings):
     """The VPC of the containers, and their network isolation.
 
-    All ids must be stated, because a synth looks nothing up. The catalog also has to state two things that no id shows:
-    whether the subnets have a route to the internet, and how the containers reach S3. Limits are SageMaker's (API
+    All ids must be stated, because a synth makes no AWS calls. The catalog also has to state two facts that no id
+    shows: if the subnets have a route to the internet, and how the containers reach S3. Limits are SageMaker's (API
     reference: VpcConfig).
     """
 
@@ -218,7 +218,7 @@ class BatchedSettings(Settings):
         least, most = _RANGES[str(info.field_name)]
         if isinstance(value, int) and not least <= value <= most:
             allowed = cls.model_fields[str(info.field_name)].description or ""
-            refuse("value-not-allowed", f"got {value}", allowed=allowed, fix="change the value to what is allowed")
+            refuse("value-not-allowed", f"got {value}", allowed=allowed, fix="change the value to an allowed one")
         return value
 
     @model_validator(mode="after")
@@ -308,13 +308,13 @@ class Catalog(WeightsSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _zero_is_the_default(cls, data: Any) -> Any:  # what the file holds, not yet checked
+    def _zero_is_the_default(cls, data: Any) -> Any:  # the file's content, not yet checked
         """Fill in the bounds that a catalog with topology scale-to-zero leaves out: 0 and 1."""
         return with_default_bounds(data)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return one line for each setting that is passed on unchecked, because this version does not know it."""
+        """Return one line for each setting that is unknown to this version and passed on unchecked."""
         return tuple(
             warning for name, entry in self.models.items() for warning in rules.warnings_of(name, entry.properties)
         )

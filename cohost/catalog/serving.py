@@ -127,8 +127,8 @@ def archives_of(
 def _model_id(entry: ModelEntry) -> str | None:
     """Return the location from which the container fetches the weights.
 
-    The location of pushed weights has no bucket name yet; `files_of` fills it in. None stands for weights packed beside
-    serving.properties, where the server looks by default.
+    The location of pushed weights has no bucket name yet; `files_of` fills it in. None for weights packed beside
+    serving.properties, the server's default location.
     """
     revision = pushed_revision(entry)
     if revision is None:

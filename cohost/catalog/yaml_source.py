@@ -1,7 +1,7 @@
 """A YAML reader that records the line of every value and rejects duplicate keys.
 
 PyYAML's own loader keeps the last of two equal keys and drops line numbers. Neither suits a catalog of co-hosted
-models: a model defined twice is a mistake, and a line number is the fastest way to a fault.
+models: a model defined twice is a mistake, and the line number locates a fault fastest.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Builder:
                 continue
             key, line = key_node.value, key_node.start_mark.line + 1
             if key in first:
-                problem, fix = f"is there twice, first on line {first[key]}", "keep one of the two"
+                problem, fix = f"is a duplicate key, first defined on line {first[key]}", "remove one"
                 fault = CatalogError("key-twice", _below(path, key), problem, fix=fix, line=line)
                 self._source.faults.append(fault)
                 repeated.append(key_node)

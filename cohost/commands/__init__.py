@@ -1,1 +1,1 @@
-"""The subcommands of `cohost`, one module for those that belong together; cohost/cli.py imports what is called."""
+"""The subcommands of `cohost`, one module per topic; cohost/cli.py imports only the module of the called command."""

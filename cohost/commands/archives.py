@@ -108,7 +108,7 @@ def verify(
         for path, faults in found.items():
             rows = [(fault.severity, fault.code, fault.message, fault.fix) for fault in faults]
             if rows:
-                console.print_table(path, ("severity", "code", "what is wrong", "fix"), rows)
+                console.print_table(path, ("severity", "code", "problem", "fix"), rows)
             else:
                 console.out.print(Text(f"{path}: no fault"), soft_wrap=True)
     if any(fault.severity == "error" for faults in found.values() for fault in faults):

@@ -13,7 +13,7 @@ from cohost.commands import console
 from cohost.commands.options import JsonOption, RestartTimeoutOption, StackOption, WakeTimeoutOption
 from cohost.endpoint.client import CohostClient
 from cohost.endpoint.copies import WAKE_TIMEOUT_S
-from cohost.endpoint.load_failures import told_by_the_log
+from cohost.endpoint.load_failures import reason_from_log
 from cohost.endpoint.probing import probe_deployment
 from cohost.endpoint.stack_outputs import DEFAULT_STACK, read_deployment
 from cohost.endpoint.status import read_status
@@ -47,7 +47,7 @@ def invoke(
     logs = boto3.client("logs", region_name=client.deployment.region)
     with (
         console.waiting(calling, waking) as notice,
-        told_by_the_log(logs, client.deployment.endpoint_name, model),
+        reason_from_log(logs, client.deployment.endpoint_name, model),
     ):
         answer = client.invoke(
             model,

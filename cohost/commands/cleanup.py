@@ -28,12 +28,12 @@ def cleanup(
     everything: Annotated[
         bool, typer.Option("--all", help="All stacks of this project, and the buckets that they keep.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what there is, remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    poll: Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two looks at what changes.")] = 10,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the resources, remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")] = False,
+    poll: Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two polls.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a stack and everything that it left, and prove that nothing of it costs anything any more.
+    """Remove a stack and everything that it left, and check that no billed resource remains.
 
     It waits for resources that are being created or updated, continues where an earlier run ended, and ends with exit
     code 1 if something that it should remove still exists.
@@ -50,7 +50,7 @@ def cleanup(
         _show("There is", before)
     if dry_run or nothing:
         return
-    _ask(before, yes=yes, everything=everything)
+    _confirm(before, yes=yes, everything=everything)
     with console.err.status("Removing") as status:
         outcome = clean_up(session, name, Polling(poll_s=poll, tell=status.update), everything=everything)
     for fault in outcome.faults:
@@ -86,14 +86,14 @@ def orphans(
         console.print_table(f"{len(endpoints)} endpoints in {name}", columns, map(_row, endpoints))
 
 
-def _ask(before: Inventory, *, yes: bool, everything: bool) -> None:
+def _confirm(before: Inventory, *, yes: bool, everything: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
         raise CleanupError(
             "confirmation-missing",
             "cleanup",
-            "would remove what is listed above",
+            "would remove the resources above",
             allowed="a terminal",
             fix="add --yes",
         )

@@ -69,7 +69,7 @@ def print_error(error: CodedError) -> None:
 
 
 def answer_in_json(chosen: bool) -> bool:  # noqa: FBT001 (typer calls it with the option's value)
-    """Remember --json for the error that the command may end with; returns its value."""
+    """Store --json, so that an error of the command is printed as JSON; return its value."""
     _answer["json"] = chosen
     return chosen
 
@@ -87,13 +87,13 @@ def print_warning(message: str) -> None:
 
 @contextmanager
 def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
-    """Show on stderr the task, and with each progress callback what is awaited and for how long.
+    """Show the task on stderr, and with each progress callback the wait and its limit.
 
     Without a terminal, as in a log, a line is printed twice per minute.
     """
     printed = -math.inf
 
-    def tell(now: Waiting) -> None:
+    def show(now: Waiting) -> None:
         nonlocal printed
         line = f"{awaiting}: {minutes_and_seconds(now.waited_s)} of at most {minutes_and_seconds(now.limit_s)}"
         status.update(line)
@@ -102,7 +102,7 @@ def waiting(doing: str, awaiting: str) -> Iterator[Callable[[Waiting], None]]:
             err.print(Text(line), soft_wrap=True)
 
     with err.status(doing) as status:
-        yield tell
+        yield show
 
 
 def print_status(status: Status) -> None:
@@ -118,7 +118,7 @@ def print_status(status: Status) -> None:
         *(() if status.component else (("models loaded now", _loaded(status)),)),
     )
     print_table(status.stack_name, ("", ""), facts)
-    # The digest of an archive of all models begins with a word that marks it.
+    # The digest of an archive of all models starts with `bundle-`.
     digests = {name: digest.rpartition("-")[2][:12] for name, digest in status.archives.items()}
     rows = [(n, d, "push" if n in status.not_in_outputs else "deploy") for n, d in digests.items()]
     print_table("Archives in the live generation", ("archive", "content", "published by"), rows)
@@ -134,7 +134,7 @@ def _loaded(status: Status) -> object:
 def _component_facts(component: ComponentStatus) -> Iterator[tuple[str, str]]:
     reason = f" ({component.failure_reason})" if component.failure_reason else ""
     yield "component", f"{component.name}: {component.status}{reason}"
-    yield "copies", f"{component.current_copies} run, {component.desired_copies} wanted"
+    yield "copies", f"{component.current_copies} run, {component.desired_copies} desired"
     bounds = component.bounds
     yield "scaling", "none" if bounds is None else f"{bounds.minimum} to {bounds.maximum} copies"
     if component.current_copies:
@@ -150,9 +150,9 @@ def _component_facts(component: ComponentStatus) -> Iterator[tuple[str, str]]:
 
 
 def print_probes(probes: Sequence[Probe] | None) -> None:
-    """Print the outcome of calling each model; None: no probe was requested, an empty list: no copy runs."""
+    """Print the outcome of each model's probe; None: no probe was requested, an empty list: no copy runs."""
     if probes is None:
-        out.print("Whether the models answer was not looked at; `cohost status --probe` calls each.")
+        out.print("The models were not called; `cohost status --probe` calls each.")
     elif not probes:
         out.print("No model was called: no copy runs, and a call would wake one.")
     else:

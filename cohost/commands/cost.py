@@ -117,7 +117,7 @@ def diff(
             "cdk-failed",
             f"stack {stack}",
             f"cdk diff ended with exit code {ended}",
-            fix="mend the fault that it printed",
+            fix="correct the fault that it printed",
         )
 
 
@@ -168,7 +168,7 @@ def _row(one: DesignCost) -> Sequence[object]:
 def _origin(one: DesignCost) -> str:
     """Describe the source of a row's figures."""
     design = one.design
-    instance = f"{design.instances} x {design.instance_type or 'an instance type that was not written down'}"
+    instance = f"{design.instances} x {design.instance_type or 'an unrecorded instance type'}"
     rate = "" if design.items_per_second is None else f"{design.items_per_second:g} items/s, "
     price = f"price: {one.price}" if one.price else "price: unknown"
     return f"{design.name}: {instance}, {rate}{design.source}; {price}"

@@ -54,7 +54,7 @@ def deploy(
 ) -> None:
     """Run the checks of `cohost preflight`, then `cdk deploy`, and show the progress of each resource.
 
-    It does not ask for approval of rights: `cdk diff` shows the changes. A failed deploy names the cause.
+    IAM changes need no confirmation: review them with `cdk diff`. A failed deploy prints the cause.
 
     Example: cohost deploy --catalog model_configs/encoders.yaml --skip quota
     """

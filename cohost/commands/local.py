@@ -145,7 +145,7 @@ def run(
 
 @local_app.command()
 def report(state: StateOption = local.DEFAULT_STATE, as_json: JsonOption = False) -> None:
-    """Report the models and workers that run here, processes with resident and GPU memory, and whether all fits.
+    """Show the running models and workers, their processes with resident and GPU memory, and if all models fit.
 
     Example: cohost local report --json
     """

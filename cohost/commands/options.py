@@ -56,7 +56,7 @@ RestartTimeoutOption = Annotated[
         help="How long to wait at most for a model whose worker process has ended.",
     ),
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout", **_DURATION, help="How long to wait at most, such as 15m.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", **_DURATION, help="The longest wait, such as 15m.")]
 DEFAULT_CATALOG = Path("model_configs/encoders.yaml")
 OFFLINE_CATALOG = Path("model_configs/offline.yaml")
 
@@ -93,7 +93,7 @@ def entry_of(loaded: LoadedCatalog, name: str) -> ModelEntry:
     """Return a model of the catalog by its name.
 
     Raises:
-        CatalogError: there is no such model.
+        CatalogError: the model does not exist.
     """
     models = loaded.catalog.models
     if name not in models:

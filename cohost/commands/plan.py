@@ -229,10 +229,10 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
     if most > 1:
         count = most if least == most else f"{least} to {most}"
         console.out.print(
-            f"Each of {count} instances holds all of this: more instances take more calls, not more models."
+            f"Each of the {count} instances holds all models: more instances serve more calls, not more models."
         )
     room_rows = [(name, room.workers, room.batch) for name, room in rooms.items()]
-    console.print_table("Largest that fits, all else as it is", ("model", "workers", "batch"), room_rows)
+    console.print_table("Largest values that fit, all others unchanged", ("model", "workers", "batch"), room_rows)
     for model in planned.models if planned.instance.gpus else ():
         entry = loaded.catalog.models[model.name]
         # A library of DeBERTa's attention is the one package that changes how it runs.
@@ -248,7 +248,7 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
 
 
 def _needs(loaded: LoadedCatalog, model: ModelPlan) -> str:
-    """Format the stated required memory and the one that the plan derives."""
+    """Format the stated and the derived required memory."""
     stated, planned = _memory_keys(loaded, model)["required_memory_mb"]
     if model.name in loaded.derived_memory:
         return f"{planned} derived"

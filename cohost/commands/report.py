@@ -46,7 +46,8 @@ def report(
         Path | None, typer.Option("--out", help="The folder to write to (default: `report` in the first result).")
     ] = None,
     metrics: Annotated[
-        bool, typer.Option("--metrics/--no-metrics", help="Ask CloudWatch for the endpoint's side of the same minutes.")
+        bool,
+        typer.Option("--metrics/--no-metrics", help="Read the endpoint's CloudWatch metrics of these minutes."),
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
@@ -82,7 +83,7 @@ def compare(
     if as_json:
         console.print_json(json.loads(written.content.model_dump_json()))
     else:
-        # Without the instance, which stands on the page.
+        # Without the instance, which the page shows.
         rows = [row[:-1] for row in written.rows]
         console.print_table("Designs compared, all models", ("design", *_LATENCY, *_RATES), rows)
         console.err.print(Text(written.content.measured), soft_wrap=True)
@@ -114,7 +115,7 @@ def bench(
     short: Annotated[
         bool, typer.Option("--short", help="Batch sizes and callers 1 and 8 only, for a few seconds each.")
     ] = False,
-    label: Annotated[str | None, typer.Option("--label", help="What the report calls this run.")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="The name of this run in the report.")] = None,
     price: Annotated[
         float | None, typer.Option("--price", min=0, help="USD an hour of all instances (default: the price list).")
     ] = None,
@@ -159,7 +160,7 @@ def _bench(arguments: list[str], folder: Path) -> NoReturn:
             "nothing-measured",
             str(folder),
             "has no result of the load test",
-            fix=f"correct what the lines above or {folder / 'locust.log'} name",
+            fix=f"correct the fault that the lines above or {folder / 'locust.log'} name",
         )
     _show(_write([folder], folder / "report", metrics=True))
     raise typer.Exit(console.EXIT_INTERRUPTED if interrupted else code)
@@ -171,7 +172,7 @@ def _run(arguments: list[str], folder: Path) -> tuple[int, bool]:
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "locust", "-f", str(locustfile), *arguments]
     with (folder / "locust.log").open("w", encoding="utf-8") as log:
-        # Ctrl-C reaches the whole foreground group: Locust ends its run and writes what it has, and we wait for that.
+        # Ctrl-C reaches the whole foreground group: Locust ends its run and writes its result, so wait for that.
         interrupts: list[float] = []
         previous = signal.signal(signal.SIGINT, lambda *_: interrupts.append(time.monotonic()))
         try:

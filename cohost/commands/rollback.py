@@ -37,7 +37,7 @@ def rollback(
     to: Annotated[
         str | None, typer.Option("--to", help="The generation; left out, the one that served before the present one.")
     ] = None,
-    only_list: Annotated[bool, typer.Option("--list", help="Show what is stored, and change nothing.")] = False,
+    only_list: Annotated[bool, typer.Option("--list", help="List the stored generations, and change nothing.")] = False,
     stack: StackOption = DEFAULT_STACK,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,7 +70,7 @@ def rollback(
     console.out.print(
         Text(
             f"{stack} serves generation {target.generation} again. The next `cdk diff` shows the catalog's models "
-            "against it, and Generation taken out; `cdk deploy` publishes the catalog again."
+            "as changes, and Generation as removed; `cdk deploy` publishes the catalog again."
         ),
         soft_wrap=True,
     )

@@ -85,7 +85,7 @@ def _after_waking(change: Change) -> list[str]:
         return ["Nothing scales it: the copies stay until `cohost sleep`."]
     if bounds.minimum:
         return [f"At least {bounds.minimum} stay until `cohost sleep`."]
-    return ["It goes back to sleep when nobody calls; `cohost wake --copies 1` would keep a copy."]
+    return ["It scales in to zero without calls; `cohost wake --copies 1` would keep a copy."]
 
 
 def _after_falling_asleep(change: Change) -> list[str]:
@@ -109,13 +109,13 @@ def _after_falling_asleep(change: Change) -> list[str]:
 def _bill(change: Change, deployment: Deployment) -> str:
     """Describe the costs that continue."""
     if not change.instances_that_stay:
-        return "What bills then: no instance, only the stored archives and logs. `cohost status` shows when it is gone."
+        return "Then only the stored archives and logs bill. `cohost status` shows when the instance is gone."
     kind = change.instance_type or ""
     price = load_prices().find(deployment.region, kind)
     hourly = "an unknown price" if price is None else f"{change.instances_that_stay * price.usd_per_hour:g} USD an hour"
     return (
-        f"What bills still: {change.instances_that_stay} x {kind} at {hourly}, because the endpoint's "
-        "ManagedInstanceScaling keeps as many; fix: set scaling.min: 0 in the catalog and deploy."
+        f"{change.instances_that_stay} x {kind} still bill at {hourly}, because the endpoint's "
+        "ManagedInstanceScaling keeps them; fix: set scaling.min: 0 in the catalog and deploy."
     )
 
 
@@ -166,7 +166,7 @@ def _sentence(lifetime: Lifetime, now: dt.datetime) -> str:
     if lifetime.has_ended:
         return f"{name} has ended ({lifetime.state}); `cohost expire 8h` brings it back for eight hours"
     if lifetime.at is None:
-        return f"{name} ({lifetime.state}) keeps running and bills until it is removed: its end is switched off"
+        return f"{name} ({lifetime.state}) keeps running and bills until it is removed: its expiry is off"
     if lifetime.at <= now:
         return f"{name} ({lifetime.state}) {what} now: its end was at {lifetime.at:%Y-%m-%d %H:%M} UTC"
     minutes = int((lifetime.at - now).total_seconds() // 60)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MOST_DAYS = 5 * 365
 
 
-def _list_option(name: str, what: str) -> Any:  # what typer makes of an option
+def _list_option(name: str, what: str) -> Any:  # typer's own option type is private
     return typer.Option(name, help=f"{what}; a,b,c compares values.", metavar="A[,B…]", rich_help_panel="Scaling")
 
 
@@ -50,7 +50,7 @@ def simulate(
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help=f"Chance of a pattern (default {DEFAULT_SEED}).")] = None,
     callers: Annotated[
-        Callers, typer.Option("--callers", help="What callers do that meet no copy: fail, wait, or both compared.")
+        Callers, typer.Option("--callers", help="The callers' behaviour at zero copies: fail, wait, or both compared.")
     ] = Callers.BOTH,
     least: Annotated[str | None, _list_option("--min", "Fewest instances or copies")] = None,
     most: Annotated[str | None, _list_option("--max", "Most instances or copies")] = None,
@@ -63,7 +63,7 @@ def simulate(
         float | None, _figure_option("--requests-per-second", f"Of one copy at most (default {MEASURED_RATE:g}).")
     ] = None,
     service_ms: Annotated[
-        float | None, _figure_option("--service-ms", "An answer's time when nobody else calls (default 49.7).")
+        float | None, _figure_option("--service-ms", "Latency of a single caller (default 49.7).")
     ] = None,
     wake_seconds: Annotated[
         float | None, _figure_option("--wake-seconds", "First refused call to first answer (default 564).", 60)
@@ -83,7 +83,7 @@ def simulate(
     ] = None,
     catalog: CatalogOption = DEFAULT_CATALOG,
     region: RegionOption = DEFAULT_REGION,
-    html: Annotated[Path | None, typer.Option("--html", help="Also draw it, as a page in this file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write a page with plots to this file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Replay traffic against both topologies: cost, refused and delayed calls, cold starts, latencies.
@@ -115,8 +115,8 @@ def simulate(
     )
     if requests_per_second is None and not is_measured(loaded):
         console.print_warning(
-            f"{MEASURED_RATE:g} requests a second were measured with other models or another instance type; fix: "
-            "measure yours with cohost bench and give it as --requests-per-second"
+            f"{MEASURED_RATE:g} requests per second were measured with other models or another instance type; fix: "
+            "measure your rate with cohost bench and pass it as --requests-per-second"
         )
     _show(found, html=html, as_json=as_json)
 
@@ -190,7 +190,7 @@ def _show(found: Comparison, *, html: Path | None, as_json: bool) -> None:
         return
     for title, columns, rows in tables(found):
         console.print_table(title, columns, rows)
-    star = ("* nothing else costs less, or as little, and serves more calls at once.",) if found.swept else ()
+    star = ("* Pareto-optimal: no other line is cheaper and serves more calls at once.",) if found.swept else ()
     console.out.print(Text("\n".join([*star, *notes(found)])), soft_wrap=True)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 weights_app = typer.Typer(help="Weights in S3: push, list, prune.", no_args_is_help=True)
 
 _SHOWN = 8
-"""Digits of a commit that tell it from others, as the Hub's pages show it."""
+"""Digits of a commit's short form, as the Hub's pages show it."""
 
 _NAMES = Annotated[list[str] | None, typer.Argument(help="Models; left out, all whose weights go to S3.")]
 _FROM = Annotated[
@@ -38,7 +38,7 @@ _FROM = Annotated[
 _TOKEN_FROM = Annotated[
     str | None,
     typer.Option(
-        "--token-from", help="Where the Hub's token lies: secretsmanager:NAME or ssm:NAME; else hub_token, HF_TOKEN."
+        "--token-from", help="The Hub token's location: secretsmanager:NAME or ssm:NAME; else hub_token, HF_TOKEN."
     ),
 ]
 
@@ -81,7 +81,7 @@ def push(
 
 @weights_app.command("list")
 def list_weights(catalog: CatalogOption = DEFAULT_CATALOG, as_json: JsonOption = False) -> None:
-    """Show the weights in the bucket, whether they are complete, and what uses them.
+    """Show the weights in the bucket, if they are complete, and their users.
 
     Example: cohost weights list
     """
@@ -93,11 +93,11 @@ def prune(
     catalog: CatalogOption = DEFAULT_CATALOG,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what only this catalog names; never what a deployed stack uses.")
+        bool, typer.Option("--all", help="Also revisions that only this catalog uses; never those of a deployed stack.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove revisions that no model of the catalog and no archive of a deployed stack uses, and halves of uploads.
+    """Remove revisions that no model of the catalog and no deployed archive uses, and incomplete uploads.
 
     Example: cohost weights prune --dry-run
     """
@@ -110,7 +110,7 @@ def prune(
 
 
 def _store(catalog: Catalog, session: boto3.Session) -> WeightsStore:
-    # Large parts over slow lines: wait for them, and try again rather than lose an hour's upload.
+    # Large parts over slow lines need long time-outs and retries, so that an upload of an hour is not lost.
     config = Config(retries={"mode": "standard", "max_attempts": 10}, read_timeout=300)
     return WeightsStore(session.client("s3", config=config), find_bucket(catalog, session))
 

@@ -1,6 +1,6 @@
 """The `cdk` command of this project, run for one catalog, and the progress of a deploy.
 
-`cdk deploy` runs in a process of its own; CloudFormation's events give the state of each resource.
+`cdk deploy` runs in a subprocess; CloudFormation's events give the state of each resource.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def deploy(
         command: the command line.
         stack: the stack that it deploys.
         cloudformation: a client in the stack's region.
-        log: the file for what the command prints.
+        log: the file for the command's output.
         show: called with the progress after each poll.
         watch: reads the logs of the containers meanwhile: a rollback deletes the log groups of a first deploy.
-        poll_s: seconds between two looks.
+        poll_s: seconds between two polls.
 
     Raises:
         StackError: the deploy failed; the message names each resource that failed and why, or ends with cdk's output,
@@ -149,7 +149,7 @@ def deploy(
             "deploy-failed",
             f"stack {stack}",
             f"cdk ended with {process.returncode}",
-            fix=f"mend what the lines below name; the whole log is {log}" + _explain(progress, log, watch),
+            fix=f"correct the faults in the lines below; the whole log is {log}" + _explain(progress, log, watch),
         )
 
 
@@ -169,7 +169,7 @@ def _read_logs(watch: LogWatch | None, groups: Iterable[str], progress: Progress
 
 
 def _log_groups(cloudformation: CloudFormationClient, stack: str) -> set[str]:
-    """Return the log groups of containers that an update leaves unchanged: no event names them."""
+    """Return the log groups of containers that an update does not change, because no event names them."""
     try:
         pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
         found = [one for page in pages for one in page["StackResourceSummaries"]]
@@ -187,10 +187,10 @@ def _explain(progress: Progress, log: Path, watch: LogWatch | None) -> str:
     """Return the lines below the error: the resources that failed, or the end of cdk's output, and the models."""
     output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     lines = progress.failures or output[-_SHOWN_LINES:]
-    return "".join(f"\n{line}" for line in (*lines, *_told_by_containers(progress, watch)))
+    return "".join(f"\n{line}" for line in (*lines, *_container_failures(progress, watch)))
 
 
-def _told_by_containers(progress: Progress, watch: LogWatch | None) -> list[str]:
+def _container_failures(progress: Progress, watch: LogWatch | None) -> list[str]:
     """Name the models that were not loaded; if a container failed and no log names one, return the log's end."""
     if watch is None:
         return []

@@ -1,8 +1,8 @@
 """The expiry of a deployed endpoint: reading it, moving it, and restoring an endpoint that has expired.
 
-The stack's schedules are changed in place, without CloudFormation: it writes them again only when their properties
-change in the template. A deleted endpoint is created again under its own name with the configuration that the stack
-still has. CloudFormation identifies it by its ARN, which is the same, so the next deploy finds it unchanged.
+The stack's schedules are changed in place, without CloudFormation, which updates them only when their properties change
+in the template. A deleted endpoint is created again under the same name with the configuration that the stack still
+has. CloudFormation identifies it by its ARN, which is the same, so the next deploy finds it unchanged.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Lifetime:
 
     @property
     def has_ended(self) -> bool:
-        """Return True if the endpoint has expired, so that prolonging restores it."""
+        """Return True if the endpoint has expired, so that moving the expiry restores it."""
         return self.state in {GONE, AT_ZERO}
 
     @property
     def lost_scaling(self) -> bool:
-        """Return True if an expiry removed the scaling too: Application Auto Scaling forgets what is deleted."""
+        """Return True if the expiry removed the scaling too: deleting an endpoint deregisters its scalable target."""
         return self.state == GONE and self.bounds is not None
 
 
@@ -110,7 +110,7 @@ def read_lifetime(session: boto3.Session, stack_name: str) -> Lifetime:
     """Read the expiry of a stack's endpoint from CloudFormation, EventBridge Scheduler and SageMaker.
 
     Raises:
-        StackError: there is no such stack, or its endpoint has no end.
+        StackError: the stack does not exist, or its endpoint does not expire.
     """
     outputs = read_outputs(session.client("cloudformation"), stack_name)
     deployment = Deployment.from_outputs(stack_name, outputs)
@@ -165,16 +165,16 @@ def move(session: boto3.Session, lifetime: Lifetime, at: dt.datetime | None) -> 
             ) from error
 
 
-def restore(session: boto3.Session, lifetime: Lifetime, say: Callable[[str], None]) -> None:
+def restore(session: boto3.Session, lifetime: Lifetime, on_status: Callable[[str], None]) -> None:
     """Restore an endpoint that has expired; one that exists is left unchanged.
 
-    A multi-model endpoint is made again and waited for, which takes as long as its first deploy. A scale-to-zero one
-    gets its bounds back; its next call wakes it up.
+    A multi-model endpoint is created again, which takes as long as its first deploy. A scale-to-zero endpoint gets its
+    scaling bounds back, and its next call starts a copy.
 
     Args:
         session: of the account.
-        lifetime: as it is.
-        say: called with each change of the endpoint's status.
+        lifetime: the present expiry.
+        on_status: called with each change of the endpoint's status.
 
     Raises:
         StackError: SageMaker refuses, or the endpoint does not come up.
@@ -199,12 +199,12 @@ def restore(session: boto3.Session, lifetime: Lifetime, say: Callable[[str], Non
             f"cannot be created again ({reason_of(error)})",
             fix=f"check your rights, and what changed in stack {deployment.stack_name!r} outside of it",
         ) from error
-    _wait_in_service(session, deployment, say)
+    _wait_in_service(session, deployment, on_status)
 
 
-def _wait_in_service(session: boto3.Session, deployment: Deployment, say: Callable[[str], None]) -> None:
+def _wait_in_service(session: boto3.Session, deployment: Deployment, on_status: Callable[[str], None]) -> None:
     while (state := _state(session, deployment)) not in {"InService", "Failed", GONE}:
-        say(state)
+        on_status(state)
         time.sleep(POLL_SECONDS)
     if state == "InService":
         return
@@ -216,7 +216,7 @@ def _wait_in_service(session: boto3.Session, deployment: Deployment, say: Callab
         "endpoint-failed",
         f"endpoint {name}",
         f"did not come up ({why})",
-        fix=f"mend what it names, run `aws sagemaker delete-endpoint --endpoint-name {name}`, then this again",
+        fix=f"correct that fault, run `aws sagemaker delete-endpoint --endpoint-name {name}`, then this again",
     )
 
 
@@ -231,7 +231,7 @@ def _end(session: boto3.Session, deployment: Deployment, facts: dict[str, Any]) 
             "schedule-unreadable",
             f"schedule {name}",
             f"cannot be looked up ({reason_of(error)})",
-            fix="check your rights; if somebody deleted it, take `expires` out of the catalog, deploy, put it back and "
+            fix="check your rights; if it was deleted by hand, remove `expires` from the catalog, deploy, add it and "
             "deploy again",
         ) from error
     moment = _AT.fullmatch(found["ScheduleExpression"])

@@ -1,7 +1,7 @@
-"""Start and stop the local AWS emulator as a process of its own.
+"""Start and stop the local AWS emulator as a separate process.
 
-`local_aws` is never imported from here: the dependency between the folders points the other way, and a deploy machine
-does not install the packages that it needs.
+This module never imports `local_aws`: that package depends on `cohost`, and a deploy machine does not have its
+dependencies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEY_FILE = "access_key.json"
 """The user's access key, in the state folder: {"key_id", "secret"}, readable by its owner only; the server makes it."""
 
 PAGES_SERVICE = "cohost"
-"""The signing name of the emulation's own pages, /_cohost/… and moto's /moto-api/…"""
+"""The signing name of the emulator's own pages, /_cohost/… and moto's /moto-api/…"""
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -45,7 +45,7 @@ _POLL_S = 0.1
 class LocalServer:
     """A running local AWS: its address, its process, and the folder with its logs and archives.
 
-    `catalog` is what it was started for, None where that is not known.
+    `catalog` is the catalog that it was started for; None if unknown.
     """
 
     url: str
@@ -64,7 +64,7 @@ class LocalServer:
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": key["key_id"],
             "AWS_SECRET_ACCESS_KEY": key["secret"],
-            # A shell may hold the token of another key; an empty one is none to every SDK.
+            # A shell may hold the token of another key; every SDK ignores an empty one.
             "AWS_SESSION_TOKEN": "",
             "AWS_REGION": LOCAL_REGION,
             "AWS_DEFAULT_REGION": LOCAL_REGION,
@@ -79,8 +79,8 @@ class LocalServer:
 
         Args:
             path: the page.
-            put: what to send as JSON; None for nothing.
-            method: the HTTP method; None means PUT if something is sent, else GET.
+            put: the body, sent as JSON; None for no body.
+            method: the HTTP method; None means PUT with a body, else GET.
 
         Raises:
             LocalError: the server refuses it or does not answer.
@@ -90,7 +90,7 @@ class LocalServer:
         headers = _signed(read_key(self.state), method, self.url + path, body)
         request = urllib.request.Request(self.url + path, body or None, headers, method=method)  # noqa: S310 - http://127.0.0.1
         try:
-            # Proxies of the environment are for other machines.
+            # The server is on this machine, so the environment's proxies do not apply.
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as response:
                 return json.loads(response.read() or b"null")
         except urllib.error.HTTPError as error:
@@ -185,7 +185,7 @@ def find(state: Path) -> LocalServer | None:
 
 
 def stop(state: Path) -> bool:
-    """End the server of a state folder with all its containers; False when none runs there.
+    """End the server of a state folder with all its containers; return False if none runs there.
 
     Raises:
         LocalError: it does not end within the time limit.
@@ -225,8 +225,8 @@ def check_port(port: int) -> None:
 
 
 def _spawn(command: Sequence[str], log: Path) -> int:
-    """Start a program in a session of its own, so that it outlives this one and its terminal; return its process id."""
-    # Not subprocess.Popen: it warns if its process outlives it, which this one does on purpose.
+    """Start a program in a new session, so that it outlives this process and its terminal; return its process id."""
+    # Not subprocess.Popen, which warns if its process is still running when the object is deleted.
     return os.posix_spawn(
         command[0],
         list(command),
@@ -264,7 +264,7 @@ def _first_answer(pid: int, state: Path) -> LocalServer | None:
 
 
 def _end(pid: int) -> bool:
-    """Ask a process to end and wait for it; False when it has not ended within the time limit."""
+    """Send SIGTERM to a process and wait for its end; return False if it still runs at the time limit."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_S

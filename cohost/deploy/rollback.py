@@ -1,8 +1,8 @@
 """Rollback to an earlier generation that is still stored, without the checkout that it was deployed from.
 
-What such a generation was published from is stored beside the archives. It replaces the present models in the deployed
-template, and CloudFormation updates the stack to that template. Nothing is packed again: the resource gets the
-generation by its id, so it does not matter which code the present function has.
+The properties that such a generation was published from are stored beside the archives. They replace the present models
+in the deployed template, and CloudFormation updates the stack to that template. Nothing is packed again: the resource
+gets the generation by its id, so the result does not depend on the code of the present function.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def update(
 ) -> None:
     """Update a deployment's stack to a template and show the progress until it has ended.
 
-    Parameters, tags and the role that CloudFormation works with stay as they are.
+    Parameters, tags and CloudFormation's service role are unchanged.
 
     Raises:
         StackError: CloudFormation refuses, or the update failed and was rolled back; names each resource and why.
@@ -98,7 +98,7 @@ def _follow(
     poll_s: float,
 ) -> None:
     while True:
-        # The status first: what happened until then is in the events that are read after it.
+        # Read the status before the events, so that the events up to this status are complete.
         status = describe_stack(cloudformation, stack)["StackStatus"]
         progress.take(list(reversed(cloudformation.describe_stack_events(StackName=stack)["StackEvents"])))
         show(progress)
@@ -110,8 +110,8 @@ def _follow(
         raise StackError(
             "update-failed",
             f"stack {stack}",
-            f"its update ended in {status}; the stack is as it was unless that says ROLLBACK_FAILED",
-            fix=f"mend what the resources name{failures}",
+            f"its update ended in {status}; unless that is a ROLLBACK_FAILED, the stack is unchanged",
+            fix=f"correct the faults of the resources{failures}",
         )
 
 
@@ -134,7 +134,7 @@ _PLACEHOLDER: Final = "{"
 
 
 def check_topology(deployment: Deployment) -> None:
-    """Check that the generations of a deployment can be changed by themselves.
+    """Check that the topology of a deployment supports rollback to an earlier generation.
 
     Raises:
         StackError: it is a comparison design.
@@ -208,7 +208,7 @@ def template_of(template: Mapping[str, Any], deployment: Deployment, target: Ear
         **{name: value for name, value in target.properties.items() if name not in _OF_THE_PLACE},
         "Generation": target.generation,
     }
-    _tell(changed["Outputs"], deployment, target.properties, present["Models"])
+    _update_outputs(changed["Outputs"], deployment, target.properties, present["Models"])
     return changed
 
 
@@ -227,7 +227,7 @@ def _store_of(template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(present: Mapping[str, Any], target: Earlier, deployment: Deployment) -> None:
-    """Check what the generation needs beside its archives, and what only a deploy of its own checkout would bring."""
+    """Check that the present stack has the generation's topology and may read its weights."""
     then = target.properties
     if present.get("Layout") != then.get("Layout"):
         raise _missing(target, deployment, "another topology's archives")
@@ -248,14 +248,14 @@ def _missing(target: Earlier, deployment: Deployment, what: str) -> StackError:
 
 
 def _places(models: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
-    """Yield the user's own addresses of weights; the role may read only these."""
+    """Yield the S3 prefixes of weights that the user stated; the role may read only the deployed ones."""
     for properties in models.values():
         address = properties.get("option.model_id", "")
         if address.startswith(_S3) and not address.startswith(_S3 + _PLACEHOLDER):
             yield address
 
 
-def _tell(
+def _update_outputs(
     outputs: dict[str, Any],
     deployment: Deployment,
     then: Mapping[str, Any],

@@ -1,1 +1,1 @@
-"""The designs that the co-host is compared with, beyond what their stacks and the catalog hold: models as ONNX."""
+"""The code of comparison designs beside their stacks and catalog sections: models as ONNX."""

@@ -1,4 +1,4 @@
-"""The client for all callers: one call by a model's name, whatever the endpoint's topology."""
+"""The client for all callers: a model is called by its name on an endpoint of any topology."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 READY_TIMEOUT_S = 360.0
-"""How long SageMaker goes on loading a model after the first refusal (guide: multi-model endpoints)."""
+"""Seconds for which SageMaker continues to load a model after the first refusal (guide: multi-model endpoints)."""
 
 READ_TIMEOUT_S = 70
 """Above the 60 s in which a container must answer, so that the service's own error arrives."""
@@ -40,11 +40,11 @@ RESTARTING_HANDLER = BATCHED
 """The catalog's `handler` whose worker process the server starts again when it has ended."""
 
 RESTART_TIMEOUT_S = 120.0
-"""Seconds that a call waits for such a process. It is up soon, and then lets calls wait while it loads the model;
-the rest is for a machine that is busy."""
+"""Seconds that a call waits for such a process. It starts within seconds and then queues calls while it loads the
+model; the rest is a margin for a busy machine."""
 
 STOPPED_TIMEOUT_S = 5.0
-"""Seconds that a call waits where no process is started again: of several workers another may take the next call."""
+"""Seconds that a call waits if the server does not restart the process: another worker may take the next call."""
 
 RESTART_PAUSES = Backoff(first_s=0.25, longest_s=5.0)
 
@@ -56,8 +56,8 @@ def _untold(_: Waiting) -> None:
 class _Restarts:
     """Lets the calls of one model wait while its worker process is restarted. Thread-safe.
 
-    After a wait in vain, a call that would wait no longer than that is made once and not repeated, until a call
-    succeeds. So a model that never comes back costs one caller the whole limit, and not all of them.
+    After one call has waited in vain, later calls with the same limit or a shorter one are not repeated until a call
+    succeeds. So only one caller waits the whole limit for a model that does not recover.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -94,9 +94,9 @@ class CohostClient:
     """Calls models of one deployed endpoint by name.
 
     Thread-safe as its boto3 clients are. Threads that wait for the same model, or for the same endpoint to wake up,
-    wait together, and one of them polls. `s3` is called only for a name that the stack's outputs do not have: a model
-    pushed since the last deploy. `sagemaker` is called only while a scale-to-zero endpoint wakes up; without it the
-    endpoint is called once per minute then.
+    share one poll. `s3` is called only for a name that the stack's outputs do not have: a model pushed since the last
+    deploy. `sagemaker` is called only while a scale-to-zero endpoint wakes up; without it the endpoint is called once
+    per minute meanwhile.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class CohostClient:
         custom_attributes: str | None = None,
         target_model: str | None = None,
         inference_component_name: str | None = None,
-    ) -> Any:  # each task answers a shape of its own
+    ) -> Any:  # the shape depends on the task
         """Call a model and return its answer, read from JSON.
 
         Args:
@@ -176,19 +176,19 @@ class CohostClient:
             restart_timeout_s: how long to repeat the call while the model's worker process has ended (the server's 400
                 "Backend Python process is stopped."). None: 120 s where the server starts it again, which it does with
                 `handler: batched`, else 5 s. No other answer of the model's is repeated.
-            wake: wait for a scale-to-zero endpoint that is at zero; without, such a call fails at once, and wakes it
-                all the same. On a multi-model endpoint, which is never at zero, it changes nothing.
-            wake_timeout_s: how long to wait for that at most.
+            wake: wait for a scale-to-zero endpoint that is at zero. If false, such a call fails at once, but still
+            starts a copy. A multi-model endpoint is never at zero and ignores it.
+            wake_timeout_s: the longest wait for that.
             notice: called now and then, and before each pause, with the time that the call has waited for a copy.
             custom_attributes: attributes for the container, such as `trace=abc`, without spaces.
-            target_model: the TargetModel of a multi-model endpoint: it must lead to `model`, or nothing is sent.
+            target_model: the TargetModel of a multi-model endpoint; nothing is sent unless it is that of `model`.
             inference_component_name: the same for a scale-to-zero endpoint.
 
         Raises:
-            RoutingError: no such model on the endpoint, or a way that it does not have; nothing was sent.
-            NoCapacityError: the endpoint is at zero, and was not waited for or did not wake up in time.
+            RoutingError: the model is not on the endpoint, or the route does not exist there; nothing was sent.
+            NoCapacityError: no copy runs, and `wake` is false or none started in time.
             ModelNotReadyError: the model was not loaded in time.
-            WorkerStoppedError: the model's process has ended and was not there again in time.
+            WorkerStoppedError: the model's process has ended and was not restarted in time.
             InvocationError: the body is too large or empty (nothing was sent), or the service or the model answered
                 with an error, or with a 200 that holds none of the task's answers.
         """
@@ -215,14 +215,14 @@ class CohostClient:
         """
         deployment = self.deployment
         known = {**deployment.models, **self._pushed}
-        # Nothing can have been pushed where a deploy alone publishes archives.
+        # Only a deploy publishes archives there, so no pushed model is missing from the outputs.
         if model not in known and deployment.topology == MULTI_MODEL:
             self._pushed = self._list_live()
             known |= self._pushed
         return deployment.route_to(model, known)
 
     def _awake(self, send: Callable[[], Answer], limit_s: float | None, notice: Callable[[Waiting], None]) -> Answer:
-        """Make a call; with a limit, wait that long for a component that has no copy."""
+        """Make a call; with a limit, wait up to that long for a component without a copy."""
         if self._waker is None:
             return send()
         if limit_s is not None:
@@ -279,7 +279,7 @@ class CohostClient:
         return last.but(problem, fix=f"see `cohost status`, and allow more with {option}")
 
     def _way_back(self, model: str) -> tuple[str, str]:
-        """Return what happens to a model whose process has ended, and the fix."""
+        """Return the consequence for a model whose process has ended, and the fix."""
         handler = self.deployment.handlers.get(model)
         if handler == RESTARTING_HANDLER:
             return (

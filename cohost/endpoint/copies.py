@@ -80,7 +80,7 @@ def need_component(deployment: Deployment, command: str) -> str:
             f"endpoint {deployment.endpoint_name!r} has the topology {deployment.topology!r}, which cannot go to zero",
             allowed=SCALE_TO_ZERO,
             fix=f"set `topology: {SCALE_TO_ZERO}` in the catalog and deploy, or run `cdk destroy "
-            f"{deployment.stack_name}` while nobody calls",
+            f"{deployment.stack_name}` for hours without calls",
         )
     return deployment.inference_component_name
 
@@ -96,7 +96,7 @@ class Component:
         self._scaling = session.client("application-autoscaling", region_name=deployment.region)
 
     def copies(self) -> Copies:
-        """Return its copies now."""
+        """Return the present copies."""
         try:
             return read_copies(self._sagemaker, self.name)
         except ClientError as error:
@@ -193,9 +193,9 @@ def is_no_capacity(error_type: str, message: str) -> bool:
 
 
 class Waker:
-    """Lets the calls of one component wait until it is awake. Thread-safe: one thread polls, the others wait with it.
+    """Lets the calls of one component wait until a copy runs. Thread-safe: one thread polls for all waiting calls.
 
-    If `sagemaker` is None or may not describe the component, only calls show that it is awake.
+    If `sagemaker` is None or may not describe the component, calls are repeated to find out.
     """
 
     def __init__(self, component_name: str, sagemaker: SageMakerClient | None, clock: Clock) -> None:
@@ -235,7 +235,7 @@ class Waker:
                 "copies-failed",
                 f"inference component {self._name}",
                 f"has failed ({copies.failure_reason or 'SageMaker gives no reason'})",
-                fix="see its log group, and run `cohost wake` to ask for a copy again, or `cdk deploy`",
+                fix="see its log group, and run `cohost wake` to request a copy again, or `cdk deploy`",
             )
         return copies.current > 0 or (copies.desired == 0 and since_s >= CALL_AGAIN_S)
 

@@ -1,7 +1,7 @@
 """A call's body, the meaning of its answer or error, and an example call to paste into a shell.
 
-Answers of DJL's Java translators get the shape of every other design, so that callers need not know which handler
-answers. A translator answers one text with its labels or its vector, and a list of texts with a list of these; every
+Answers of DJL's Java translators are converted to the shape of the handlers, so that callers can ignore the difference.
+A translator answers one text with its labels or its vector, and a list of texts with a list of these; every
 other handler answers with a list, one result per text (DJL 0.36.0: TextClassificationServingTranslator,
 TextEmbeddingServingTranslator).
 """
@@ -60,7 +60,7 @@ def make_body(model: str, inputs: object, parameters: Mapping[str, object] | Non
     return body
 
 
-def read_answer(model: str, answer: bytes) -> Any:  # each task answers a shape of its own
+def read_answer(model: str, answer: bytes) -> Any:  # the shape depends on the task
     """Parse the content of an answer.
 
     Raises:
@@ -107,7 +107,7 @@ def is_worker_stopped(status: int, body: str) -> bool:
 
 
 def refusal_of(model: str, error: ClientError) -> InvocationError:
-    """Convert an error of the service or the model, to a class of its own if it has one."""
+    """Convert an error of the service or the model to the most specific class."""
     response: Mapping[str, Any] = error.response
     aws_code = response["Error"].get("Code", "")
     status = int(response.get("OriginalStatusCode") or response["ResponseMetadata"]["HTTPStatusCode"])

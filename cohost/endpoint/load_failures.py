@@ -1,6 +1,6 @@
 """The reasons why models were not loaded, read from a container's log.
 
-The answer to a load has the handler's own words only if the handler put them there; the rest is in the log. Sources:
+The answer to a load has a reason only if the handler wrote it there; all other reasons are in the log. Sources:
 DJL Serving 0.36.0 (PyProcess: a worker's output, whose lines begin with process and model; ModelServer: a model of the
 model store that fails) and, on the local AWS emulator, the lines that its SageMaker writes between.
 """
@@ -48,7 +48,7 @@ _NOT_LOADED = re.compile(r" sagemaker (?P<model>\S+) was not loaded: (?P<text>.+
 _LOADED = re.compile(r" sagemaker (?P<model>\S+) was loaded as (?P<id>\S+)")
 _OF_JSON = re.compile(r'"message": ?"(?P<text>(?:[^"\\]|\\.)*)"')
 # Answers of the server that give no reason: only the log has it.
-_SAYS_NOTHING = ("invoke handler failure", "invoke_handler_async() failure", "Python stream closed unexpectedly")
+_WITHOUT_REASON = ("invoke handler failure", "invoke_handler_async() failure", "Python stream closed unexpectedly")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +63,9 @@ class LoadFailure:
         return f"model {self.model} was not loaded: {self.reason}"
 
 
-def says_nothing(answer: str) -> bool:
+def lacks_reason(answer: str) -> bool:
     """Return True if a server's answer to a load only states that there was a failure."""
-    return any(text in answer for text in _SAYS_NOTHING)
+    return any(text in answer for text in _WITHOUT_REASON)
 
 
 @dataclass(kw_only=True)
@@ -79,7 +79,7 @@ class LogReader:
     names: Iterable[str] = ()
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
     _failures: dict[str, str] = field(default_factory=dict)
-    # By the name of a worker's thread: whether a traceback is under way, and what the last one came to.
+    # By the name of a worker's thread: True inside a traceback, and the summary line of the last traceback.
     _tracing: set[str] = field(default_factory=set)
     _raised: dict[str, str] = field(default_factory=dict)
     last_raised: str = ""
@@ -105,7 +105,7 @@ class LogReader:
         if (worker := _WORKER.search(line)) is not None:
             self._worker_line(worker["model"], worker["text"])
         elif (failed := _NOT_LOADED.search(line)) is not None:
-            self._fail(failed["model"], self._told(failed["text"]))
+            self._fail(failed["model"], self._message(failed["text"]))
         elif (loaded := _LOADED.search(line)) is not None:
             self._failures.pop(loaded["model"], None)
         elif (initialized := _INITIALIZED.search(line)) is not None:
@@ -131,10 +131,10 @@ class LogReader:
     def _fail(self, model: str, reason: str) -> None:
         # On a multi-model endpoint a worker's thread bears SageMaker's name of the model, not the caller's.
         raised = self.reason(model) or self.last_raised
-        self._failures[model] = f"{reason} ({raised})" if raised and says_nothing(reason) else reason
+        self._failures[model] = f"{reason} ({raised})" if raised and lacks_reason(reason) else reason
 
     @staticmethod
-    def _told(answer: str) -> str:
+    def _message(answer: str) -> str:
         """Return the message of a container's answer, which is JSON."""
         found = _OF_JSON.search(answer)
         return answer if found is None else found["text"]
@@ -160,7 +160,7 @@ def log_groups(endpoint: str, component: str | None) -> list[str]:
 
 
 @contextmanager
-def told_by_the_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> Iterator[None]:
+def reason_from_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> Iterator[None]:
     """Add the reason in the endpoint's log to the error of a call whose model was not loaded, if the answer has none.
 
     Raises:
@@ -170,20 +170,20 @@ def told_by_the_log(logs: CloudWatchLogsClient, endpoint: str, model: str) -> It
     try:
         yield
     except InvocationError as error:
-        if not says_nothing(error.problem):
+        if not lacks_reason(error.problem):
             raise
         watch = LogWatch(logs, [model], begun_ms)
         if (reason := _first_reason(watch, endpoint, model)) is None:
             raise
-        raise error.but(f"{error.problem}; the log says: {reason}") from error
+        raise error.but(f"{error.problem}; in the log: {reason}") from error
 
 
 def _first_reason(watch: LogWatch, endpoint: str, model: str) -> str | None:
     for pause_s in _LOG_PAUSES_S:
         time.sleep(pause_s)
         watch.look([ENDPOINT_LOGS + endpoint])
-        told = [failure.reason for failure in watch.reader.failures if failure.model == model]
-        if reason := next(iter(told), watch.reader.last_raised):
+        reasons = [failure.reason for failure in watch.reader.failures if failure.model == model]
+        if reason := next(iter(reasons), watch.reader.last_raised):
             return reason
     return None
 
@@ -206,13 +206,13 @@ class LogWatch:
                 continue
 
     def _read(self, group: str) -> None:
-        asked: dict[str, Any] = {"logGroupName": group, "startTime": self._since_ms}
+        request: dict[str, Any] = {"logGroupName": group, "startTime": self._since_ms}
         for _ in range(_MOST_PAGES):
-            page = self._logs.filter_log_events(**asked)
+            page = self._logs.filter_log_events(**request)
             for event in page["events"]:
                 if event["eventId"] not in self._seen:
                     self._seen.add(event["eventId"])
                     self.reader.feed(event["message"])
             if not (token := page.get("nextToken")):
                 return
-            asked["nextToken"] = token
+            request["nextToken"] = token

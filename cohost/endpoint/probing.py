@@ -1,4 +1,4 @@
-"""One or two tiny calls of each model, which show what neither a ping nor the list of models shows.
+"""One or two tiny calls of each model, which detect faults that neither a ping nor the list of models shows.
 
 A stock model whose worker process has ended stays READY, and pings stay 200; only a call fails (DJL Serving 0.36.0,
 recording 24). A call makes a multi-model endpoint load the model, so nothing is probed unless the user requests it.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CALLS_OF_A_STOPPED_MODEL: Final = 3
 CALLS: Final = 2
-"""Of two workers one that has ended takes every second call (recording 24), so a single call may miss it."""
+"""With two workers, a stopped one receives every second call (recording 24), so a single call may miss it."""
 
 
 class Verdict(StrEnum):
@@ -46,7 +46,7 @@ class Verdict(StrEnum):
 class Probe:
     """The outcome of calling one model: `milliseconds` until its first answer, and `detail`, the text of a failed one.
 
-    A model that refuses a valid input may be well all the same, if its task is not known or its handler needs more.
+    A model that rejects the text may still be healthy, if its task is unknown or its handler needs other parameters.
     """
 
     model: str
@@ -76,8 +76,8 @@ def probe_models(
 ) -> list[Probe]:
     """Call each model twice with a short text, and labels if its task needs some; a stopped one three times.
 
-    With three workers or more, an ended one may not be met. A model that the server restarts is called once, since
-    nobody has to act on that.
+    With three workers or more, no call may reach a stopped one. A model whose worker the server restarts is called
+    once, because its user has nothing to do.
     """
     return [_probe(client, model, now) for model in models]
 

@@ -1,6 +1,6 @@
 """The rules of Application Auto Scaling: alarms of target tracking, capacities, steps and cooldowns.
 
-The simulation (`cohost.forecast.simulation`) and the emulator (`local_aws.autoscaling`) both decide by them. Sources:
+The simulation (`cohost.forecast.simulation`) and the emulator (`local_aws.autoscaling`) both use them. Sources:
 Application Auto Scaling user guide, "Target tracking scaling policies" and "Step scaling policies", how they work and
 their cooldowns; StepScalingPolicyConfiguration and StepAdjustment of the API reference.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TrackingAlarms(NamedTuple):
-    """The numbers of values in a row after which the two alarms of target tracking go off."""
+    """The numbers of consecutive datapoints after which the two alarms of target tracking enter ALARM."""
 
     above: int
     below: int
@@ -25,8 +25,8 @@ class TrackingAlarms(NamedTuple):
 TRACKING_ALARMS: Final[Mapping[int, TrackingAlarms]] = {60: TrackingAlarms(3, 15), 10: TrackingAlarms(3, 60)}
 """The alarms by the seconds between two values of the metric.
 
-Those of a value per minute are the service's own. Those of a value per ten seconds are inferred: 10 minutes below agree
-with the 11 minutes after which an idle copy was seen to go.
+Those with one value per minute are documented. Those with one value per ten seconds are inferred: 10 minutes below the
+target agree with the 11 minutes after which the removal of an idle copy was observed.
 """
 
 PERIOD_S: Final[Mapping[str, int]] = {"invocations": 60, "concurrency": 10}
@@ -35,7 +35,7 @@ PERIOD_S: Final[Mapping[str, int]] = {"invocations": 60, "concurrency": 10}
 TAIL_MINUTES: Final[Mapping[str, int]] = {
     metric: TRACKING_ALARMS[period].below * period // 60 for metric, period in PERIOD_S.items()
 }
-"""Minutes below the target after which the alarm of each metric goes off."""
+"""Minutes below the target after which the alarm of each metric enters ALARM."""
 
 ALARM_REPEAT_S: Final = 60
 """A policy is triggered again after this time for as long as the alarm lasts (CloudWatch user guide: "Alarm actions").
@@ -63,7 +63,7 @@ def stepped_capacity(configuration: Mapping[str, Any], current: int, *, differen
         configuration: a StepScalingPolicyConfiguration.
         current: the capacity that is changed.
         difference: the metric's value less the alarm's threshold.
-        above: true if the alarm watches for values above its threshold; it decides which bound belongs to a step.
+        above: true if values above the threshold are in alarm; then the threshold belongs to the step above it.
     """
     for step in configuration["StepAdjustments"]:
         low, high = step_bounds(step)
@@ -109,9 +109,9 @@ class Cooldowns:
         """Return the capacity that a policy may set now; None for no change.
 
         Args:
-            current: the capacity, with what is still starting.
+            current: the capacity, including copies or instances that are still starting.
             now: the time of the decision.
-            wanted_from: returns the capacity that the policy wants if it is applied to a capacity.
+            wanted_from: returns the capacity that the policy computes from a given capacity.
         """
         wanted = wanted_from(current)
         if wanted is None or wanted == current:

@@ -74,7 +74,7 @@ def _faults(text: str) -> Iterator[tuple[str, str]]:
     elif match := _RATE.fullmatch(text):
         value, unit, plural = match.groups()
         if (value == "1") == bool(plural):
-            yield f"{value} goes with {unit}{'' if value == '1' else 's'}", "mend the unit"
+            yield f"{value} goes with {unit}{'' if value == '1' else 's'}", "correct the unit"
     elif "(" not in text and len(text.split()) == len(_CRON_FIELDS):
         yield "is a bare cron line", f"write 'cron({text})'"
     else:
@@ -100,11 +100,11 @@ def _cron_faults(fields: list[str]) -> Iterator[tuple[str, str]]:
                     f"*, or {kind.least} to {kind.most}, with ranges a-b, lists a,b and steps a/b",
                 )
     if (fields[2] == "?") == (fields[4] == "?"):
-        yield "one of day of the month and day of the week, and not both, must be ?", "put ? where you do not care"
+        yield "one of day of the month and day of the week, and not both, must be ?", "replace one of them by ?"
 
 
 def _numbers(kind: _Kind, item: str) -> range | None:
-    """Return what `*`, a value or a range, with a step or without, stands for; None if an item is none of these."""
+    """Return the numbers that `*`, a value or a range matches, with or without a step; None for any other item."""
     base, slash, step = item.partition("/")
     if slash and not (step.isdecimal() and 1 <= int(step) <= kind.most):
         return None

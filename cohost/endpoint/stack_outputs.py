@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 DEFAULT_STACK = "LmiCohostStack"
 DEFAULT_REGION = "us-east-1"
-"""Where a command looks when neither it nor the AWS configuration names a region."""
+"""The region if neither the command nor the AWS configuration names one."""
 
 COMPONENT_OUTPUT = "InferenceComponentName"
 WEIGHTS_OUTPUT = "WeightsBucket"
 KINDS_OUTPUT = "Kinds"
-# Why only a deploy adds a model, by topology, and what the deploy does then.
+# The reasons why only a deploy adds a model, by topology, and the effect of that deploy.
 _WHY = {
     SCALE_TO_ZERO: "serves one archive of all models, which never changes",
     CPU_ONNX: "serves exported archives that are named by their content",
-    INFERENCE_COMPONENTS: "serves each model by a component of its own",
+    INFERENCE_COMPONENTS: "serves each model by its own inference component",
 }
 _THEN = {SCALE_TO_ZERO: ", which publishes a new archive and starts a copy with it before the old one goes"}
 
@@ -44,8 +44,8 @@ class Deployment:
 
     `models` maps each model's name to its TargetModel, or to its name in the container of a scale-to-zero endpoint, as
     of the last deploy; `handlers` and `tasks` map it to the catalog's `handler` and `task`, and are empty for a stack
-    whose outputs do not say so. `inference_component_name` is None on a multi-model endpoint, which has none, and
-    `weights_bucket` on one whose models have no weights there.
+    without these outputs. `inference_component_name` is None on a multi-model endpoint, and `weights_bucket` is None if
+    no model has pushed weights.
     """
 
     stack_name: str
@@ -148,7 +148,7 @@ def describe_stack(cloudformation: CloudFormationClient, stack_name: str) -> Sta
     try:
         return cloudformation.describe_stacks(StackName=stack_name)["Stacks"][0]
     except ClientError as error:
-        # CloudFormation's code for a stack that does not exist; of the others no deploy gets further either.
+        # CloudFormation's code for a stack that does not exist; after any other code a deploy would fail too.
         if error.response["Error"].get("Code") == "ValidationError":
             raise MissingStackError(
                 "stack-missing",
@@ -198,7 +198,7 @@ def read_template(cloudformation: CloudFormationClient, stack_name: str) -> dict
     """
     try:
         body = cloudformation.get_template(StackName=stack_name, TemplateStage="Original")["TemplateBody"]
-        # boto3 parses a JSON template itself, whatever its type stubs say.
+        # boto3 parses a JSON template itself, although its type stubs state str.
         template: Any = json.loads(body) if isinstance(body, str) else body
     except ClientError as error:
         raise StackError(

@@ -47,8 +47,8 @@ class Status:
     `archives` maps each archive in the live generation to its content digest: one per model, or one of all models if an
     inference component serves them. `loaded_models` is SageMaker's count over all instances, at most some minutes old;
     None if it has reported none yet, or on a scale-to-zero endpoint, for which it counts none. SageMaker does not
-    report which models those are. `component` is None on a multi-model endpoint. `load_failures` are the models that
-    containers have not loaded in the last hour, as far as their logs show.
+    report the names of those models. `component` is None on a multi-model endpoint. `load_failures` are the models
+    that containers failed to load in the last hour, according to their logs.
     """
 
     stack_name: str

@@ -1,7 +1,7 @@
-"""Wake a scale-to-zero endpoint and put it to sleep by hand, for the hours in which somebody works.
+"""Wake a scale-to-zero endpoint and put it to sleep by hand, for working hours.
 
 Both change auto scaling's bounds together with the copies, because it would undo a number outside its bounds at once.
-The deployed bounds are in the stack's template, so waking restores them whatever was changed meanwhile.
+The deployed bounds are in the stack's template, so waking restores them after any manual change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cohost.waiting import Waiting
 
 
-_ANYTHING = "Is somebody there?"
+_ANYTHING = "A short text."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ def wake_up(deployment: Deployment, session: boto3.Session, patience: Patience, 
         deployment: the stack's outputs.
         session: credentials.
         patience: the wait for a change of the component that is under way, which must end first.
-        copies: how many to keep at least until it is put to sleep; None: one now, which may go when nobody calls.
+        copies: the minimum until it is put to sleep; None: one copy now, which scaling may remove without calls.
 
     Raises:
         RoutingError: it is a multi-model endpoint.
@@ -111,7 +111,7 @@ def wait_until_awake(
 ) -> Copies:
     """Wait until a copy runs and the first model answers; return the copies.
 
-    Nothing is called before, because a refused call would ask for a further copy.
+    No call is made before, because a refused call would request a further copy.
 
     Raises:
         StackError: the component has failed.
@@ -132,7 +132,7 @@ def wait_until_awake(
 
 
 def _from_a_model(error: InvocationError) -> bool:
-    """Return True if a model is there to refuse the text, because its task needs more than that."""
+    """Return True if the model is loaded but rejects a single text, because its task needs parameters."""
     if error.status is None or isinstance(error, WorkerStoppedError):
         return False
     return error.status == HTTPStatus.OK or (
@@ -149,14 +149,14 @@ def _running(component: Component) -> None:
             "component-failed",
             f"inference component {component.name}",
             f"has failed ({copies.failure_reason or 'no reason is given'})",
-            fix="see its log group, and deploy what mends it",
+            fix="see its log group, and deploy a correction",
         )
     reason = f" ({copies.failure_reason})" if copies.failure_reason else ""
     raise NoCapacityError(
         "no-capacity",
         f"inference component {component.name}",
         f"none of {copies.desired} copies runs{reason}",
-        fix="run `cohost wake` again to wait on, or `cohost sleep` to give up",
+        fix="run `cohost wake` to continue waiting, or `cohost sleep` to give up",
     )
 
 

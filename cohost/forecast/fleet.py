@@ -163,7 +163,7 @@ USABLE_SHARE: Final = 0.9
 
 
 class Load(BaseModel):
-    """The load of one model: the items per second that callers send in all, and the number of endpoints that it is on.
+    """The load of one model: the items per second of all callers together, and the number of its endpoints.
 
     `capacity` is the rate that one endpoint reaches with this model alone.
     """

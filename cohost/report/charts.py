@@ -1,6 +1,6 @@
 """Charts as SVG text: axes, lines, areas, points and bars, coloured by the page's style sheet.
 
-Drawn here and not by a chart library, so that a page has some ten kilobytes, needs no script, and prints as it looks.
+Drawn here instead of by a chart library, so that a page has some ten kilobytes, needs no script, and prints unchanged.
 One unit of a chart is about one pixel of a phone and one and a half of a desk, where the style sheet sets smaller type.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 WIDTH, LEFT, RIGHT, TOP = 360, 40, 10, 20
 BOTTOM, FLAT_BOTTOM = 160, 56
-"""Where the x axis lies, and without a y axis."""
+"""The height of a chart up to its x axis, with and without a y axis."""
 
 LINE, CHARACTER, CHARACTER_ON_DESK = 11, 6.2, 4.8
 LEAST_CHARACTERS, MOST_LINES = 4, 3
@@ -101,7 +101,7 @@ class Chart:
     ) -> Chart:
         """Return a chart with a group of bars for each name, side by side; `titles` are those of the two axes.
 
-        The y axis holds `others` too. With `by_group` a colour stands for a group, not for a series, without a legend.
+        The y axis holds `others` too. With `by_group` each group has a colour, not each series, and no legend.
         """
         values = [value for bars in series.values() for value, _ in bars if value is not None] + [*others]
         names = [(index + 0.5, name) for index, name in enumerate(groups)]
@@ -171,7 +171,7 @@ class Chart:
         self._legend.append((name, BAD, "line"))
 
     def legend(self, name: str, colour: int) -> None:
-        """Add a name to the legend, for marks that have none of their own."""
+        """Add a name to the legend, for marks without a label."""
         self._legend.append((name, colour, "box"))
 
     def svg(self) -> str:
@@ -181,7 +181,7 @@ class Chart:
         return "".join([frame, *self._rows(), *columns, *self._marks, "</svg>", self._key()])
 
     def _rows(self) -> list[str]:
-        """Return the lines and numbers of the y axis, whose title stands above it."""
+        """Return the lines and numbers of the y axis, with its title above it."""
         if self.y is None:
             return []
         drawn = [f'<text class="title" x="0" y="9">{escape(self.y.title)}</text>']
@@ -192,7 +192,7 @@ class Chart:
         return drawn
 
     def _columns(self) -> tuple[list[str], float]:
-        """Return the x axis with its lines, numbers or names, and title; and where all of it ends."""
+        """Return the x axis with its lines, numbers or names, and title; and its lower end."""
         bottom = self._bottom
         numbers = self.names is None
         names = [(tick, _number(tick)) for tick in self.x.ticks()] if self.names is None else self.names
@@ -253,5 +253,5 @@ def _side_by_side(names: Sequence[str]) -> tuple[list[list[str]], int]:
 
 
 def _number(value: float) -> str:
-    """Format a tick's number, without decimals that add nothing."""
+    """Format a tick's number without trailing zeros."""
     return f"{value:,.10g}" if abs(value) < 1e6 else f"{value:.3g}"  # noqa: PLR2004 - longer numbers do not fit

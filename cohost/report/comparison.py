@@ -54,20 +54,20 @@ def where_measured(summaries: Sequence[RunSummary]) -> str:
     priced = [summary for summary in emulated if summary.record.price is not None]
     price = f"; the price of {_labels(priced)} was given by hand" if priced else ", so no item has a price"
     return (
-        f"{whose} are those of this machine ({'; '.join(machines)}), where an emulation of AWS answered. They prove "
-        f"that the designs deploy and answer, and say nothing about the speed of the instance types on AWS{price}."
+        f"{whose} are those of this machine ({'; '.join(machines)}), where the local AWS emulator answered. They prove "
+        f"that the designs deploy and answer, but are not the speed of the instance types on AWS{price}."
     )
 
 
 def notes_of(summaries: Sequence[RunSummary]) -> list[Note]:
-    """Return the objections to comparing these runs, the most severe first."""
+    """Return the warnings about comparing these runs, the most severe first."""
     found = [
         ("invalid" if mark.invalid else "warning", f"{summary.record.label}: {mark.message}")
         for summary in summaries
         for mark in summary.record.marks
     ]
     if len({summary.record.target.emulated for summary in summaries}) > 1:
-        text = "an emulation and AWS are in one table: their numbers must not be held against each other"
+        text = "the emulator and AWS are in one table: their numbers must not be compared"
         found.append(("invalid", text))
     found += [*_unlike([summary.record for summary in summaries]), *_incomplete(summaries)]
     return sorted(found, key=lambda note: ("invalid", "warning", "note").index(note[0]))
@@ -91,7 +91,7 @@ def _unlike(records: Sequence[RunRecord]) -> Iterator[Note]:
         "texts": texts,
         "machines that called": list(map(_machine, records)),
     }
-    if len(set(values["models"])) > 1:  # which have texts of lengths of their own
+    if len(set(values["models"])) > 1:  # other models, so other text lengths
         del values["texts"]
     for what, found in values.items():
         if len(set(found)) > 1:
@@ -120,9 +120,9 @@ def _labels(summaries: Sequence[RunSummary]) -> str:
 
 COLUMNS = ("design", *LATENCY_COLUMNS, *RATE_COLUMNS, "instance")
 MODEL_COLUMNS = ("design", "model", *LATENCY_COLUMNS, *RATE_COLUMNS)
-_READ_SO = "All models together; a dash: nothing to price. A p99 marked ~ stands on fewer than five slower calls."
-_OWN_RATE = "Items a second of one model of a mix: by the time of its own calls."
-FACT_COLUMNS = ("design", "what it is", "deployed on", "price")
+_READ_SO = "All models together; a dash: nothing to price. A p99 marked ~ rests on fewer than five slower calls."
+_OWN_RATE = "Items per second of one model of a mix: by the time of its own calls."
+FACT_COLUMNS = ("design", "description", "deployed on", "price")
 
 
 class DesignResult(Record):
@@ -193,7 +193,7 @@ def _fact_rows(summaries: Sequence[RunSummary]) -> list[tuple[str, ...]]:
         target = summary.record.target
         count = "" if target.instance_count in {None, 1} else f"{target.instance_count} x "
         kind = f"{count}{target.instance_type or 'unknown'}"
-        where = f"{kind}, acted out on this machine" if target.emulated else kind
+        where = f"{kind}, emulated on this machine" if target.emulated else kind
         rows.append((summary.record.label, design_of(summary.record), where, price_text(summary.record)))
     return rows
 
@@ -230,7 +230,7 @@ def _markdown(comparison: Comparison, tables: Sequence[Table]) -> str:
 
 
 def _page(summaries: Sequence[RunSummary], comparison: Comparison, tables: Sequence[Table]) -> str:
-    # Whose numbers these are stands first, and is as grave as a warning where an emulation made them.
+    # The origin of the numbers comes first; it is a warning if the emulator answered.
     weight = "warning where" if any(design.emulated for design in comparison.designs) else "note where"
     first, *others = map(frame.table, tables)
     return frame.page(

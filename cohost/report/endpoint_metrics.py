@@ -87,24 +87,24 @@ def metrics_of(run: Run, session: Any | None) -> EndpointMetrics | None:  # a bo
     With `session` None nothing is requested. A missing right or network is not an error: a report is made without.
     """
     file = run.folder / METRICS_FILE
-    kept = _kept(file)
+    stored = _stored(file)
     target = run.record.target
-    if kept is not None and kept.read_at > run.record.ended + SETTLED_AFTER_S:
-        return kept
+    if stored is not None and stored.read_at > run.record.ended + SETTLED_AFTER_S:
+        return stored
     if session is None or target.endpoint_name is None or target.variant_name is None:
-        return kept
+        return stored
     try:
         client = session.client("cloudwatch", region_name=target.region)
-        found = _ask(client, target, run)
+        found = _request(client, target, run)
     except (ClientError, BotoCoreError):
-        return kept
+        return stored
     if not found.metrics:
-        return kept
+        return stored
     file.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return found
 
 
-def _kept(file: Path) -> EndpointMetrics | None:
+def _stored(file: Path) -> EndpointMetrics | None:
     try:
         return EndpointMetrics.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
@@ -120,7 +120,7 @@ def _dimensions(namespace: str, target: Target) -> list[DimensionTypeDef]:
     ]
 
 
-def _ask(client: CloudWatchClient, target: Target, run: Run) -> EndpointMetrics:
+def _request(client: CloudWatchClient, target: Target, run: Run) -> EndpointMetrics:
     start = datetime.fromtimestamp(run.record.started // PERIOD_S * PERIOD_S, UTC)
     end = datetime.fromtimestamp(run.record.ended, UTC) + timedelta(seconds=PERIOD_S)
     found = []

@@ -1,4 +1,4 @@
-"""The facts that a reader needs to judge a run: where, what, with which versions, at what price, by which command."""
+"""The facts that a reader needs to assess a run: machine, target, versions, price and command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def price_text(record: RunRecord) -> str:
     """Format the price with its date and source; "unknown" if it is not known, never 0."""
     price = record.price
     if price is None:
-        return "none: an emulation costs nothing, and its speed is not AWS's" if record.target.emulated else UNKNOWN
+        return "none: the emulator costs nothing, and its speed is not AWS's" if record.target.emulated else UNKNOWN
     return f"{price.usd_per_hour:g} USD an hour ({price.source}{', ' + price.date if price.date else ''})"
 
 
@@ -48,13 +48,13 @@ def notes_of(summary: RunSummary) -> list[tuple[str, str]]:
     record = summary.record
     notes = [("invalid" if mark.invalid else "warning", mark.message) for mark in record.marks]
     if record.target.emulated:
-        notes.append(("note", "an emulation answered: the numbers are this machine's, not those of AWS"))
+        notes.append(("note", "the emulator answered: the numbers are this machine's, not those of AWS"))
     if few := few_calls(summary):
         notes.append(("warning", f"{few} (--measure)"))
     rough = {head.model for head in summary.headlines if head.latency_ms and head.latency_ms.p99_is_rough}
     if rough:
         names = ", ".join(head.model for head in summary.headlines if head.model in rough)
-        notes.append(("note", f"p99 marked ~ stands on fewer than five slower calls: {names}"))
+        notes.append(("note", f"p99 marked ~ rests on fewer than five slower calls: {names}"))
     return notes
 
 

@@ -1,6 +1,6 @@
 """Numbers, moments and tables as text, the same in Markdown, on pages and on a terminal, and the cost of items.
 
-A dash stands for what does not exist, "unknown" for what exists and is not known.
+A dash means that a value does not exist, "unknown" that it exists but is not known.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def number(value: float | None, digits: int = 1) -> str:
 
 
 def short(value: float | None) -> str:
-    """Format a number with about three digits, whatever its size."""
+    """Format a number of any size with about three digits."""
     if value is None:
         return NONE
     if abs(value) >= _HUNDRED:

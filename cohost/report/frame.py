@@ -1,7 +1,7 @@
 """The frame of every page, and the parts that pages are made of.
 
-A page is one file of HTML, without a script, a font or a request. Written without a template engine, because a deploy
-machine has none; each function escapes the texts that it takes, and `Html` marks what is escaped already.
+A page is one file of HTML, without a script, a font or a request. No template engine is used, because a deploy machine
+has none. Each function escapes its texts; `Html` marks escaped ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class Plot(NamedTuple):
-    """A chart with its title, and what it shows in one sentence."""
+    """A chart with its title and a description of one sentence."""
 
     title: str
     what: str
@@ -75,7 +75,7 @@ def paragraphs(*texts: str) -> Html:
 
 
 def table(content: Table) -> Html:
-    """Render a table in a card; where it is too wide it scrolls by itself."""
+    """Render a table in a card; one that is too wide scrolls."""
     title, columns, rows, kind, what = content
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
     head = f"<thead><tr>{heads}</tr></thead>\n" if columns else ""

@@ -96,7 +96,7 @@ def _throughput(summary: RunSummary) -> Plot | None:
     """Plot latency against calls per second over the steps of one batch size."""
     batches = [step.batch for step in summary.steps]
     batch = max(set(batches), key=lambda size: (batches.count(size), -size))
-    # In the order of the load, so that a target past its best shows as a line that turns back.
+    # In the order of the load, so that the line of an overloaded target turns back.
     steps = sorted((s for s in summary.steps if s.batch == batch), key=lambda step: step.rate or step.concurrency)
     found = [(s.total.calls_per_s, s.total.latency_ms, s) for s in steps if s.total.latency_ms]
     if not found:
@@ -245,8 +245,8 @@ def _bars(
     bars = [value_of(summary.headlines[0]) for summary in summaries]
     if all(value is None for value, _ in bars):
         return None
-    told = [(value, f"{label}: {tip}") for label, (value, tip) in zip(labels, bars, strict=True)]
-    return Chart.of_bars(labels, {title: told}, ("", title), by_group=True)
+    points = [(value, f"{label}: {tip}") for label, (value, tip) in zip(labels, bars, strict=True)]
+    return Chart.of_bars(labels, {title: points}, ("", title), by_group=True)
 
 
 def _rate(head: Headline) -> tuple[float | None, str]:

@@ -100,7 +100,7 @@ class Machine(Record):
 
 
 class Mark(Record):
-    """A remark that a reader must know before believing the numbers; `invalid` means that they must not be used."""
+    """A remark that limits the use of the numbers; `invalid` means that they must not be used."""
 
     code: str
     message: str
@@ -154,8 +154,7 @@ class Run:
     def answered_in(self, phase: Phase, model: int | None = None) -> Samples:
         """Return the calls that were answered during a phase, also those that were sent before it began.
 
-        A rate is computed from these: callers that still wait for a dropped call of the warm-up are at work in the
-        phase.
+        A rate is computed from these, because the target also works on the warm-up's last calls during the phase.
         """
         good = raw.answered(self.samples)
         chosen = (good["done"] > phase.started) & (good["done"] <= phase.ended)
@@ -175,7 +174,7 @@ class Run:
 
 
 def save_run(run: Run) -> None:
-    """Write a run to its folder; the record goes last, so that a folder with one is whole."""
+    """Write a run to its folder, the record last, so that a folder with a record is complete."""
     run.folder.mkdir(parents=True, exist_ok=True)
     raw.save(run.folder, run.samples, run.ticks)
     (run.folder / RECORD_FILE).write_text(run.record.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -185,7 +184,7 @@ def load_run(path: Path) -> Run:
     """Read a run from its folder, or from the path of its record.
 
     Raises:
-        ReportError: there is no run, or it is damaged or of another version.
+        ReportError: the run does not exist, is damaged, or is of another version.
     """
     folder = path.parent if path.name == RECORD_FILE else path
     file = folder / RECORD_FILE
@@ -198,7 +197,7 @@ def read_result(file: Path, kind: type[Content], allowed: str, fix: str) -> Cont
     """Read a JSON file of results.
 
     Raises:
-        ReportError: there is no such file, or its content is not of this kind; then `fix` is the way out.
+        ReportError: the file does not exist, or its content is of another kind; then the error has this `fix`.
     """
     try:
         return kind.model_validate_json(file.read_bytes())

@@ -53,7 +53,7 @@ class Outcome(IntEnum):
     label: str
 
     def __new__(cls, value: int, label: str = "") -> Self:
-        """Make a member of its number and its words."""
+        """Create a member from its number and its label."""
         member = int.__new__(cls, value)
         member._value_, member.label = value, label
         return member
@@ -77,7 +77,7 @@ class Outcome(IntEnum):
 
 
 CUT_OFF = (Outcome.UNFINISHED, Outcome.UNSENT)
-"""Outcomes that the end of a phase made: counted beside the failures, because nothing answered wrongly."""
+"""Outcomes caused by the end of a phase: counted separately from failures, because no answer was wrong."""
 
 Samples = np.ndarray[Any, np.dtype[np.void]]
 
@@ -225,10 +225,10 @@ def percentile_interval(ordered: NDArray[np.float64], q: float) -> Interval:
 def rate_interval(at_s: NDArray[np.float64], amounts: NDArray[np.float64], start: float, end: float) -> Interval | None:
     """Return the bootstrap's interval of a rate: amounts (items) at moments, between start and end.
 
-    Whole seconds are resampled, because neighbouring calls share what slows them down. None for less than three.
+    Whole seconds are resampled, because neighbouring calls have the same delays. None for less than three.
     """
     bins = int((end - start) / SECONDS_A_BIN)
-    if bins < 3:  # noqa: PLR2004 - two seconds say nothing about spread
+    if bins < 3:  # noqa: PLR2004 - two seconds show no spread
         return None
     per_bin, _ = np.histogram(at_s, bins=bins, range=(start, start + bins * SECONDS_A_BIN), weights=amounts)
     chosen = np.random.default_rng(_SEED).integers(0, bins, (RESAMPLES, bins))

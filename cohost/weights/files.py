@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from cohost.archives.errors import Fault, shown
+from cohost.archives.errors import Fault, GatheredError, shown
 from cohost.archives.inventory import TEXT_BYTES, Member
 from cohost.archives.model_checks import check_model, weights_in
 from cohost.errors import WeightsError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
 
@@ -50,10 +50,10 @@ def kinds_in(names: Collection[str]) -> set[str]:
 
 
 def still_chosen(kinds: Collection[str], *, allow_pickle: bool, with_code: bool) -> bool:
-    """Return whether files of these kinds also serve under these settings, without reading the whole repository.
+    """Return True if files of these kinds also suit these settings, without reading the whole repository.
 
-    False also if only the repository could show it. Python files that are there without `with_code` do no harm, since
-    nothing runs them.
+    Return False also if only the repository could show it. Python files without `with_code` are harmless, because they
+    are never run.
     """
     return (allow_pickle or PICKLE not in kinds) and (CODE in kinds or not with_code)
 
@@ -77,21 +77,8 @@ def _serves(name: str, kind: str | None, *, with_code: bool) -> bool:
     return bool(_TEXTS.fullmatch(file)) or (bool(folders) and kind in weights_in([file]))
 
 
-class FaultyModelError(WeightsError):
-    """The files of a model have faults; `faults` holds an error for each."""
-
-    def __init__(self, faults: Sequence[WeightsError]) -> None:
-        self.faults = tuple(faults)
-        first = faults[0]
-        super().__init__(first.code, first.field, first.problem, fix=first.fix)
-
-    def __str__(self) -> str:
-        """Return one line per fault."""
-        return "\n".join(map(str, self.faults))
-
-    def entries(self) -> list[dict[str, str]]:
-        """Return one mapping per fault."""
-        return [entry for fault in self.faults for entry in fault.entries()]
+class FaultyModelError(GatheredError, WeightsError):
+    """The files of a model have faults."""
 
 
 _HEAD_BYTES: Final = 64
@@ -117,7 +104,7 @@ def pickle_fault(names: Iterable[str], chosen: Iterable[str]) -> Fault | None:
         return None
     return Fault(
         "pickle",
-        f"the weights are there as pickles only ({shown(pickles)}), and loading one runs whatever code it holds",
+        f"the weights are there as pickles only ({shown(pickles)}), and loading one runs the code in it",
         "take a revision with safetensors, or set allow_pickle: true for the model if you trust its origin",
     )
 

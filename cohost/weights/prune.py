@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def check_bundled(name: str, entry: ModelEntry) -> None:
-    """Reject a model whose archive can only be put together in S3.
+    """Reject a model whose archive can only be composed in S3.
 
     Raises:
         WeightsError: the archive holds weights, which S3 copies into it.
@@ -43,7 +43,7 @@ def check_bundled(name: str, entry: ModelEntry) -> None:
         raise WeightsError(
             "weights-in-archive",
             f"models.{name}.weights",
-            "is archive, and the deploy puts that archive together in S3 from what `cohost weights push` uploaded",
+            "is archive, and only a deploy composes such an archive, in S3 from the files of `cohost weights push`",
             allowed="hub, s3",
             fix="name models with one of these",
         )
@@ -71,7 +71,7 @@ def live_bucket(name: str, entry: ModelEntry, deployment: Deployment, s3: S3Clie
         raise WeightsError(
             "weights-incomplete",
             f"models.{name}",
-            f"no whole upload of {revision} is in {bucket}",
+            f"no complete upload of {revision} is in {bucket}",
             fix=f"cohost weights push {name}",
         )
     return bucket
@@ -146,7 +146,7 @@ def _stacks(session: boto3.Session) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _holds_weights(s3: S3Client, archives: str, key: str, size: int) -> bool:
-    """Return whether an archive contains its weights, so it names none and need not be read; only large ones can."""
+    """Return True if an archive contains its weights, and so names none and need not be read; only large ones do."""
     return size >= LEAST_PART_BYTES and WEIGHTS_OF in s3.head_object(Bucket=archives, Key=key)["Metadata"]
 
 

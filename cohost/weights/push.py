@@ -36,12 +36,12 @@ PLAIN_SHA256: Final = "cohost-plain-sha256"
 def write_part(files: Mapping[str, Path], target: Path, *, on_bytes: Callable[[int], None]) -> dict[str, str]:
     """Write the part of an archive that holds these files, and return the metadata that it is uploaded with.
 
-    Nothing is compressed: weights hardly get smaller, and an instance unpacks them sooner. `on_bytes` is called with
+    Nothing is compressed: weights hardly get smaller, and an instance unpacks them faster. `on_bytes` is called with
     the number of bytes of each piece that was read.
 
     Raises:
-        ArtifactError: a name is neither that of a file at the root nor of one in a folder there.
-        OSError: a file cannot be read or has become shorter meanwhile, or there is no room.
+        ArtifactError: a name is neither `file` nor `folder/file`.
+        OSError: a file cannot be read or has become shorter meanwhile, or the disk is full.
     """
     gzip, sha256 = Gzip(0), hashlib.sha256()
     with target.open("wb") as part:
@@ -96,7 +96,7 @@ class _Model:
 
     @property
     def choice(self) -> _Choice:
-        """Return the settings that decide which files are chosen."""
+        """Return the settings that determine the chosen files."""
         return {"allow_pickle": self.entry.allow_pickle, "with_code": bool(self.entry.trust_remote_code)}
 
 
@@ -189,7 +189,7 @@ class Pusher:
         return 1, int(metadata[PLAIN_BYTES]), sent
 
     def _needs_no_fetch(self, model: _Model, kinds: Collection[str]) -> bool:
-        """Return True if a fetch would bring the same kinds of files, which are there as a whole."""
+        """Return True if the upload is complete and a fetch would choose the same kinds of files."""
         return self._source.immutable and still_chosen(kinds, **model.choice)
 
     def _fetch(self, model: _Model) -> dict[str, Path]:

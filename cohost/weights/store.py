@@ -1,6 +1,6 @@
-"""The bucket of the weights, and the revisions in it: whole ones, and those of uploads that have not ended.
+"""The bucket of the weights, and the revisions in it: complete ones, and those of unfinished uploads.
 
-The catalog names the bucket; without a name there, account and region make the name.
+The catalog names the bucket; its default name consists of account and region.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BUCKET_PREFIX: Final = "lmi-cohost-weights-"
 
 
 def bucket_name(account: str, region: str) -> str:
-    """Return the name of the bucket that the weights' own stack makes; both may be tokens of a template."""
+    """Return the name of the bucket of the weights' own stack; both arguments may be tokens of a template."""
     return f"{BUCKET_PREFIX}{account}-{region}"
 
 
@@ -84,7 +84,7 @@ class WeightsStore:
 
     @contextmanager
     def explaining(self, uri: str, problem: str) -> Iterator[None]:
-        """Turn errors of S3 into one about an object or the bucket."""
+        """Convert errors of S3 to WeightsError, about an object or the bucket."""
         try:
             yield
         except ClientError as error:
@@ -144,14 +144,14 @@ class WeightsStore:
             return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", [])}
 
     def revisions(self) -> list[Stored]:
-        """Return all revisions whose push has ended or begun, sorted by model and revision."""
+        """Return all revisions of complete and unfinished pushes, sorted by model and revision."""
         objects = {key: size for prefix in (WEIGHTS, MANIFESTS, PACKED) for key, size in self.keys(prefix).items()}
         uploads = self._uploads()
         found = {revision for key in [*objects, *(key for key, _ in uploads)] if (revision := revision_of_key(key))}
         return [_stored(revision, objects, uploads) for revision in sorted(found)]
 
     def delete(self, stored: Stored) -> None:
-        """Remove a revision: first the manifest, so that a rest of it is never taken for whole."""
+        """Remove a revision, the manifest first, so that its remaining files never count as complete."""
         with self.explaining(stored.revision.uri(self.bucket), "cannot be removed"):
             self.s3.delete_object(Bucket=self.bucket, Key=stored.revision.manifest)
             for key, upload_id in stored.uploads:
@@ -190,7 +190,7 @@ class WeightsStore:
             "weights-store-failed",
             uri,
             f"{problem} ({reason})",
-            fix="run the command again; what was uploaded is kept",
+            fix="run the command again; uploaded parts are not sent again",
         )
 
 

@@ -1,7 +1,7 @@
 """Upload of one file as one object: in parts, each with a checksum that S3 verifies; an interrupted one is resumed.
 
 boto3's own transfer cannot resume: it aborts an upload that fails, and sends all of the file again (s3transfer 0.19.3:
-20 of 20 parts, where this sends the 5 that had not arrived). A model of 2.3 GB takes half an hour at 10 Mbit/s.
+20 of 20 parts, where this module sends the 5 missing ones). A model of 2.3 GB takes half an hour at 10 Mbit/s.
 
 The checksums are those that S3 keeps: of the whole file, and of its parts.
 """
@@ -154,8 +154,8 @@ class Uploader:
             Bucket=self.bucket, Key=key, UploadId=upload_id, MultipartUpload={"Parts": parts}
         )
         if resumed and self.metadata(key) != metadata:
-            # S3 keeps the metadata that an upload was begun with, so this one was begun for other content, and the
-            # object would be taken for that.
+            # S3 keeps the metadata from the start of an upload. This upload was started for other content, so the
+            # object would have the metadata of that content.
             self.s3.delete_object(Bucket=self.bucket, Key=key)
             return self._send_parts(path, key, sums, metadata)
         return sum(count for _, count in sent)

@@ -1,8 +1,8 @@
 """Measure the three designs one after another on the local AWS emulator: `make compare`.
 
 Exports the small models to ONNX, deploys all three stacks of one catalog with the real cdk command, runs the short
-standard protocol against each, and writes the comparison. It proves the way from a catalog to the page; its numbers are
-this machine's, and the page states that.
+standard protocol against each, and writes the comparison. It tests every step from a catalog to the page; its numbers
+are this machine's, and the page states that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DESIGNS = {
     "CpuOnnxStack": "02 CPU and ONNX",
     "InferenceComponentsStack": "03 one component a model",
 }
-"""Each stack, and what the comparison calls it."""
+"""Each stack, and its name in the comparison."""
 
 EXIT_INVALID = 3
 """A run that the generator limited still counts here: on one machine it shares its cores with what it measures."""

@@ -1,4 +1,4 @@
-"""The local AWS emulator for measurements: started on a free port, deployed to with the real cdk, and always ended."""
+"""The local AWS emulator for measurements: started on a free port, deployed to with the real cdk, always stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXIT_FAULT, EXIT_INTERRUPTED = 1, 130
 
 
 class Machine:
-    """A running emulation. `folder` is deleted when it ends; child processes call it by `environment`."""
+    """A running emulator. `folder` is deleted when it ends; `environment` points child processes to it."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class Machine:
 
 @contextlib.contextmanager
 def running(catalog: Path) -> Iterator[Machine]:
-    """Start the emulation for a catalog, and end it in any case.
+    """Start the emulator for a catalog, and always stop it at the end.
 
     Raises:
         LocalError: it does not start.
@@ -70,7 +70,7 @@ def running(catalog: Path) -> Iterator[Machine]:
 
 
 def run(catalog: Path, steps: Callable[[Machine], Iterator[int]]) -> int:
-    """Take steps on an emulation for a catalog until one fails.
+    """Run steps on an emulator for a catalog until one fails.
 
     Return its exit code, or 0; 1 for a known error, which is printed as one line, 130 for Ctrl-C.
     """

@@ -1,7 +1,7 @@
 """Run the short standard load test against the local AWS emulator: `make load`.
 
-Starts the emulation on a free port, deploys the offline encoders with the real cdk command, runs `cohost bench
---short`, and ends the emulation in any case.
+Starts the emulator on a free port, deploys the offline encoders with the real cdk command, runs `cohost bench
+--short`, and always stops the emulator at the end.
 """
 
 from __future__ import annotations

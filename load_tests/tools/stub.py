@@ -1,8 +1,8 @@
 """A target with known behaviour, for tests and benchmarks of the load test itself: `python -m load_tests.tools.stub`.
 
 One process, one thread, epoll, and as little work per call as possible: the measurement is of the generator. It answers
-programs of this machine only (cohost/callers.py), and in place of SageMaker signed calls only, though it has no key to
-check a signature with: a caller can read and change nothing, and is only counted.
+programs of this machine only (cohost/callers.py). In place of SageMaker it requires a signature but does not verify it:
+a caller can read and change nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Behaviour:
         fail_every: each n-th call gets `fail_status`; 0: none does.
         fail_status: the status of a failed call.
         freeze_after_s: seconds after the first call at which nothing is answered for a while; negative: never.
-        freeze_s: how long that lasts.
+        freeze_s: the length of that pause, in seconds.
         workers: calls that are worked on at once; 0: any number.
         silent: no call is ever answered.
         items: results in an answer; 0: as many as the request has inputs.

@@ -23,7 +23,7 @@ from cohost.callers import new_token, write_private
 from cohost.catalog.serving import code_of, properties_of, requirements_for
 from cohost.deploy import local_aws as local
 from cohost.deploy.local_aws import check_port
-from cohost.endpoint.load_failures import read_log, says_nothing
+from cohost.endpoint.load_failures import lacks_reason, read_log
 from cohost.hardware.images import image_uri, parse_image
 from cohost.routing import ARCHIVE_SUFFIX
 from local_aws.engines.engine import EngineError, Setup
@@ -90,7 +90,7 @@ def load_models(server: Server, models: Mapping[str, str]) -> list[LoadResult]:
 
 def explained(loads: Sequence[LoadResult], log: Path) -> list[LoadResult]:
     """Add the last error of a model's worker in a server's log to an error without a reason."""
-    unexplained = [load for load in loads if load.fault is not None and says_nothing(load.fault)]
+    unexplained = [load for load in loads if load.fault is not None and lacks_reason(load.fault)]
     if not unexplained:
         return list(loads)
     reader = read_log(log)

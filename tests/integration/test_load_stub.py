@@ -401,7 +401,7 @@ def test_help_names_every_option_and_the_documents_too() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment())
     documents = (ROOT / "docs" / "load-tests.md").read_text()
 
-    ours = done.stdout[done.stdout.index("encoders: what is called") :]
+    ours = done.stdout[done.stdout.index("encoders: targets") :]
     options = set(re.findall(r"^  (--[a-z0-9-]+)", ours, re.MULTILINE))
 
     assert "--spawn-rate" in done.stdout

@@ -1,4 +1,4 @@
-"""The comparison designs: other ways to serve the same models, each in a stack of its own.
+"""The comparison designs: other ways to serve the same models, each in a separate stack.
 
 A design is built only if the catalog names it.
 """

@@ -25,7 +25,7 @@ IMAGE: Final = r"^[a-z0-9][a-z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
 EMAIL: Final = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 EMAIL_CHARACTERS: Final = 254
 
-KMS_KEY: Final = "the ARN of a KMS key: arn:aws:kms:REGION:ACCOUNT:key/ID; an alias has no rights of its own"
+KMS_KEY: Final = "the ARN of a KMS key: arn:aws:kms:REGION:ACCOUNT:key/ID; IAM policies cannot name an alias"
 
 KmsKey = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$")]
 
@@ -106,7 +106,7 @@ def check_prefix(prefix: str) -> str:
             f"at most {PREFIX_CHARACTERS} letters, digits and !_.*'()-, parts set apart by single /, with / at the end "
             "only"
         )
-        refuse("value-not-allowed", f"got {prefix!r}", allowed=allowed, fix="take out what is not allowed")
+        refuse("value-not-allowed", f"got {prefix!r}", allowed=allowed, fix="remove the other characters")
     return prefix
 
 
@@ -132,7 +132,7 @@ def each(check: Callable[[str, str], None]) -> AfterValidator:
 
 
 def check_variable(name: str, value: str) -> None:
-    """Check that a variable fits SageMaker's limits and is no secret: DescribeModel shows it in plain text."""
+    """Check that a variable fits SageMaker's limits and is not a secret: DescribeModel shows it in plain text."""
     if not _ENVIRONMENT_NAME.fullmatch(name):
         allowed = "letters, digits and _, not starting with a digit"
         refuse("name-not-allowed", "is not the name of a variable", allowed=allowed, fix="rename it")
@@ -140,7 +140,7 @@ def check_variable(name: str, value: str) -> None:
         refuse(
             "secret-not-allowed",
             "has the name of a secret",
-            allowed="no secrets, because everybody who may describe the model reads them",
+            allowed="no secrets, because DescribeModel shows them",
             fix="copy gated weights to s3:// and name that as model_id",
         )
     if (size := max(len(name.encode()), len(value.encode()))) > ENVIRONMENT_VALUE_BYTES:
@@ -177,14 +177,14 @@ def check_number_of_tags(tags: dict[str, str]) -> dict[str, str]:
 def check_acknowledged(name: str, reason: str) -> None:
     """Check that an acknowledged warning exists and has a reason that a reviewer can read."""
     if name not in check_ids.WARNINGS:
-        problem = "is an error, which no reason makes work" if name in check_ids.ERRORS else "is not a check"
+        problem = "is an error, which cannot be acknowledged" if name in check_ids.ERRORS else "is not a check"
         refuse("check-unknown", problem, allowed=", ".join(check_ids.WARNINGS), fix="take it out (docs/checks.md)")
     if not reason.strip():
-        refuse("value-empty", "has no reason", allowed="a sentence that says why it does no harm here", fix="write one")
+        refuse("value-empty", "has no reason", allowed="a sentence: why the warning is acceptable", fix="write one")
 
 
 def check_property(key: str, value: str) -> None:
-    """Check a property: not a key that the catalog sets itself, none misspelt, no text that CDK loses."""
+    """Check a property: not a key that the catalog sets itself, not misspelt, no text that `cdk diff` hides."""
     if key in FIELDS_OF_KEYS:
         refuse("key-not-allowed", "is set by another field", allowed=FIELDS_OF_KEYS[key], fix="use that field")
     if key not in KNOWN_KEYS and (close := nearest(key)):
@@ -202,9 +202,9 @@ def check_property(key: str, value: str) -> None:
 
 
 def warnings_of(name: str, properties: Mapping[str, str]) -> list[str]:
-    """Return one line for each key of `properties` that this version does not know."""
+    """Return one line for each key of `properties` that is unknown to this version."""
     return [
-        f"models.{name}.properties.{key}: unknown to this version; written as it stands"
+        f"models.{name}.properties.{key}: unknown to this version; written unchanged"
         for key in properties
         if key not in KNOWN_KEYS
     ]

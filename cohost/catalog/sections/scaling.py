@@ -29,14 +29,14 @@ _MAXIMUM: Final = "1 to 1000 instances or copies"
 
 def _check_max(value: int) -> int:
     if not 1 <= value <= _MOST:
-        fix = "write max: 1 or more; what shall cost nothing while nobody calls has min: 0 with topology: scale-to-zero"
+        fix = "set max to 1 or more; for zero cost while idle use topology: scale-to-zero with min: 0"
         refuse("value-not-allowed", f"got {value}", allowed=_MAXIMUM, fix=fix)
     return value
 
 
 def _check_timezone(name: str) -> str:
     known = zoneinfo.available_timezones()
-    # A machine without a time zone database knows no zones; the name cannot be checked then.
+    # Without a time zone database on the machine, the name cannot be checked.
     if known and name not in known:
         allowed = "an IANA time zone such as Europe/Berlin or Asia/Seoul"
         refuse("value-not-allowed", f"got {name!r}", allowed=allowed, fix="write region/city as in the IANA list")
@@ -101,12 +101,12 @@ class Scaling(Settings):
     def tracking_scales_in(self) -> bool:
         """Return True if target tracking also scales in, in addition to `idle_minutes`.
 
-        With at most one copy it does not: its own delay would remove the copy before a longer idle time is over.
+        With at most one copy it does not, because it would remove the copy before a longer idle time has passed.
         """
         return self.idle_minutes is None or self.highest > 1
 
 
-def with_default_bounds(data: Any) -> Any:  # what a file holds, not yet checked
+def with_default_bounds(data: Any) -> Any:  # a file's content, not yet checked
     """Return a catalog's data with the bounds filled in that topology scale-to-zero leaves out: 0 and 1 copies."""
     if not isinstance(data, Mapping):
         return data

@@ -16,7 +16,7 @@ from cohost.catalog.sections.rules import KMS_KEY, MODEL_ID, KmsKey, Settings, c
 from cohost.errors import refuse
 
 BUCKET_NAME = "a bucket's name: 3 to 63 small letters, digits, hyphens and dots"
-TOKEN_SOURCE = "secretsmanager:NAME or ssm:NAME, where the token lies"  # noqa: S105 - says where, not what
+TOKEN_SOURCE = "secretsmanager:NAME or ssm:NAME, the token's location"  # noqa: S105 - a location, not a token
 _WEIGHTS = "hub (fetched from the Hub by the container), s3 or archive (both pushed with `cohost weights push`)"
 
 _S3 = "s3://"
@@ -86,14 +86,14 @@ class ModelSource(Settings):
                 "settings-conflict",
                 f"has revision {self.revision} with weights from {self.model_id}",
                 allowed="a revision with a Hub id only",
-                fix="leave revision out and put the weights under a prefix of their own",
+                fix="leave revision out and put the weights under a separate prefix",
             )
         if self.weights is not None:
             refuse(
                 "settings-conflict",
                 f"has weights: {self.weights} with model_id {self.model_id}",
                 allowed="weights with a Hub id",
-                fix="leave weights out, since the address says where they are",
+                fix="leave weights out, since model_id is their location",
             )
         return self
 
@@ -104,7 +104,7 @@ class ModelSource(Settings):
                 refuse(
                     "revision-missing",
                     f"has weights: {self.weights} without a revision",
-                    allowed="a model with its revision, since each revision is uploaded under a key of its own",
+                    allowed="a model with its revision, since each revision has its own keys in the bucket",
                     fix="revision: the 40 digits of the commit that you tested",
                 )
             return self
@@ -112,15 +112,14 @@ class ModelSource(Settings):
             refuse(
                 "settings-conflict",
                 "has allow_pickle without weights: s3 or archive",
-                allowed="allow_pickle for what is pushed to S3",
+                allowed="allow_pickle for weights that are pushed to S3",
                 fix="take it out",
             )
         if self.gated:
             refuse(
                 "settings-conflict",
                 "has gated: true with weights that the container fetches",
-                allowed="weights: s3, since everybody who may describe a model reads its container's environment, and "
-                "with it any token",
+                allowed="weights: s3, since DescribeModel shows the container's environment, and with it any token",
                 fix="weights: s3, and `cohost weights push` with a token (hub_token, --token-from or HF_TOKEN)",
             )
         return self
@@ -134,7 +133,7 @@ class WeightsSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _weights_by_default(cls, data: Any) -> Any:  # what the file holds, not yet checked
+    def _weights_by_default(cls, data: Any) -> Any:  # the file's content, not yet checked
         if (
             not isinstance(data, Mapping)
             or not isinstance(data.get("models"), Mapping)
@@ -146,7 +145,7 @@ class WeightsSettings(Settings):
 
 
 def _with_default(entry: object, weights: str) -> object:
-    """Return an entry with the catalog's source of weights, unless it states another or has a URL of its own."""
+    """Return an entry with the catalog's source of weights, unless the entry states a source or an S3 location."""
     if not isinstance(entry, Mapping) or "weights" in entry or str(entry.get("model_id", "")).startswith(_S3):
         return entry
     return {**entry, "weights": weights}

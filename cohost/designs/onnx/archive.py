@@ -33,7 +33,7 @@ def pack_files(files: Mapping[str, bytes | Path], target: Path) -> str:
         target: the archive; its folder is made.
 
     Raises:
-        ArtifactError: a name is neither that of a file at the root nor of one in a folder there.
+        ArtifactError: a name is neither `file` nor `folder/file`.
         OnnxError: the archive cannot be written, for example because the disk is full; nothing half-written stays.
     """
     digest = hashlib.sha256()
@@ -90,7 +90,7 @@ def members(model: Mapping[str, Path], properties: Mapping[str, str], serving: S
 
 
 def find_archive(folder: Path, recipe: Recipe) -> Archive:
-    """Return the archive of a model as the catalog is now.
+    """Return the archive of a model that was exported with the catalog's present settings.
 
     Raises:
         OnnxError: it is missing, was made from other settings, or is not the file that its note describes.
@@ -106,7 +106,7 @@ def find_archive(folder: Path, recipe: Recipe) -> Archive:
             "export-outdated",
             str(file),
             f"was exported with another {key} ({found.get(key)!r}, now {wanted.get(key)!r})",
-            allowed="an export of the catalog as it is",
+            allowed="an export with the catalog's present settings",
             fix=fix,
         )
     if not file.is_file() or sha256_of(file) != note["sha256"]:

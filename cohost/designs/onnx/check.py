@@ -94,7 +94,7 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
     """Reject an export that differs too much from torch.
 
     Raises:
-        OnnxError: it is beyond the tolerance of its precision; the text says by how much, and the fix.
+        OnnxError: it is beyond the tolerance of its precision; the text has the difference and the fix.
     """
     if precision == "fp32":
         if not agreement.output <= FP32_TOLERANCE:
@@ -103,7 +103,7 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
                 name,
                 f"the fp32 export differs from torch by {agreement.output:.1e}",
                 allowed=f"{FP32_TOLERANCE:.0e}",
-                fix="leave the model out of the CPU design, since this architecture is not exported as it is",
+                fix="leave the model out of the CPU design, since its architecture is not exported correctly",
             )
         return
     for problem, allowed in _int8_faults(agreement):
@@ -117,7 +117,7 @@ def require(name: str, precision: str, agreement: Agreement) -> None:
 
 
 def _int8_faults(agreement: Agreement) -> Iterator[tuple[str, str]]:
-    """Yield each fault with what is allowed."""
+    """Yield each fault with the allowed value."""
     if agreement.flipped:
         yield f"{agreement.flipped} of {agreement.sequences} fixed texts get another top label", "none"
     if agreement.probability is not None and not agreement.probability <= INT8_TOLERANCE:

@@ -75,7 +75,7 @@ def _of_translator(task: str, limit: int, inputs: Sequence[str]) -> dict[str, st
         "includeTokenTypes": str(_SEGMENTS in inputs).lower(),
         "padding": "true",
         "truncation": "true",
-        # A tokenizer.json may state a length of its own, shorter than the model's; these two override it.
+        # A tokenizer.json may state a shorter length than the model's; these two override it.
         "maxLength": str(limit),
         "modelMaxLength": str(limit),
     }
@@ -99,11 +99,11 @@ _PATTERNS: Final = ("*.json", "*.safetensors", "*.model", "*.txt")
 
 
 def model_folder(model_id: str, revision: str | None, hubs: Sequence[Path]) -> Path:
-    """Return the folder with a model's files; fetch from the Hub what is missing on this machine.
+    """Return the folder with a model's files; fetch missing files from the Hub.
 
     Args:
         model_id: org/name.
-        revision: the commit; folders and packages hold one revision and are taken as they are.
+        revision: the commit; folders and packages hold one revision, which is not checked.
         hubs: folders that hold models as org/name, searched first and in order.
 
     Raises:
@@ -137,7 +137,7 @@ PRODUCER: Final = "lmi-cohost"
 def strip(file: Path) -> None:
     """Remove traces of the exporting machine from an ONNX file: source paths, stack traces, versions.
 
-    The computation stays the same, and weights in a file of their own are not touched.
+    The computation stays the same, and weights in a separate file are unchanged.
     """
     model = onnx.load(str(file), load_external_data=False)
     model.producer_name, model.producer_version, model.doc_string = PRODUCER, "", ""
@@ -269,7 +269,7 @@ def _packed(recipe: Recipe, model: TorchModel, folder: Path, agreement: Agreemen
     parts = ("config.json", "tokenizer.json", "tokenizer_config.json", MODEL_FILE, DATA_FILE)
     files = {name: folder / name for name in parts if (folder / name).is_file()}
     note, file = note_file(out, recipe.name), archive_file(out, recipe.name)
-    # A note of an older archive must not stand beside a newer one.
+    # Remove an older archive's note first, so that it never describes a newer archive.
     note.unlink(missing_ok=True)
     digest = pack_files(members(files, properties, serving), file)
     exported = Exported(

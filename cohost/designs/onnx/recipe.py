@@ -134,7 +134,7 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
         raise OnnxError(
             "translator-unfit",
             f"designs.cpu-onnx.overrides.{name}.serving",
-            f"is translator, and DJL's translator wants another body for {_ZERO_SHOT}",
+            f"is translator, and DJL's translator needs another body for {_ZERO_SHOT}",
             allowed="handler",
             fix="write serving: handler for the model",
         )
@@ -142,7 +142,7 @@ def recipe_for(name: str, catalog: Catalog) -> Recipe:
 
 
 def _handler_settings(entry: ModelEntry) -> dict[str, Setting]:
-    """Return the settings of `batched` that apply without a GPU; the others are about batches that are not formed."""
+    """Return the settings of `batched` that apply to the ONNX handler, which forms no batches and has no GPU."""
     given = {} if entry.batched is None else entry.batched.model_dump(include=_HANDLER_OPTIONS)
     # The handler is asynchronous, and the server leaks the process of an asynchronous worker that it ends.
     least = 1 if entry.cpu is None else entry.cpu.max_workers

@@ -33,7 +33,7 @@ OPSET: Final = 18
 # The order in which DJL's translators pass the inputs (DJL 0.36.0: Encoding.toNDList, OrtSymbolBlock).
 _INPUTS: Final = ("input_ids", "attention_mask", "token_type_ids")
 _SINGLE_FILE_BYTES: Final = 1_900_000_000
-"""A protobuf holds at most 2 GiB; larger weights go into a file of their own."""
+"""A protobuf holds at most 2 GiB; larger weights go into a separate file."""
 
 _FEATURES: Final = "feature-extraction"
 _SAMPLES: Final = ("One short text.", "Another text that is a little longer than the first.")

@@ -22,7 +22,7 @@ MOST_BATCH: Final = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """The largest values that still fit for one model while all others stay as they are; 0 if not even 1 fits."""
+    """The largest values that still fit for one model while all others stay unchanged; 0 if not even 1 fits."""
 
     name: str
     workers: int
@@ -55,7 +55,7 @@ def first_change(plan: MemoryPlan) -> str | None:
     """
     if plan.fits:
         return None
-    several = "put the models on several endpoints: `cohost plan --fleet` says how many"
+    several = "put the models on several endpoints: `cohost plan --fleet` shows how many"
     return next((sentence for sentence, fits in _changes(plan) if fits), several)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BAR_WIDTH: Final = 72
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart, as on pages.
+# Okabe and Ito's palette, which colour-blind readers can distinguish, as on pages.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 _GREYS: Final = {GREY: "#7f7f7f", PALE: "#bdbdbd"}
 _COLUMNS: Final = (
@@ -39,7 +39,7 @@ class Segment:
 
     @property
     def style(self) -> str:
-        """Return the colour as a terminal draws it."""
+        """Return the colour's name on a terminal."""
         return _GREYS.get(self.colour) or _COLOURS[self.colour % len(_COLOURS)]
 
 
@@ -88,9 +88,9 @@ def chart(title: str, segments: Sequence[Segment], capacity_mib: float) -> frame
     drawn = Chart(Axis.over([capacity_mib, used], "MiB"), None, title)
     start = 0.0
     for segment in segments:
-        told = f"{segment.label}: {segment.mib:,.0f} MiB"
-        drawn.bar(start, start + segment.mib, 0, 0.9, segment.colour, told)
-        drawn.legend(told, segment.colour)
+        label = f"{segment.label}: {segment.mib:,.0f} MiB"
+        drawn.bar(start, start + segment.mib, 0, 0.9, segment.colour, label)
+        drawn.legend(label, segment.colour)
         start += segment.mib
     drawn.limit(capacity_mib, "capacity")
     return frame.Plot(title, f"{used:,.0f} of {capacity_mib:,.0f} MiB, {_headroom(used, capacity_mib)}.", drawn)

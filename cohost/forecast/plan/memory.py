@@ -81,7 +81,7 @@ class ModelPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """The memory that the models of a catalog take of one instance. Workers count per GPU, as DJL Serving starts them.
+    """The memory that a catalog's models use on one instance. Workers count per GPU, as DJL Serving starts them.
 
     `unknown` names the models without a profile, which are left out of all sums.
     """
@@ -244,7 +244,7 @@ def plan_catalog(
     instance = INSTANCES.get(chosen)
     try:
         on_gpu = instance is not None and instance.gpus > 0 and parse_image(catalog.endpoint.image).accelerator == "gpu"
-    except CohostError:  # the image is judged elsewhere
+    except CohostError:  # other checks report a wrong image
         on_gpu = True
     demands = [
         demand_of(name, entry, profiles[entry.model_id], on_gpu=on_gpu, batch=batch, tokens=tokens)

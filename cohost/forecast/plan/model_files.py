@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONFIG: Final = "config.json"
 
-# Integer tensors are buffers such as position_ids; they stay as they are when a model is converted.
+# Integer tensors are buffers such as position_ids; a conversion of the dtype does not change them.
 FLOAT_DTYPES: Final[Mapping[str, int]] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -143,7 +143,7 @@ def count_elements(files: ModelFiles) -> dict[str, int]:
 
 
 def _elements(tensor: TensorInfo) -> int:
-    """Return the client's count, which it makes of whatever stands for the shape."""
+    """Return the client's element count; the client does not check that the header's shape is a list of integers."""
     if not all(type(size) is int and size >= 0 for size in tensor.shape):
         raise ValueError(f"a tensor has the shape {tensor.shape!r}")
     return tensor.parameter_count

@@ -28,7 +28,7 @@ Dtype = Literal["fp32", "fp16", "bf16"]
 ELEMENT_BYTES: Mapping[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2}
 _SAFETENSORS_NAMES: Mapping[str, str] = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
-# The keys of a config.json that decide about memory; the others are left out of the file to keep reviews short.
+# The keys of a config.json that determine memory; the others are left out of the file to keep reviews short.
 CONFIG_KEYS = (
     *("model_type", "architectures", "num_labels"),
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
@@ -38,13 +38,13 @@ CONFIG_KEYS = (
 )
 
 _HEAD = """\
-# What `cohost plan` and the checks of every synth know of the models of {catalog}, by model id.
+# The sizes of the models of {catalog}, by model id, for `cohost plan` and the checks of every synth.
 # `cohost models inspect NAME --write` adds or renews an entry; nothing here is read from a network at synth.
 """
 
 
 class Profile(BaseModel):
-    """One model: the keys of its config.json that decide about memory, and its weights' elements by dtype.
+    """One model: the keys of its config.json that determine memory, and its weights' elements by dtype.
 
     `elements` counts floating-point elements by the checkpoint's dtype; `source` is the location that both were read
     from.
@@ -72,7 +72,7 @@ class Profile(BaseModel):
         return max(self.elements, key=lambda dtype: self.elements[dtype])
 
     def weight_bytes(self, dtype: str | None = None) -> int:
-        """Return the bytes of the weights as they are, or converted to `dtype`."""
+        """Return the bytes of the weights in the checkpoint's dtype, or converted to `dtype`."""
         if dtype is None:
             return sum(ELEMENT_BYTES[own] * count for own, count in self.elements.items())
         return ELEMENT_BYTES[dtype] * sum(self.elements.values())

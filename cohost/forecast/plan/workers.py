@@ -1,7 +1,7 @@
 """The memory of one worker of one model, in MiB.
 
-On a GPU it is context, weights, activations and allocator slack; on the host it is the RSS. A worker is a process of
-its own: DJL Serving shares neither weights nor CUDA contexts between workers. The sizes follow from the largest forward
+On a GPU it is context, weights, activations and allocator slack; on the host it is the RSS. Each worker is one
+process: DJL Serving shares neither weights nor CUDA contexts between workers. The sizes follow from the largest forward
 pass that an entry's handler runs, and from the dtypes in which it holds the weights.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 
 ALLOCATOR_MIB: Final = 30.0
-"""Memory that torch's caching allocator holds beyond what it has handed out.
+"""Memory that torch's caching allocator holds beyond its allocated tensors.
 
 At most one part-filled segment of 2 and one of 20 MiB, and cuBLAS's workspace of 8 MiB (torch's documented defaults).
 """
@@ -150,7 +150,7 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
 
     The stock handler runs texts one by one unless a caller requests batches by `parameters.batch_size`, so `batch_size`
     is the most that its callers can be expected to send. The batching handler fills a pass up to `max_batch_tokens`,
-    whatever callers send, and truncates texts at `max_length`. Of all passes of that size, those with the longest texts
+    for any request, and truncates texts at `max_length`. Of all passes of that size, those with the longest texts
     need the most memory, because attention grows with the square of their length.
     """
     if entry.handler != BATCHED:

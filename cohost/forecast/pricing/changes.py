@@ -65,7 +65,7 @@ def planned_costs(catalog: Catalog, prices: PriceList, region: str) -> dict[str,
     }
     if not least:
         # The first copies start and, if no call comes, idle until they are removed.
-        what = f"new or changed models run {started} for {hours * 60:.0f} minutes, uncalled; {origin}"
+        what = f"new or changed models run {started} for {hours * 60:.0f} minutes without calls; {origin}"
         lines[FIRST_DEPLOY] = _line(usd, (started * hours, started * hours), what)
     return lines
 

@@ -118,12 +118,12 @@ def is_measured(catalog: Catalog) -> bool:
 def design_of(catalog: Catalog) -> Design:
     """Return the catalog's own design; its rate is known only for the measured models and instance type.
 
-    With scaling it has the fewest instances, but at least one, since one serves while there are calls.
+    With scaling it has the minimum of instances, but at least one, because one must serve while there are calls.
     """
     endpoint = catalog.endpoint
     least, _ = instance_bounds(catalog)
     measured = is_measured(catalog)
-    # The same container on the same GPU, whether SageMaker loads its models or the container does.
+    # Both topologies run the same container on the same GPU, so they have the same rate.
     like = ONE_ENDPOINT if endpoint.topology == MULTI_MODEL else SCALE_TO_ZERO
     return Design(
         name="this catalog",
@@ -198,7 +198,7 @@ def _of_run(run: Mapping[str, Any], path: Path) -> Design:
     rate = run["headlines"][0]["items_per_s_at_8"] if run["headlines"] else None
     source = f"{path.name}, {dt.datetime.fromtimestamp(record['started'], dt.UTC).date()}, batch 8"
     if target["emulated"]:
-        rate, source = None, "measured on an emulation, whose rate no instance type has"
+        rate, source = None, "measured on the local AWS emulator, so it is not the rate of an instance type"
     elif rate is None:
         source = "no step at batch 8"
     return Design(
@@ -218,7 +218,11 @@ def cost_of(design: Design, prices: PriceList, region: str, *, busy_hours: float
     """
     if not 0 < busy_hours <= HOURS_PER_DAY:
         raise PriceError(
-            "hours-range", "--busy-hours", f"got {busy_hours:g}", allowed="above 0 and up to 24", fix="write 8, say"
+            "hours-range",
+            "--busy-hours",
+            f"got {busy_hours:g}",
+            allowed="above 0 and up to 24",
+            fix="write for example 8",
         )
     price = design.price or (prices.find(region, design.instance_type) if design.instance_type else None)
     hour = None if price is None else design.instances * price.usd_per_hour

@@ -62,7 +62,7 @@ class PriceList(BaseModel):
     regions: dict[str, dict[str, Price]]
 
     def find(self, region: str, instance_type: str) -> Price | None:
-        """Return the price of a type in a region; None if it is not known."""
+        """Return the price of a type in a region; None if it is unknown."""
         return self.regions.get(region, {}).get(instance_type)
 
 
@@ -156,7 +156,7 @@ def money(amounts: tuple[float, float] | float | None, digits: int = 2) -> str:
 
 
 def today() -> dt.date:
-    """Return the day by which the age of prices is judged: SOURCE_DATE_EPOCH's for repeatable builds, else today."""
+    """Return the day from which the age of prices counts: SOURCE_DATE_EPOCH's for repeatable builds, else today."""
     return now().date()
 
 
@@ -206,7 +206,7 @@ def with_region(prices: PriceList, region: str, fetched: Mapping[str, Price]) ->
     """Return the list with a region's prices renewed; a type that was not fetched keeps its price.
 
     Raises:
-        PriceError: nothing was fetched, so the list stays as it is.
+        PriceError: nothing was fetched, so the list is unchanged.
     """
     if not fetched:
         raise PriceError(

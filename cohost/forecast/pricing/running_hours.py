@@ -36,7 +36,7 @@ class Service:
 
     `requests_per_second`: the highest rate of one copy, or of one instance of a multi-model endpoint.
     `service_s`: the latency of a single caller.
-    `wake_s`: from the first call refused at zero copies to the first answer, including the alarm's delay.
+    `wake_s`: from the first call refused at zero copies to the first answer, with the alarm's delay.
     `start_s`: from any other scale-out decision until the new copy or instance answers; None: `wake_s` without the
     alarm.
     `idle_tail_s`: without a call until target tracking removes the last copy; None: as measured if concurrency is

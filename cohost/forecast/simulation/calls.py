@@ -109,7 +109,7 @@ class CallQueue:
     def pass_time(self, start: float, end: float, arriving: int, copies: int) -> int:
         """Let calls arrive evenly and copies serve them; return the number of calls given to the copies."""
         if copies == 0:
-            self._meet_nobody(start, end, arriving)
+            self._arrive_without_copies(start, end, arriving)
             return 0
         room = copies * self._service.requests_per_second * (end - start)
         if not self.backlog and arriving < room:
@@ -122,12 +122,12 @@ class CallQueue:
         self._time_out(copies, end)
         return served if waking else arriving
 
-    def _meet_nobody(self, start: float, end: float, arriving: int) -> None:
+    def _arrive_without_copies(self, start: float, end: float, arriving: int) -> None:
         self._join(arriving, start, end, waking=True)
         if self._patient:
             self._give_up(end)
         elif self.backlog:
-            # Calls left by the last copy have no copy to wait for either.
+            # Calls still waiting when the last copy was removed also wait for a cold start.
             self._tally.refuse(self.backlog, end)
             self.backlog = 0
             self._cohorts.clear()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Callers(StrEnum):
-    """The behaviour of a caller that finds no copy: it fails at once, it waits for one, or both are compared."""
+    """The behaviour of a caller while no copy runs: the call fails at once, it waits, or both are compared."""
 
     FAIL = "fail"
     WAIT = "wait"

@@ -37,14 +37,14 @@ class Fleet:
     serving: int
     starting: list[float] = field(default_factory=list)
     serving_steps: Steps = field(default_factory=list)
-    wanted_steps: Steps = field(default_factory=list)
+    desired_steps: Steps = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Record the initial state."""
         self._note(0.0)
 
     @property
-    def wanted(self) -> int:
+    def desired(self) -> int:
         """Return the capacity that scaling requested."""
         return self.serving + len(self.starting)
 
@@ -71,10 +71,10 @@ class Fleet:
 
     def _note(self, now: float) -> None:
         _step(self.serving_steps, now, self.serving)
-        _step(self.wanted_steps, now, self.wanted)
+        _step(self.desired_steps, now, self.desired)
 
 
-def billed_steps(wanted: Sequence[tuple[float, int]], per_instance: int, tail_s: float) -> Steps:
+def billed_steps(desired: Sequence[tuple[float, int]], per_instance: int, tail_s: float) -> Steps:
     """Return the instances billed over time for the desired copies.
 
     An instance that is no longer needed is billed for `tail_s` more; copies that are requested again in that time reuse
@@ -83,7 +83,7 @@ def billed_steps(wanted: Sequence[tuple[float, int]], per_instance: int, tail_s:
     leaving: list[float] = []
     steps: Steps = []
     needed = 0
-    for at, copies in wanted:
+    for at, copies in desired:
         _leave(steps, leaving, needed, until=at)
         now_needed = -(-copies // per_instance)
         if now_needed < needed:
@@ -123,7 +123,7 @@ _HIGHEST: Final = 0.99
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of one replay. `patient`: callers waited for a cold start. `serving`, `wanted`: copies by second."""
+    """The result of one replay. `patient`: callers waited for a cold start. `serving`, `desired`: copies by second."""
 
     trace: Trace
     rules: Rules
@@ -135,13 +135,13 @@ class Outcome:
     grown: int
     shrunk: int
     serving: Steps
-    wanted: Steps
+    desired: Steps
 
     @cached_property
     def instances(self) -> Steps:
         """Return the billed instances, by second."""
         tail = self.service.instance_tail_s if self.rules.topology == SCALE_TO_ZERO else 0.0
-        return billed_steps(self.wanted, self.rules.per_instance, tail)
+        return billed_steps(self.desired, self.rules.per_instance, tail)
 
     @property
     def instance_hours(self) -> float:
@@ -199,9 +199,9 @@ def _quantiles(times: Mapping[float, float]) -> dict[int, float] | None:
     if not total:
         return None
     found: dict[int, float] = {}
-    reached, wanted = 0.0, list(QUANTILES)
+    reached, remaining = 0.0, list(QUANTILES)
     for value in sorted(times):
         reached += times[value]
-        while wanted and reached >= total * wanted[0] / 100 - 1e-9:
-            found[wanted.pop(0)] = value
+        while remaining and reached >= total * remaining[0] / 100 - 1e-9:
+            found[remaining.pop(0)] = value
     return found

@@ -155,8 +155,8 @@ def notes(comparison: Comparison) -> Sequence[str]:
     return (
         f"{comparison.trace.name}: {comparison.trace.calls:,} calls in {length}.",
         f"{comparison.instance_type} in {comparison.region}: {cost}. A copy answers {rate}.",
-        f"{starts}. The last copy goes {tail}, its instance {seconds(service.instance_tail_s)} later.",
-        "An estimate, not a measurement: docs/scaling.md says what is left out.",
+        f"{starts}. The last copy is removed {tail}, its instance {seconds(service.instance_tail_s)} later.",
+        "An estimate, not a measurement: docs/scaling.md lists its simplifications.",
     )
 
 
@@ -260,7 +260,7 @@ def _lost(results: Sequence[Result], bins: _Bins) -> Plot:
     for name, colour, values, dashed in found:
         if any(values):
             chart.line(bins.middles, values, colour, name, dashed=dashed)
-    what = "Refused: met no copy, gave up, or timed out. Answered late: waited for waking."
+    what = "Refused: no copy ran, the caller gave up, or time-out. Answered late: waited for a cold start."
     if not any(most):
         what = "None: every call was answered at once."
     return Plot("Refused and delayed calls", what, chart)
@@ -280,7 +280,7 @@ def _trade(comparison: Comparison) -> Plot:
         tips = [f"{design}, {_settings(r, comparison.swept)}: {y:.2f} {unit}, {x:.2f} %" for x, y, r in own]
         chart.points([x for x, _, _ in own], [y for _, y, _ in own], colour, tips, size=3)
         chart.legend(design, colour)
-    return Plot("Cost against service", "Left and low is better; under the pointer: the settings.", chart)
+    return Plot("Cost against service", "Lower left is better; hover over a point for its settings.", chart)
 
 
 def _settings(result: Result, swept: Iterable[str]) -> str:
@@ -297,8 +297,8 @@ def _length(minutes: int) -> str:
 
 def page(comparison: Comparison) -> str:
     """Return the whole page, in the style of the report."""
-    star = "A star marks what no other line beats: none costs less, or as little, and serves more calls at once."
-    told = frame.paragraphs(*notes(comparison), star if comparison.swept else "")
+    star = "A star marks Pareto-optimal lines: no other line is cheaper, or as cheap, and serves more calls at once."
+    text = frame.paragraphs(*notes(comparison), star if comparison.swept else "")
     grids = (frame.table(Table(*table)) for table in tables(comparison))
     plots = frame.plots(plots_of(comparison))
-    return frame.page("Scaling simulation", comparison.trace.name, frame.card(told), plots, *grids)
+    return frame.page("Scaling simulation", comparison.trace.name, frame.card(text), plots, *grids)

@@ -70,7 +70,7 @@ class _Replay:
             while self._bounds and self._bounds[0][0] <= minute * 60.0:
                 _, least, most = self._bounds.popleft()
                 self._scaler.bound(least, most, minute * 60.0)
-            if not calls and not fleet.wanted and not queue.backlog:
+            if not calls and not fleet.desired and not queue.backlog:
                 continue  # scaled to zero, and no calls
             if not self._take_whole(minute, calls):
                 self._take_by_periods(minute, calls)
@@ -86,11 +86,11 @@ class _Replay:
             grown=self._scaler.grown,
             shrunk=self._scaler.shrunk,
             serving=self._fleet.serving_steps,
-            wanted=self._fleet.wanted_steps,
+            desired=self._fleet.desired_steps,
         )
 
     def _take_whole(self, minute: int, calls: int) -> bool:
-        """Serve a minute without changes and without waiting calls; return False if the minute is not like that."""
+        """Serve a minute without changes and without waiting calls; return False for any other minute."""
         fleet = self._fleet
         if fleet.starting or not fleet.serving or self._queue.backlog:
             return False
@@ -114,7 +114,7 @@ class _Replay:
         return calls_per_second * (self._service.service_s + wait)
 
     def _take_by_periods(self, minute: int, calls: int) -> None:
-        # Periods shorter than a minute matter only if an alarm above the target could act within it.
+        # Periods shorter than a minute matter only if an alarm could scale out within the minute.
         length = self._period if self._scaler.can_grow and self._fleet.serving else _MINUTE
         for second in range(0, _MINUTE, length):
             start = minute * 60.0 + second
@@ -153,7 +153,7 @@ class _Replay:
         if calls:
             scaler.idle_since = now
         if self._first_refused is not None:
-            if not fleet.wanted and self._rules.topology == SCALE_TO_ZERO:
+            if not fleet.desired and self._rules.topology == SCALE_TO_ZERO:
                 scaler.wake(now, max(now, self._first_refused + self._service.wake_s))
             self._first_refused = None
         if fleet.serving:

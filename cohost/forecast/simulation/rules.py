@@ -119,8 +119,8 @@ def _catalog_settings(catalog: Catalog) -> dict[str, Any]:
 def _checked_start(catalog: Catalog, topology: str, scaling: Scaling) -> int:
     """Return the capacity after the deploy, once settings and topology are checked against each other."""
     given = catalog.endpoint
-    asked = given.initial_instance_count if given.topology == MULTI_MODEL else given.copy_count
-    start = min(max(asked, scaling.min, 1), max(scaling.max, 1))
+    initial = given.initial_instance_count if given.topology == MULTI_MODEL else given.copy_count
+    start = min(max(initial, scaling.min, 1), max(scaling.max, 1))
     key = "initial_instance_count" if topology == MULTI_MODEL else "copy_count"
     kept = given.model_dump(include={"instance_type", "image"})
     endpoint = Endpoint.model_validate({"name": "simulated", "topology": topology, key: start, **kept})
@@ -139,7 +139,7 @@ def _refusal(faults: Iterable[CatalogError], above: str = "") -> SimulationError
 
 
 def bound_changes(rules: Rules, trace: Trace) -> Iterator[tuple[float, int, int]]:
-    """Yield the bounds that a schedule sets in a trace, by second; a bound that an entry leaves out stays as it was."""
+    """Yield the bounds that a schedule sets in a trace, by second; a bound that an entry leaves out is unchanged."""
     least, most = rules.min, rules.max
     times = [(at, index) for index, entry in enumerate(rules.schedule) for at in due(entry, trace)]
     for at, index in sorted(times):

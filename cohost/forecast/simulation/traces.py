@@ -58,7 +58,7 @@ def trace_of_bins(name: str, bins: Iterable[tuple[float, int]], width_s: float) 
     A bin wider than a minute is spread evenly over its minutes, in whole calls; narrower bins are added up.
 
     Raises:
-        SimulationError: there is no bin, or they are more than five years apart.
+        SimulationError: there is no bin, or the bins span more than five years.
     """
     ordered = sorted(bins)
     if not ordered:
@@ -219,7 +219,11 @@ def _csv_rows(lines: Iterable[str], found: _Found) -> Iterator[tuple[int, Sequen
             at = found.at(reader.line_num)
             found.refuse(
                 SimulationError(
-                    "trace-columns", at, f"has {len(cells)} columns", allowed=_ALLOWED_LINE, fix="add what is missing"
+                    "trace-columns",
+                    at,
+                    f"has {len(cells)} columns",
+                    allowed=_ALLOWED_LINE,
+                    fix="add the missing columns",
                 )
             )
 
@@ -254,7 +258,7 @@ def _json_rows(lines: Iterable[str], found: _Found) -> Iterator[tuple[int, Seque
 
 
 def _first(names: Iterable[str], known: Sequence[str]) -> list[str]:
-    """Return the first of the known names that is there, in a list of its own; an empty list if there is none."""
+    """Return a list with the first known name that is present; an empty list if none is."""
     return [name for name in known if name in names][:1]
 
 
@@ -323,7 +327,7 @@ def make_trace(
         raise SimulationError(
             "rate-invalid", "--rate", f"got {rate:g}", allowed="above 0", fix="give calls per second, such as 5"
         )
-    chance = random.Random(seed)  # noqa: S311 - traffic, no secret
+    chance = random.Random(seed)  # noqa: S311 - traffic, not a secret
     mean = rate * MINUTE
     counts = [_poisson(chance, mean) if busy else 0 for busy in _busy(pattern, days, chance)]
     name = f"{pattern}, {days} days" if pattern is Pattern.IDLE else f"{pattern}, {days} days, {rate:g} calls/s"

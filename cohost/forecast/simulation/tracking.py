@@ -51,7 +51,7 @@ class Scaler:
     @property
     def can_grow(self) -> bool:
         """Return True if an alarm above the target could still scale out."""
-        return self.fleet.wanted < self.most
+        return self.fleet.desired < self.most
 
     def value(self, total: float, copies: int, seconds: float) -> bool:
         """Record the metric over some seconds, `total` over all serving copies; return True if an alarm is active."""
@@ -85,26 +85,26 @@ class Scaler:
 
     def _track_out(self, total: float, now: float) -> None:
         per_copy, target = total / self.fleet.serving, self.rules.target
-        wanted = self._cooldowns.allowed(
-            self.fleet.wanted, now, lambda copies: min(tracked_capacity(copies * per_copy, target), self.most)
+        desired = self._cooldowns.allowed(
+            self.fleet.desired, now, lambda copies: min(tracked_capacity(copies * per_copy, target), self.most)
         )
-        self.grow_to(wanted or 0, now)
+        self.grow_to(desired or 0, now)
 
     def _track_in(self, now: float) -> None:
         """Scale in to the need of the highest value in the alarm's minutes. Scaling in to zero is left to `rest`."""
         if self.fleet.starting:
             return
         needed = tracked_capacity(max([self._minute_peak, *self._peaks]), self.rules.target)
-        wanted = self._cooldowns.allowed(self.fleet.wanted, now, lambda _: max(needed, self.least))
-        if wanted:
-            self.shrink_to(wanted, now)
+        desired = self._cooldowns.allowed(self.fleet.desired, now, lambda _: max(needed, self.least))
+        if desired:
+            self.shrink_to(desired, now)
 
-    def grow_to(self, wanted: int, now: float) -> None:
+    def grow_to(self, desired: int, now: float) -> None:
         """Scale out to a capacity, if that is more than now."""
-        if wanted > self.fleet.wanted:
+        if desired > self.fleet.desired:
             ready = now + self.service.growth_s
-            self._cooldowns.begin_out(self.fleet.wanted, now, ready + self.rules.scale_out_cooldown)
-            self.fleet.grow(wanted - self.fleet.wanted, now, ready)
+            self._cooldowns.begin_out(self.fleet.desired, now, ready + self.rules.scale_out_cooldown)
+            self.fleet.grow(desired - self.fleet.desired, now, ready)
             self.grown += 1
 
     def wake(self, now: float, ready: float) -> None:
@@ -113,10 +113,10 @@ class Scaler:
         self.woken += 1
         self._cooldowns.in_until = 0.0
 
-    def shrink_to(self, wanted: int, now: float) -> None:
+    def shrink_to(self, desired: int, now: float) -> None:
         """Scale in to a capacity, if that is less than now."""
-        if wanted < self.fleet.wanted:
-            self.fleet.shrink(self.fleet.wanted - wanted, now)
+        if desired < self.fleet.desired:
+            self.fleet.shrink(self.fleet.desired - desired, now)
             self.shrunk += 1
             self._cooldowns.in_until = now + self.rules.scale_in_cooldown
 

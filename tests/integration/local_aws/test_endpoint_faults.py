@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from fakes.refusals import refused
 
 from cohost.endpoint.invocation_payloads import refusal_of
-from cohost.endpoint.load_failures import told_by_the_log
+from cohost.endpoint.load_failures import reason_from_log
 from cohost.errors import InvocationError
 from local_aws.lmi.container import Container
 from local_aws.lmi.models.hub import default_roots
@@ -140,7 +140,7 @@ class Aws:
 
     def ask(self, name: str) -> None:
         """Call a model as `cohost invoke` does, which tells more of an error."""
-        with told_by_the_log(self._door.client("logs"), "e", name):
+        with reason_from_log(self._door.client("logs"), "e", name):
             try:
                 self.call(name, "x")
             except ClientError as error:

@@ -145,7 +145,7 @@ def test_an_error_of_several_faults_has_each_with_its_place_and_way_out(write: W
     with refused("key-twice", "models.nli", kind=CatalogError) as caught:
         load_catalog(path)
     first, second = caught.value.entries()
-    assert (first["file"], first["line"], first["fix"]) == (str(path), 7, "keep one of the two")
+    assert (first["file"], first["line"], first["fix"]) == (str(path), 7, "remove one")
     assert (second["code"], second["line"], second["message"]) == (
         "not-a-mapping",
         8,
@@ -276,7 +276,7 @@ def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> Non
     catalog = load_catalog(write(f"{ENDPOINT}models:\n{entry}")).catalog
 
     assert catalog.warnings == (
-        "models.nli.properties.option.zz_future_switch: unknown to this version; written as it stands",
+        "models.nli.properties.option.zz_future_switch: unknown to this version; written unchanged",
     )
 
 

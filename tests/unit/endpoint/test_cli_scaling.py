@@ -50,7 +50,7 @@ def test_sleep_says_what_wakes_it_and_that_no_instance_bills(session: Session) -
 
     assert "lmi-cohost goes to sleep: copies 1 to 0." in text(result)
     assert "The next call wakes it" in text(result)
-    assert "What bills then: no instance" in text(result)
+    assert "Then only the stored archives and logs bill" in text(result)
     assert session.desired == 0
 
 
@@ -63,7 +63,7 @@ def test_sleep_says_what_still_bills(session: Session) -> None:
 
     assert "Auto scaling kept at least 1" in printed
     assert "Neither a call nor the schedule wakes it" in printed
-    assert "What bills still: 1 x ml.g5.xlarge at 1.408 USD an hour" in printed
+    assert "1 x ml.g5.xlarge still bill at 1.408 USD an hour" in printed
     assert "fix: set scaling.min: 0" in printed
 
 
@@ -74,7 +74,7 @@ def test_instances_without_managed_scaling_stay(session: Session) -> None:
     printed = text(run("sleep"))
 
     assert "Nothing scales it: only `cohost wake`" in printed
-    assert "What bills still: 1 x ml.g5.xlarge" in printed
+    assert "1 x ml.g5.xlarge still bill" in printed
 
 
 @pytest.mark.usefixtures("session")
@@ -93,7 +93,7 @@ def test_wake_waits_until_a_model_answers(session: Session) -> None:
     result = run("wake")
 
     assert "lmi-cohost is awake: 1 of 1 copies run." in text(result)
-    assert "It goes back to sleep when nobody calls" in text(result)
+    assert "It scales in to zero without calls" in text(result)
     assert re.search(r"Waking lmi-cohost: 0:0\d of at most 15:00", result.stderr)
     assert [call["copies"] for call in session.calls] == [1]
 
@@ -118,11 +118,11 @@ def store(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ({}, "1 run, 1 wanted scaling 0 to 2 copies generation"),
-        ({"desired": 0, "current": 0}, "0 run, 0 wanted scaling 0 to 2 copies asleep the next call wakes it"),
+        ({}, "1 run, 1 desired scaling 0 to 2 copies generation"),
+        ({"desired": 0, "current": 0}, "0 run, 0 desired scaling 0 to 2 copies asleep the next call wakes it"),
         ({"desired": 0, "current": 0, "suspended": True}, "asleep until `cohost wake`: neither a call nor the"),
         ({"desired": 0, "current": 0, "minimum": None}, "scaling none asleep nothing scales it: only `cohost wake`"),
-        ({"desired": 1, "current": 0, "starts_after": 9}, "0 run, 1 wanted scaling 0 to 2 copies waking calls fail"),
+        ({"desired": 1, "current": 0, "starts_after": 9}, "0 run, 1 desired scaling 0 to 2 copies waking calls fail"),
         ({"current": 0, "status": "Failed"}, "lmi-cohost-models: Failed (no machine was to be had)"),
     ],
 )

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from cohost.commands import console
 from cohost.endpoint import load_failures, status
-from cohost.endpoint.load_failures import LoadFailure, LogReader, LogWatch, read_log, told_by_the_log
+from cohost.endpoint.load_failures import LoadFailure, LogReader, LogWatch, read_log, reason_from_log
 from cohost.endpoint.stack_outputs import Deployment
 from cohost.errors import InvocationError, NoCapacityError
 
@@ -154,7 +154,7 @@ def test_a_file_is_read_from_its_end_and_none_is_an_empty_log(tmp_path: Path, mo
 def call(logs: Logs, error: InvocationError) -> InvocationError:
     """The error of a call of model `mini` after the log was asked."""
     group: Any = logs
-    with pytest.raises(InvocationError) as caught, told_by_the_log(group, "e", "mini"):
+    with pytest.raises(InvocationError) as caught, reason_from_log(group, "e", "mini"):
         raise error
     return caught.value
 
@@ -181,14 +181,14 @@ def test_an_error_that_says_nothing_is_told_with_the_logs_reason(endpoint_logs: 
     parts: dict[str, Any] = {"allowed": "an answer", "fix": "mend it", "status": 500, "aws_code": "ModelError"}
     told = call(endpoint_logs, NoCapacityError("some-code", "model mini", NOTHING, **parts))
     assert type(told) is NoCapacityError
-    assert told.problem == f"{NOTHING}; the log says: ValueError: no weights"
+    assert told.problem == f"{NOTHING}; in the log: ValueError: no weights"
     assert (told.code, told.field) == ("some-code", "model mini")
     assert {name: getattr(told, name) for name in parts} == parts
     endpoint_logs.messages += [
         "x sagemaker mini.tar.gz was not loaded: no memory",
         "x sagemaker nli.tar.gz was not loaded: of another",
     ]
-    assert "the log says: no memory" in call(endpoint_logs, failure(NOTHING)).problem
+    assert "in the log: no memory" in call(endpoint_logs, failure(NOTHING)).problem
 
 
 def test_an_error_that_says_why_is_left_alone(endpoint_logs: Logs) -> None:

@@ -138,7 +138,7 @@ def test_status_without_probe_calls_nothing_and_says_so(session: Session) -> Non
     result = run("status")
 
     assert (result.exit_code, session.calls) == (0, [])
-    assert "Whether the models answer was not looked at; `cohost status --probe`" in result.stdout
+    assert "The models were not called; `cohost status --probe`" in result.stdout
 
 
 def test_probe_does_not_wake_an_endpoint_at_zero(session: Session) -> None:

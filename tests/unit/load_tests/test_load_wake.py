@@ -86,7 +86,7 @@ def test_what_does_not_wake_up_is_told(caplog: pytest.LogCaptureFixture) -> None
     session: Any = Session([ZERO])
 
     assert not wake_up(session, 0, 1, 0)
-    assert "lmi-cohost-models did not wake up: Inference Component has no capacity" in caplog.text
+    assert "the target did not wake up: lmi-cohost-models: Inference Component has no capacity" in caplog.text
 
 
 def test_another_fault_ends_the_wait() -> None:

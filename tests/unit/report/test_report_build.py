@@ -62,7 +62,7 @@ def test_an_emulation_has_no_price(tmp_path: Path) -> None:
 
     text = written(tmp_path, run).markdown.read_text()
 
-    assert "an emulation answered" in text
+    assert "the emulator answered" in text
     assert "unknown" not in text.split("## ")[0]
 
 

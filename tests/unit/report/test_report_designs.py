@@ -83,10 +83,10 @@ def test_an_emulation_has_this_machines_numbers_and_no_price(tmp_path: Path) -> 
 
     for file in (written.markdown, written.page):
         before = file.read_text().split("p50")[0]
-        assert "All numbers are those of this machine (here, 2 x CPU), where an emulation of AWS answered" in before
+        assert "All numbers are those of this machine (here, 2 x CPU), where the local AWS emulator answered" in before
         assert "no item has a price" in before
     assert {row[-2:] for row in written.rows} == {("-", "emulation on this machine")}
-    assert "ml.g6.12xlarge, acted out on this machine" in written.markdown.read_text()
+    assert "ml.g6.12xlarge, emulated on this machine" in written.markdown.read_text()
     assert "USD for a million items" not in written.page.read_text()
 
 

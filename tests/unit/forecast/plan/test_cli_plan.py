@@ -53,8 +53,8 @@ def test_table_and_bars_name_every_model() -> None:
 @pytest.mark.parametrize(
     ("change", "words", "instances"),
     [
-        ("  initial_instance_count: 3", "Each of 3 instances holds all of this", {"least": 3, "most": 3}),
-        ("scaling: {min: 1, max: 4}", "Each of 1 to 4 instances holds all of this", {"least": 1, "most": 4}),
+        ("  initial_instance_count: 3", "Each of the 3 instances holds all models", {"least": 3, "most": 3}),
+        ("scaling: {min: 1, max: 4}", "Each of the 1 to 4 instances holds all models", {"least": 1, "most": 4}),
     ],
 )
 def test_plan_of_several_instances_says_that_each_holds_everything(

@@ -106,8 +106,8 @@ def test_profiles_that_are_no_mapping_are_told(tmp_path: Path, text: str) -> Non
 
 
 def test_profiles_survive_being_written(tmp_path: Path, encoder_profiles: dict[str, Profile]) -> None:
-    """What is written is read back the same, and says what it is."""
+    """What is written is read back the same, and states its content in a comment."""
     path = tmp_path / "x.profiles.yaml"
     write_profiles(path, encoder_profiles)
     assert load_profiles(path) == encoder_profiles
-    assert path.read_text().startswith("# What `cohost plan`")
+    assert path.read_text().startswith("# The sizes of the models")

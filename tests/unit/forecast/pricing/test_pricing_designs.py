@@ -163,7 +163,7 @@ def test_emulated_run_has_no_cost_per_million(tmp_path: Path) -> None:
     path.write_text(run_report(emulated=True))
     (design,) = read_reports(path)
     assert design.items_per_second is None
-    assert "emulation" in design.source
+    assert "emulator" in design.source
 
 
 def test_run_without_batch_8_has_no_cost_per_million(tmp_path: Path) -> None:

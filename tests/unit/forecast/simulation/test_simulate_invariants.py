@@ -54,7 +54,7 @@ def test_every_call_has_one_end_and_capacity_stays_in_its_bounds(
     assert sum(tally.lost.values()) == tally.refused + tally.timed_out
     assert sum(tally.steady.values()) + sum(tally.waits.values()) == tally.answered
     assert sum(tally.delays.values()) == sum(tally.late.values()) == tally.delayed
-    assert all(rules.min <= copies <= rules.max for _, copies in found.wanted)
+    assert all(rules.min <= copies <= rules.max for _, copies in found.desired)
     hours = found.trace.seconds / 3600
     assert rules.min * hours - 1e-6 <= found.instance_hours <= rules.max * hours + 1e-6
 

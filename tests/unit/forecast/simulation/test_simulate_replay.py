@@ -17,7 +17,7 @@ def test_a_day_without_traffic_costs_the_tail_of_the_deploy_or_the_whole_day() -
     """Scaled to zero, the deployed copy goes after 11 minutes, its instance after 12 more; multi-model never does."""
     asleep, awake = (replay(trace([0] * DAY), one, SERVICE) for one in (zero(), multi()))
     assert asleep.instance_hours == pytest.approx(23 / 60)
-    assert asleep.wanted == [(0, 1), (660, 0)]
+    assert asleep.desired == [(0, 1), (660, 0)]
     assert awake.instance_hours == 24
     assert (asleep.cold_starts, asleep.unserved_share, asleep.latency_s) == (0, 0, None)
 
@@ -78,7 +78,7 @@ def test_callers_that_wait_too_short_a_time_give_up() -> None:
 def test_an_instance_on_its_way_out_is_taken_by_the_next_copy() -> None:
     """A call within the 12 minutes: the instance bills on without a gap, and never two at a time."""
     found = replay(trace([0] * 15 + [1] + [0] * 60), zero(), SERVICE)
-    assert found.wanted[:3] == [(0, 1), (660, 0), (960, 1)]
+    assert found.desired[:3] == [(0, 1), (660, 0), (960, 1)]
     assert found.instances[0] == (0, 1)
     assert found.instances[1][0] > 960
 
@@ -118,7 +118,7 @@ def test_callers_give_up_while_others_are_answered_too() -> None:
 def test_growth_follows_three_values_above_the_target(metric: str, target: float, alarm: int) -> None:
     """Three minutes for calls a minute, half a minute for calls at a time; then the start."""
     found = replay(trace([120] * 20), multi(max=3, metric=metric, target=target), SERVICE)
-    assert found.wanted[:2] == [(0, 1), (alarm, 2)]
+    assert found.desired[:2] == [(0, 1), (alarm, 2)]
     assert found.serving[:2] == [(0, 1), (alarm + SERVICE.growth_s, 2)]
 
 
@@ -126,21 +126,21 @@ def test_growth_follows_three_values_above_the_target(metric: str, target: float
 def test_shrinking_needs_the_whole_window_below_the_target(metric: str, minutes: int) -> None:
     """15 minutes for calls a minute, 10 for calls at a time; the minimum stays."""
     found = replay(trace([0] * 40), multi(max=3, start=3, metric=metric), SERVICE)
-    assert found.wanted == found.instances == [(0, 3), (minutes * 60, 1)]
+    assert found.desired == found.instances == [(0, 3), (minutes * 60, 1)]
 
 
 def test_nine_tenths_of_the_target_are_enough_to_stay() -> None:
     """Nineteen could do the work of these twenty, but the alarm is below nine tenths."""
     rules = multi(max=20, start=20, metric="invocations", target=60.0)
-    assert replay(trace([20 * 55] * 40), rules, SERVICE).wanted == [(0, 20)]
-    assert replay(trace([20 * 53] * 40), rules, SERVICE).wanted == [(0, 20), (900, 18)]
+    assert replay(trace([20 * 55] * 40), rules, SERVICE).desired == [(0, 20)]
+    assert replay(trace([20 * 53] * 40), rules, SERVICE).desired == [(0, 20), (900, 18)]
 
 
 def test_nothing_shrinks_while_copies_start() -> None:
     """Where a start takes an hour, quiet minutes in it do not take back what was asked for."""
     rules = multi(max=3, metric="invocations", target=60.0)
     found = replay(trace([120] * 3 + [0] * 90), rules, Service(start_s=3600))
-    assert found.wanted == [(0, 1), (180, 2), (3780, 1)]
+    assert found.desired == [(0, 1), (180, 2), (3780, 1)]
 
 
 @pytest.mark.parametrize(("cooldown", "second"), [(60, 2400), (3600, 4800)])
@@ -148,7 +148,7 @@ def test_the_scale_in_cooldown_puts_off_the_next_shrinking(cooldown: int, second
     """Three to two after 15 minutes of 100 calls; to one after 15 of 50, but not before the cooldown is over."""
     counts = [170] * 5 + [100] * 20 + [50] * 60
     one = multi(max=3, start=3, metric="invocations", target=60.0, scale_in_cooldown=cooldown)
-    assert replay(trace(counts), one, SERVICE).wanted == [(0, 3), (1200, 2), (second, 1)]
+    assert replay(trace(counts), one, SERVICE).desired == [(0, 3), (1200, 2), (second, 1)]
 
 
 @pytest.mark.parametrize(("cooldown", "second"), [(60, 960), (600, 1320)])
@@ -156,7 +156,7 @@ def test_the_scale_out_cooldown_counts_what_was_added(cooldown: int, second: int
     """One more for the second rise: at its alarm, or where the cooldown still counts the first, at its end."""
     counts = [120] * 13 + [180] * 20
     one = multi(max=9, metric="invocations", target=60.0, scale_out_cooldown=cooldown)
-    assert replay(trace(counts), one, SERVICE).wanted[:3] == [(0, 1), (180, 2), (second, 3)]
+    assert replay(trace(counts), one, SERVICE).desired[:3] == [(0, 1), (180, 2), (second, 3)]
 
 
 def test_waking_ends_the_cooldown_of_going_to_sleep() -> None:
@@ -173,15 +173,15 @@ def test_while_copies_start_the_same_alarm_adds_none() -> None:
     """An alarm that lasts through the start of what it asked for is not answered twice, by waking neither."""
     grown = replay(trace([120] * 11), multi(max=9, metric="invocations", target=60.0), SERVICE)
     woken = replay(trace([0] * 30 + [60] * 9), zero(max=9), SERVICE)
-    assert (grown.grown, grown.wanted[-1]) == (1, (180, 2))
-    assert (woken.cold_starts, woken.wanted[-1][1]) == (1, 1)
+    assert (grown.grown, grown.desired[-1]) == (1, (180, 2))
+    assert (woken.cold_starts, woken.desired[-1][1]) == (1, 1)
 
 
 def test_an_alarm_that_lasts_triggers_its_policy_each_minute() -> None:
     """A load that rises at the next minute is answered a minute after the first trigger, not at its first value."""
     rules = multi(max=9, metric="concurrency", target=0.06)
     found = replay(trace([120] + [480] * 3), rules, SERVICE)
-    assert [second for second, _ in found.wanted[:3]] == [0, 30, 90]
+    assert [second for second, _ in found.desired[:3]] == [0, 30, 90]
 
 
 def test_a_woken_copy_is_measured_before_more_are_asked_for() -> None:
@@ -189,14 +189,14 @@ def test_a_woken_copy_is_measured_before_more_are_asked_for() -> None:
     found = replay(trace([0] * 60 + [3000] + [0] * 20), zero(max=3), Service(wake_s=590), patient=True)
     ready = found.serving[2][0]
     assert ready == pytest.approx(3600 + 590, abs=1)
-    assert [copies for _, copies in found.wanted[:4]] == [1, 0, 1, 3]
-    assert found.wanted[3][0] >= ready + 30
+    assert [copies for _, copies in found.desired[:4]] == [1, 0, 1, 3]
+    assert found.desired[3][0] >= ready + 30
 
 
 def test_a_schedule_takes_copies_away_at_once() -> None:
     """A lower maximum holds from its minute on, whatever the load."""
     found = replay(trace([6000] * 30), multi(max=3, start=3), SERVICE, bounds=[(600, 1, 1)])
-    assert found.wanted == [(0, 3), (600, 1)]
+    assert found.desired == [(0, 3), (600, 1)]
 
 
 def test_a_schedule_keeps_copies_through_the_working_hours() -> None:
