@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,7 @@ from cohost.catalog.serving import instances_for
 from cohost.endpoint.copies import DIMENSION
 from cohost.hardware.instances import INSTANCES
 from constructs_lib.endpoints.autoscaling import Autoscaling, IdlePolicy, WakePolicy
-from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group
+from constructs_lib.endpoints.hosted_endpoint import VARIANT_NAME, HostedEndpoint, add_log_group, make_name_part_of_id
 from constructs_lib.endpoints.metrics import INVOCATION_NAMESPACE
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class ScaleToZeroEndpoint(HostedEndpoint):
             deployment_config=_rolling(scaling) if scaling.highest > 1 else None,
         )
         self._component.node.add_dependency(self.execution_role.policy, self.component_log_group)
-        _make_name_part_of_id(self._component, component_name)
+        make_name_part_of_id(self._component, component_name)
         self._add_scaling(scaling)
 
     @property
@@ -165,16 +164,6 @@ class ScaleToZeroEndpoint(HostedEndpoint):
         WakePolicy(self, "Wake", **of_component)
         if scaling.idle_minutes is not None:
             IdlePolicy(self, "Idle", **of_component, scaling=scaling, minutes=scaling.idle_minutes)
-
-
-def _make_name_part_of_id(component: sagemaker.CfnInferenceComponent, name: str) -> None:
-    """Derive the resource's id from the component's name, so that another name is another resource.
-
-    CloudFormation never replaces a component, and SageMaker neither renames one nor moves it to another endpoint; so
-    with one id for all names, another name of the endpoint could not be deployed.
-    """
-    logical_id = cdk.Stack.of(component).get_logical_id(component)
-    component.override_logical_id(f"{logical_id}{hashlib.sha256(name.encode()).hexdigest()[:8]}")
 
 
 def _variant(hosting: Hosting, scaling: Scaling) -> sagemaker.CfnEndpointConfig.ProductionVariantProperty:

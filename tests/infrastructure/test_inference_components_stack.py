@@ -68,6 +68,16 @@ def test_each_model_is_a_component_with_a_gpu_of_its_own() -> None:
     assert set(json.loads(template["Outputs"]["Kinds"]["Value"])) == {"nli", "mini"}
 
 
+def test_another_name_makes_new_components() -> None:
+    """SageMaker renames no component, so with another name all are other resources; the first name keeps its ids."""
+    ids = {
+        name: set(resources(template_of(make_stack(name=name)), "AWS::SageMaker::InferenceComponent"))
+        for name in (None, "lmi-cohost-components", "other", "third")
+    }
+    assert ids[None] == ids["lmi-cohost-components"]
+    assert sum(map(len, (ids[None], ids["other"], ids["third"]))) == len(ids[None] | ids["other"] | ids["third"]) == 6
+
+
 def test_instances_are_managed_and_no_model_is_named() -> None:
     """Managed scaling is for endpoints made of components alone, and the role comes from the configuration."""
     template = template_of(make_stack(max_instance_count=3))
