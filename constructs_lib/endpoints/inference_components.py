@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from aws_cdk import aws_sagemaker as sagemaker
@@ -87,6 +88,9 @@ class ComponentEndpoint(HostedEndpoint):
             )
             for model in models
         }
+        # A component may start instances, and SageMaker creates none while the endpoint is changed for another one.
+        for first, second in itertools.pairwise(self.components.values()):
+            second.create_after(first)
 
     @property
     def component_names(self) -> dict[str, str]:
@@ -146,3 +150,7 @@ class ModelComponent(Construct):
     def component_arn(self) -> str:
         """Return the ARN of the component."""
         return self._component.ref
+
+    def create_after(self, other: ModelComponent) -> None:
+        """Create the component after another one, and delete it before; not its log group, which the role refers to."""
+        self._component.node.add_dependency(other._component)

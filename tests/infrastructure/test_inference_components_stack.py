@@ -68,6 +68,18 @@ def test_each_model_is_a_component_with_a_gpu_of_its_own() -> None:
     assert set(json.loads(template["Outputs"]["Kinds"]["Value"])) == {"nli", "mini"}
 
 
+def test_components_are_created_one_after_the_other() -> None:
+    """SageMaker may refuse a component while another one's instances start, so each waits for the one before it."""
+    models = {name: {"model_id": f"org/{name}", **ENTRY} for name in "abc"}
+    template = template_of(make_stack(models=models))
+    ids = {
+        one["Properties"]["InferenceComponentName"][-1]: name
+        for name, one in resources(template, "AWS::SageMaker::InferenceComponent").items()
+    }
+    for first, second in ("ab", "bc"):
+        assert ids[first] in template["Resources"][ids[second]]["DependsOn"]
+
+
 def test_another_name_makes_new_components() -> None:
     """SageMaker renames no component, so with another name all are other resources; the first name keeps its ids."""
     ids = {

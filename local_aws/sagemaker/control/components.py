@@ -171,6 +171,7 @@ class InferenceComponents:
         self._components.check_free(name)
         endpoint = self._endpoints.get(request["EndpointName"])
         check_endpoint(endpoint, "create")
+        self._check_alone(endpoint)
         variant = variant_for(endpoint, request.get("VariantName"))
         copies = (request.get("RuntimeConfig") or {"CopyCount": 1})["CopyCount"]
         check_copies_at_creation(copies)
@@ -235,6 +236,16 @@ class InferenceComponents:
         """ListInferenceComponents."""
         components, more = page(self._components, request)
         return {"InferenceComponents": [_summary(component) for component in components], **more}
+
+    def _check_alone(self, endpoint: Endpoint) -> None:
+        """Raise ValidationException while another component of the endpoint is created, which may start instances.
+
+        Inferred: AWS's samples show the endpoint as Updating meanwhile.
+        """
+        if any(one.endpoint is endpoint and one.under_way == "CREATE_IN_PROGRESS" for one in self._components):
+            raise ValidationException(
+                f'Cannot create inference component while endpoint "{endpoint.arn}" is in state Updating.'
+            )
 
     def _changeable(self, name: str, wish: str) -> InferenceComponent:
         component = self._components.get(name)
