@@ -54,6 +54,20 @@ def test_scale_to_zero_fills_in_the_bound_that_is_left_out() -> None:
     assert (scaling.min, scaling.max) == (0, 3)
 
 
+@pytest.mark.parametrize("topology", [{}, {"topology": "multi-model"}])
+def test_multi_model_tracks_calls_a_minute(topology: dict[str, Any]) -> None:
+    """The metric that AWS recommends there stands in where the catalog states none; what it states is kept."""
+    scaling = Catalog.model_validate(content(topology, {"min": 1, "max": 2})).scaling
+    stated = Catalog.model_validate(
+        content(topology, {"min": 1, "max": 2, "metric": "concurrency", "target": 8})
+    ).scaling
+
+    assert scaling is not None
+    assert stated is not None
+    assert (scaling.metric, scaling.target) == ("invocations", 1000)
+    assert (stated.metric, stated.target) == ("concurrency", 8)
+
+
 def test_multi_model_does_not_scale_unless_asked() -> None:
     """Without a scaling section the number of instances is the one that the catalog states."""
     assert Catalog.model_validate(content()).scaling is None
