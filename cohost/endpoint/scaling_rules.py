@@ -22,11 +22,12 @@ class TrackingAlarms(NamedTuple):
     below: int
 
 
-TRACKING_ALARMS: Final[Mapping[int, TrackingAlarms]] = {60: TrackingAlarms(3, 15), 10: TrackingAlarms(3, 60)}
+TRACKING_ALARMS: Final[Mapping[int, TrackingAlarms]] = {60: TrackingAlarms(3, 15), 10: TrackingAlarms(3, 90)}
 """The alarms by the seconds between two values of the metric.
 
-Those of a value per minute are the service's own. Those of a value per ten seconds are inferred: 10 minutes below agree
-with the 11 minutes after which an idle copy was seen to go.
+Those of a value per minute are the service's own. By a value per ten seconds the service scales in "at the same speed as
+it would for standard metrics" (SageMaker developer guide, high-resolution metrics); AWS's notebook on scaling down to
+zero states 90 such values. Others saw an idle copy go after 11 minutes already.
 """
 
 PERIOD_S: Final[Mapping[str, int]] = {"invocations": 60, "concurrency": 10}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Ten idle minutes, after which a copy goes, take six seconds; the twelve of an instance seven.
+# Fifteen idle minutes, after which a copy goes, take nine seconds; the twelve of an instance seven.
 SPEED = 100
 COMPONENT = {
     "ServiceNamespace": "sagemaker",

@@ -136,7 +136,7 @@ _FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str, str]] = {
         "scaling.idle_minutes",
         "setting-unused",
     ),
-    "idle time that tracking ends": (ZERO, {"max": 2, "idle_minutes": 11}, "scaling.idle_minutes", "setting-unused"),
+    "idle time that tracking ends": (ZERO, {"max": 2, "idle_minutes": 16}, "scaling.idle_minutes", "setting-unused"),
     "target alone": (ZERO, {"target": 300}, "scaling.target", "setting-incomplete"),
     "metric alone": (ZERO, {"metric": "invocations"}, "scaling.metric", "setting-incomplete"),
     "target of the other metric": (
