@@ -25,8 +25,8 @@ class TrackingAlarms(NamedTuple):
 TRACKING_ALARMS: Final[Mapping[int, TrackingAlarms]] = {60: TrackingAlarms(3, 15), 10: TrackingAlarms(3, 90)}
 """The alarms by the seconds between two values of the metric.
 
-Those of a value per minute are the service's own. By a value per ten seconds the service scales in "at the same speed as
-it would for standard metrics" (SageMaker developer guide, high-resolution metrics); AWS's notebook on scaling down to
+Those of a value per minute are the service's own. By a value per ten seconds the service scales in "at the same speed
+as it would for standard metrics" (SageMaker developer guide, high-resolution metrics); AWS's notebook on scaling to
 zero states 90 such values. Others saw an idle copy go after 11 minutes already.
 """
 

@@ -16,7 +16,7 @@ from local_aws.testing.scaling_stage import (
 
 
 def test_an_idle_component_goes_to_zero_and_a_refused_call_wakes_it() -> None:
-    """Fifteen idle minutes end the copy; a refusal brings one back, and only one, though the alarm lasts three minutes."""
+    """Fifteen idle minutes end the copy; a refusal brings just one back, though the alarm lasts three minutes."""
 
     async def scene(stage: Stage) -> None:
         await register(stage)
