@@ -4,6 +4,7 @@
 with 1 if one is missed. The handlers take turns on each case, in two rounds, so that a busy machine slows all. With
 `--device cuda` all run on the GPU; the stock one then is a copy of it, as the embedded server's own runs on the CPU. On
 either device the batching handler's rate at 512 tokens is compared with what plain matrix multiplication reaches there.
+`--device simulated` runs the engine alone on a simulated GPU and holds goals of its own (`handler_simulated.py`).
 
 Like the image, the embedded server gives Python one thread, which the stock handler keeps; the batching handler takes
 all cores for its passes. The lines "fp32-1-thread" show it with one thread like the other.
@@ -19,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import handler_simulated
 import torch
 from handler_goals import ALONE, CASES, CROWD_OF_32, STOCK, Case, verdicts
 from handler_load import Client, Sample, counters, load
@@ -173,7 +175,7 @@ def judge(results: dict[Case, dict[str, Sample]]) -> int:
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--device", choices=["cpu", "cuda", "simulated"], default="cpu")
     parser.add_argument("--architecture", choices=[BERT, DEBERTA], default=BERT, help="of the model (default bert)")
     parser.add_argument("--layers", type=int, help="of the model (default 6, on a GPU 12)")
     parser.add_argument("--hidden", type=int, help="its width, a multiple of 32 (default 384, on a GPU 768)")
@@ -183,6 +185,8 @@ def main() -> None:
     )
     parser.add_argument("--log", type=Path, default=Path(".cohost/bench-handler.log"), help="the server's log")
     options = parser.parse_args()
+    if options.device == "simulated":
+        sys.exit(handler_simulated.run(options.seconds))
     on_gpu = options.device == "cuda"
     options.layers = options.layers or (12 if on_gpu else 6)
     options.hidden = options.hidden or (768 if on_gpu else 384)

@@ -37,6 +37,7 @@ from cohost.callers import TOKEN_HEADER
 from cohost.deploy import local_aws as local
 from local_aws.lmi.container import address_of
 from local_aws.lmi.handler_api import Input, Output
+from local_aws.testing import serving_role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,9 +119,7 @@ def _deploy(server: local.LocalServer) -> Served:
     s3, iam, sagemaker = (_client(service, url) for service in ("s3", "iam", "sagemaker"))
     s3.create_bucket(Bucket="bench")
     s3.put_object(Bucket="bench", Key="p/nothing.tar.gz", Body=_archive())
-    trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
-    role = iam.create_role(RoleName="bench", AssumeRolePolicyDocument=policy)["Role"]["Arn"]
+    role = serving_role(iam, "bench")
     image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.36.0-lmi26.0.0-cu130"
     container = {"Image": image, "Mode": "MultiModel", "ModelDataUrl": "s3://bench/p/"}
     sagemaker.create_model(ModelName="bench", PrimaryContainer=container, ExecutionRoleArn=role)

@@ -96,7 +96,7 @@ _KEYS = [
     *_texts("option.model_id", "option.revision", "option.entryPoint", "option.handler", "option.env"),
     *_texts("option.task", choices=TASKS),
     *_texts("option.rolling_batch", choices=("disable",)),
-    *_texts("option.dtype", choices=("auto", "fp32", "fp16", "bf16", "int8")),
+    *_texts("option.dtype", choices=("auto", "fp32", "tf32", "fp16", "bf16", "int8")),
     *_texts("option.quantize", "option.device_map", "option.pythonExecutable", "option.output_formatter"),
     *_texts("option.modelName", "load_on_devices", "translatorFactory"),
     *_texts("option.trust_remote_code", "option.low_cpu_mem_usage", "option.async_mode", choices=BOOLEAN),

@@ -165,8 +165,9 @@ class GpuSettings(DeviceSettings):
     required_memory_mb: Megabytes | None = Field(default=None, description="a number of mebibytes of 1 or more")
 
 
-# Without the one key of these that is the server's own.
-_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items() if name != "cpu.maxWorkers"}
+# Without the keys that the server itself reads too, which stand beside `batched`.
+_OF_THE_SERVER = {"cpu.maxWorkers", "gpu.maxWorkers", "gpu.required_memory_mb", "reserved_memory_mb"}
+_RANGES = {name: limit[:2] for name, limit in {**LIMITS, **LIMITS_OR_AUTO}.items() if name not in _OF_THE_SERVER}
 
 
 def _number(name: str, unit: str) -> Any:  # a field of any type
@@ -259,8 +260,8 @@ class ModelEntry(ModelSource):
     max_batch_delay: int | None = Field(default=None, ge=0, le=60_000, description="0 to 60000 milliseconds")
     max_idle_time: int | None = Field(default=None, ge=1, le=86_400, description="1 to 86400 seconds")
     job_queue_size: int | None = Field(default=None, ge=1, le=1_000_000, description="1 to 1000000 requests")
-    dtype: Literal["fp32", "fp16", "bf16", "auto"] | None = Field(
-        default=None, description="fp32, fp16, bf16, or with handler batched auto"
+    dtype: Literal["fp32", "fp16", "bf16", "tf32", "auto"] | None = Field(
+        default=None, description="fp32, fp16, bf16, or with handler batched tf32 or auto"
     )
     trust_remote_code: bool | None = Field(default=None, description="true or false")
     packages: Packages = Field(default_factory=list, description=PACKAGES)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from cohost.archives.handlers import BATCHED
 from cohost.catalog.serving import instance_bounds
 from cohost.commands import console
 from cohost.commands.options import DEFAULT_CATALOG, CatalogOption, JsonOption, entry_of, load_with_warnings
@@ -46,6 +47,8 @@ def plan_as_data(loaded: LoadedCatalog, plan: MemoryPlan) -> dict[str, Any]:
         "gpu_usable_mib": plan.gpu_usable_mib,
         "gpu_idle_mib": _mib(plan.gpu_idle_mib),
         "gpu_used_mib": _mib(plan.gpu_used_mib),
+        "gpu_margin_mib": _mib(plan.gpu_margin_mib) if plan.instance.gpus else None,
+        "gpu_uncertain_mib": _mib(plan.gpu_uncertain_mib) if plan.instance.gpus else None,
         "host_mib": plan.instance.memory_mib,
         "host_used_mib": _mib(plan.host_used_mib),
         "fits": plan.fits,
@@ -217,6 +220,10 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
     if planned.instance.gpus:
         title = f"{planned.instance.gpus} x {planned.instance.gpu_name}, each"
         console.out.print(terminal_bar(title, gpu_segments(planned), planned.gpu_usable_mib))
+        console.out.print(
+            f"Margin of each GPU at all peaks: {planned.gpu_margin_mib:,.0f} MiB, "
+            f"of which {planned.gpu_uncertain_mib:,.0f} are uncertain (docs/memory.md)."
+        )
     console.out.print(terminal_bar("host memory", host_segments(planned), planned.instance.memory_mib))
     least, most = instance_bounds(loaded.catalog)
     if most > 1:
@@ -226,6 +233,14 @@ def _print_plan(loaded: LoadedCatalog, planned: MemoryPlan) -> None:
         )
     room_rows = [(name, room.workers, room.batch) for name, room in rooms.items()]
     console.print_table("Largest that fits, all else as it is", ("model", "workers", "batch"), room_rows)
+    for model in planned.models if planned.instance.gpus else ():
+        entry = loaded.catalog.models[model.name]
+        # A library of DeBERTa's attention is the one package that changes how it runs.
+        if entry.handler == BATCHED and model.demand.profile.shape.attention == "disentangled" and not entry.packages:
+            console.print_warning(
+                f"models.{model.name}: without a library for DeBERTa's attention a pass launches about 800 kernels, "
+                "four times as many as BERT's; fix: packages: ['disentangled-flash==1.1.1'], which the load tries"
+            )
     for name in planned.unknown:
         console.print_warning(f"models.{name}: no profile, not counted; fix: cohost models inspect {name} --write")
     if change := first_change(planned):

@@ -1,21 +1,136 @@
-"""Batching: sequences share a forward pass if their padding costs less than a pass of their own.
+"""The queue and its batches: the order of requests, and which sequences share a forward pass.
 
-The cost of a pass is modelled as a fixed part (launches, Python) plus a part proportional to its padded tokens. The
-fixed part, in tokens, is `pass_cost`; it is measured on load. This module also counts what was run over a worker's
-life, and logs the batches since the last log line.
+First come, first served by request, with a fair share for each. A request's sequences need not run together. The next
+batch always holds the oldest request's next sequence; a request with some sequences in a batch and more waiting goes to
+the back. So a request of a thousand sequences delays others by at most one batch, and single texts are answered in the
+order of their arrival.
+
+Sequences share a pass if their padding costs less than a pass of their own. The cost of a pass is modelled as a fixed
+part (launches, Python) plus a part proportional to its padded tokens. The fixed part, in tokens, is `pass_cost`; it is
+measured on load. This module also counts what was run over a worker's life, and logs the batches since the last log
+line.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from dataclasses import asdict, dataclass, fields
-from itertools import accumulate, pairwise
+from collections import Counter, deque
+from dataclasses import asdict, dataclass, field, fields
+from itertools import accumulate, islice, pairwise
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from .cohost_errors import BusyError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+
+class Sized(Protocol):
+    """An item with a length in tokens, including the padding that the caller requested."""
+
+    @property
+    def length(self) -> int: ...  # noqa: D102 - said above
+
+
+Item = TypeVar("Item", bound=Sized)
+
+
+@dataclass(eq=False, slots=True)
+class Ticket(Generic[Item]):
+    """A request's place in the queue: its waiting sequences, and the time of its arrival (queue clock, seconds)."""
+
+    waiting: deque[Item] = field(default_factory=deque)
+    since: float = 0.0
+
+
+class FairQueue(Generic[Item]):
+    """A queue of at most `capacity` sequences. Not thread-safe: its owner locks."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._size = 0
+        self._tickets: deque[Ticket[Item]] = deque()
+
+    def __len__(self) -> int:
+        """Return the number of waiting sequences."""
+        return self._size
+
+    def add(self, ticket: Ticket[Item], items: Iterable[Item], now: float) -> None:
+        """Append a request. Its sequences are taken by length, so that its own batches have little padding.
+
+        Raises:
+            BusyError: not all of them fit; none is queued then.
+        """
+        ordered = sorted(items, key=lambda item: item.length)
+        if self._size + len(ordered) > self._capacity:
+            raise BusyError(
+                f"the queue is full: {self._size} of {self._capacity} sequences wait, and this request has "
+                f"{len(ordered)}; send it again later"
+            )
+        ticket.waiting = deque(ordered)
+        ticket.since = now
+        self._size += len(ordered)
+        if ordered:
+            self._tickets.append(ticket)
+
+    def take(self, most: int, choose: Callable[[Sequence[Item]], Iterable[int]]) -> list[tuple[Ticket[Item], Item]]:
+        """Remove and return the next batch.
+
+        `choose` receives up to `most` candidates in the order of the queue, and returns the indices of those that run
+        together; it must include the first.
+        """
+        candidates = self._candidates(most)
+        chosen = set(choose([item for _, item in candidates]))
+        taken = [candidates[index] for index in sorted(chosen)]
+        # Backwards, so that the rest returns to its former order.
+        for index in range(len(candidates) - 1, -1, -1):
+            if index not in chosen:
+                ticket, item = candidates[index]
+                ticket.waiting.appendleft(item)
+        self._size -= len(taken)
+        self._move_back({ticket for ticket, _ in taken}, most)
+        return taken
+
+    def drop(self, ticket: Ticket[Item]) -> int:
+        """Remove a request, and return the number of its sequences that still waited."""
+        dropped = len(ticket.waiting)
+        if dropped:
+            ticket.waiting.clear()
+            self._tickets.remove(ticket)
+            self._size -= dropped
+        return dropped
+
+    def expire(self, before: float) -> list[Ticket[Item]]:
+        """Remove and return the requests that came before a time and still have waiting sequences."""
+        late = [ticket for ticket in self._tickets if ticket.since < before]
+        for ticket in late:
+            self.drop(ticket)
+        return late
+
+    def drain(self) -> list[Ticket[Item]]:
+        """Remove and return all requests."""
+        tickets = list(self._tickets)
+        for ticket in tickets:
+            ticket.waiting.clear()
+        self._tickets.clear()
+        self._size = 0
+        return tickets
+
+    def _candidates(self, most: int) -> list[tuple[Ticket[Item], Item]]:
+        """Return one sequence of each request in turn, then a second of each, and so on."""
+        candidates: list[tuple[Ticket[Item], Item]] = []
+        round_of = list(islice(self._tickets, most))
+        while round_of and len(candidates) < most:
+            candidates += [(ticket, ticket.waiting.popleft()) for ticket in round_of[: most - len(candidates)]]
+            round_of = [ticket for ticket in round_of if ticket.waiting]
+        return candidates
+
+    def _move_back(self, served: set[Ticket[Item]], most: int) -> None:
+        """Move served requests with waiting sequences to the back; only the first `most` can have been served."""
+        first = [self._tickets.popleft() for _ in range(min(most, len(self._tickets)))]
+        self._tickets.extendleft(ticket for ticket in reversed(first) if ticket not in served)
+        self._tickets.extend(ticket for ticket in first if ticket in served and ticket.waiting)
 
 
 # Lengths are compared in steps of this many tokens: fewer lengths are faster to compare, and finer steps gain nothing.
@@ -33,6 +148,43 @@ class BatchLimits:
     def sequences_of(self, length: int) -> int:
         """Return the number of sequences of a length that fit; at least one, since a sequence cannot be split."""
         return max(1, min(self.sequences, self.tokens // length))
+
+
+_FIRST_PAUSE_S = 60.0
+_LONGEST_PAUSE_S = 3600.0
+_CALM_PAUSES = 4
+
+
+class TokenBudget:
+    """The padded tokens that a batch may have: halved when memory runs out, and doubled again after a pause.
+
+    The pause doubles with each failure, up to an hour: what fits into memory changes with the other models on the
+    device, and a batch that fails is work done twice. The budget never falls below `floor`, the model's limit, because
+    a sequence cannot be split. Times are in seconds.
+    """
+
+    def __init__(self, ceiling: int, floor: int) -> None:
+        self.tokens = max(ceiling, floor)
+        self._ceiling = self.tokens
+        self._floor = floor
+        self._pause_s = 0.0
+        self._failed_at = 0.0
+        self._grow_at = 0.0
+
+    def shrink(self, failed_tokens: int, now: float) -> None:
+        """Record a batch for which memory ran out."""
+        self.tokens = max(self._floor, min(self.tokens, failed_tokens // 2))
+        if now >= self._grow_at:  # else it is a part of the same failure
+            calm = now - self._failed_at > _CALM_PAUSES * self._pause_s
+            self._pause_s = _FIRST_PAUSE_S if calm else min(_LONGEST_PAUSE_S, 2 * self._pause_s)
+        self._failed_at, self._grow_at = now, now + self._pause_s
+
+    def passed(self, now: float) -> None:
+        """Record a batch that succeeded."""
+        if self.tokens < self._ceiling and now >= self._grow_at:
+            self.tokens = min(self._ceiling, 2 * self.tokens)
+            # A batch of this size shows within a moment whether it fits.
+            self._grow_at = now
 
 
 def together(lengths: Sequence[int], limits: BatchLimits) -> list[int]:

@@ -1,18 +1,21 @@
-"""The device of a model, its number of threads, and its number format.
+"""The device of a model: its memory, its number of threads, and its number formats.
 
 A half-precision format is accepted if its outputs for fixed texts agree with those of fp32 on the same device.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from .cohost_memory import NoDeviceError
+from .cohost_errors import fault, reason_of
+from .cohost_memory import CUDA_CONTEXT_MIB, NoDeviceError, free_device_memory
 from .cohost_request import LONGEST_FIRST, Cut
 from .cohost_texts import Text
 
@@ -23,6 +26,18 @@ if TYPE_CHECKING:
     from .cohost_tasks import Floats
     from .cohost_tokenizer import Encoded, Tokenizer
 
+
+logger = logging.getLogger(__name__)
+
+_MIB = 1024 * 1024
+# The plan calls itself tight from 90 % of the card's memory, so the margins of all models together still fit.
+_MARGIN = 1.1
+_IDLE_S = 10.0
+# With MPI (option.mpi_mode) the server names none, and a model would be many times slower without a word.
+_UNUSED_GPU = (
+    "device: auto is the CPU, since the server named no GPU for this worker, and this machine has one; fix: write "
+    "device cuda to use it, or cpu if this is meant"
+)
 
 _TEXTS = (
     Text("Good."),
@@ -68,6 +83,7 @@ def _cosine(first: Floats, second: Floats) -> float:
     return float(first @ second / max(float(np.linalg.norm(first) * np.linalg.norm(second)), 1e-12))
 
 
+_FIRST_WITH_TF32 = (8, 0)  # Ampere
 _CPU_INFO = Path("/proc/cpuinfo")
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # x86 with AVX-512 or AMX, Arm
 
@@ -78,13 +94,27 @@ def device_of(options: Options) -> torch.device:
     Raises:
         NoDeviceError: the options name a GPU and there is none.
     """
-    if options.device == "cpu" or (options.device == "auto" and options.device_id is None):
+    if options.device == "cpu":
+        return torch.device("cpu")
+    if options.device == "auto" and options.device_id is None:
+        if torch.cuda.is_available():
+            logger.warning("%s", _UNUSED_GPU)
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise NoDeviceError(f"device: {options.device} needs a GPU, and torch finds none here; write cpu, or auto")
+        problem = f"{options.device} needs a GPU, and torch finds none here ({_reason_for_no_gpu()})"
+        raise NoDeviceError(fault("device", problem, allowed="cpu, or auto", fix="write cpu, or choose a GPU instance"))
     # If the server shows each worker only its own GPU, that GPU is number 0.
     number = options.device_id or 0
     return torch.device("cuda", number if number < torch.cuda.device_count() else 0)
+
+
+def _reason_for_no_gpu() -> str:
+    """Return CUDA's own reason, which `torch.cuda.is_available` leaves out."""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call] # it has no types
+    except Exception as error:  # noqa: BLE001 - torch raises several kinds
+        return reason_of(error)
+    return "it has no CUDA device"
 
 
 def set_threads(options: Options, device: torch.device) -> int:
@@ -111,6 +141,11 @@ def half_types(device: torch.device) -> list[str]:
     return ["bf16"] if has_native_bf16(_cpu_info()) else []
 
 
+def has_tf32(device: torch.device) -> bool:
+    """Return True if the device multiplies fp32 faster with fewer bits: GPUs from compute capability 8.0."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_WITH_TF32
+
+
 def has_native_bf16(cpu_info: str) -> bool:
     """Return True if /proc/cpuinfo lists native bf16 arithmetic; emulated by torch, bf16 is slower than fp32."""
     return any(
@@ -120,9 +155,50 @@ def has_native_bf16(cpu_info: str) -> bool:
     )
 
 
-def to_gpu(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a copy on the device that the CPU does not wait for: it starts from page-locked memory."""
-    return tensor.pin_memory().to(device, non_blocking=True)
+class DeviceMemory:
+    """The memory that this process takes of its GPU, held to its plan so that other models' processes keep theirs.
+
+    On a CPU nothing happens. `planned_mib` is the peak by the plan, the CUDA context included; None: no limit.
+    """
+
+    def __init__(self, device: torch.device, planned_mib: int | None) -> None:
+        self._device = device
+        self._planned = None if planned_mib is None else max(0, planned_mib - CUDA_CONTEXT_MIB) * _MIB
+        self._warm = 0
+        self._passes = 0
+        self._idle_since = time.monotonic()
+
+    def settle(self) -> None:
+        """Limit the memory to the planned peak, or to what loading and warm-up took if that is more, and a margin."""
+        if self._device.type != "cuda":
+            return
+        self._warm = torch.cuda.memory_reserved(self._device)
+        if self._planned is None:
+            return
+        if self._warm > self._planned:
+            logger.warning(
+                "the model took %d MiB of the GPU on load, and %d MiB are planned; lower max_batch_tokens, or raise "
+                "gpu.required_memory_mb and reserved_memory_mb",
+                *(self._warm // _MIB, self._planned // _MIB),
+            )
+        limit = _MARGIN * max(self._planned, self._warm)
+        total = torch.cuda.get_device_properties(self._device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total), self._device)
+        logger.info("the GPU's memory is limited to %d MiB for this process", min(limit, total) // _MIB)
+
+    def tick(self, passes: int) -> None:
+        """Return cached memory that warm-up did not need, once no pass has begun for some time; called regularly.
+
+        Args:
+            passes: the number of passes so far.
+        """
+        now = time.monotonic()
+        if passes != self._passes:
+            self._passes, self._idle_since = passes, now
+        elif self._device.type == "cuda" and now - self._idle_since > _IDLE_S:
+            self._idle_since = now
+            if torch.cuda.memory_reserved(self._device) > self._warm:
+                free_device_memory()
 
 
 def _cores() -> int:

@@ -1,6 +1,7 @@
-"""The engine: one thread that runs the model, takes the next batch as soon as the last one is done, and answers it.
+"""The engine: a thread that launches passes, and on a GPU one that reads them, so that the device is never idle.
 
-Requests come from the event loop, and results return to it batch by batch.
+On a CPU the next batch is taken as soon as the last one is done; on a GPU while the last one runs. Requests come from
+the event loop, and results return to it batch by batch.
 """
 
 from __future__ import annotations
@@ -9,26 +10,31 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from .cohost_batches import BatchLimits, BatchLog, Counters, in_order, together
-from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, one_line
-from .cohost_memory import TokenBudget, is_lost_device, is_out_of_memory, return_free_memory
-from .cohost_queue import FairQueue, Ticket
+from .cohost_batches import BatchLimits, BatchLog, Counters, FairQueue, Ticket, TokenBudget, in_order, together
+from .cohost_errors import BusyError, HandlerError, MemoryExhaustedError, ModelError, reason_of
+from .cohost_memory import is_lost_device, is_out_of_memory, return_free_memory
 from .cohost_watchdog import Watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .cohost_forward import Forward, TokenSequence
+    from .cohost_forward import Forward, Pending, TokenSequence
     from .cohost_tasks import Floats
 
     Member = tuple[Ticket[TokenSequence], TokenSequence]
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 _CANDIDATES = 4
 # A compiler needs seconds to minutes per shape; an hour would be a hang.
@@ -80,22 +86,74 @@ class _Request(Ticket["TokenSequence"]):
     done: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Pass:
-    """One pass with its members: a result per member, or an error."""
+    """A pass from the queue to its answers; `size` is its number of sequences and of tokens with padding."""
 
     members: Sequence[Member]
-    results: Sequence[Floats | HandlerError]
-    size: tuple[int, int]
     started: float
-    seconds: float
+    size: tuple[int, int] = (0, 0)
+    watched: Watched | None = None
+    pending: Pending | None = None
+
+
+class ModelThread:
+    """The thread in which a model is loaded, warmed up and run.
+
+    The current GPU, and the memory in which its libraries work, belong to a thread.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="cohost-engine", daemon=True)
+        self._thread.start()
+
+    def run(self, function: Callable[[], Result]) -> Result:
+        """Run a function there, and wait for its result.
+
+        Raises:
+            Exception: what the function raises.
+        """
+        future: Future[Result] = Future()
+        self.start(partial(_fulfil, future, function))
+        try:
+            return future.result()
+        finally:
+            # An error refers to this frame, and would be kept by it with all that was loaded.
+            del future
+
+    def start(self, job: Callable[[], None]) -> None:
+        """Run a function there, without waiting for it."""
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """Wait for the jobs, and end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job
+
+
+def _fulfil(future: Future[Result], function: Callable[[], Result]) -> None:
+    try:
+        future.set_result(function())
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+        future.set_exception(error)
 
 
 class Engine:
     """The engine: runs sequences through `forward`, and calls `on_lost_device` if only a new process can help."""
 
     def __init__(
-        self, forward: Forward, settings: EngineSettings, counters: Counters, on_lost_device: Callable[[], None]
+        self,
+        forward: Forward,
+        settings: EngineSettings,
+        counters: Counters,
+        on_lost_device: Callable[[], None],
+        thread: ModelThread,
     ) -> None:
         self._forward = forward
         self._settings = settings
@@ -106,12 +164,22 @@ class Engine:
         self._queue: FairQueue[TokenSequence] = FairQueue(settings.max_queued_sequences)
         self._changed = threading.Condition()
         self._refusal: BusyError | None = None
-        self.watched: Watched | None = None
+        self._running: deque[_Pass] = deque()
+        self._halves: deque[Sequence[Member]] = deque()
+        self._last_read = 0.0
         self._compiled = set(settings.compiled)
-        self._members: Sequence[Member] = ()
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="cohost-engine", daemon=True)
-        self._thread.start()
+        self._launched: SimpleQueue[_Pass | None] = SimpleQueue()
+        self._reader = threading.Thread(target=self._guarded, args=(self._read_all,), name="cohost-reader", daemon=True)
+        self._reader.start()
+        self._thread = thread
+        thread.start(lambda: self._guarded(self._launch_all))
+
+    @property
+    def watched(self) -> Watched | None:
+        """Return the pass that the device works on, the oldest of those that run."""
+        with self._changed:
+            return self._running[0].watched if self._running else None
 
     async def run(self, sequences: Sequence[TokenSequence]) -> Outcome:
         """Queue the sequences of one request and wait for all of them; on cancellation, remove them from the queue.
@@ -135,9 +203,10 @@ class Engine:
                 self._queue.drop(request)
 
     def stop(self) -> None:
-        """End the thread after its current batch; waiting requests are refused."""
+        """End the threads after the current passes; waiting requests are refused."""
         self._give_up(BusyError("the model's process is shutting down; send the request again in some seconds"))
-        self._thread.join()
+        self._thread.close()
+        self._reader.join()
 
     def expire(self) -> None:
         """Refuse the requests that have waited too long.
@@ -150,31 +219,59 @@ class Engine:
             self._call(self._refuse, late, self._waited_too_long())
 
     def abandon(self, refusal: BusyError) -> None:
-        """Refuse all requests, including those in the current pass, and accept no more; called from another thread."""
-        self._call(self._refuse, [ticket for ticket, _ in self._members], refusal)
+        """Refuse all requests, including those in the current passes, and accept no more; called from any thread."""
+        with self._changed:
+            tickets = [ticket for one in self._running for ticket, _ in one.members]
+        self._call(self._refuse, tickets, refusal)
         self._give_up(refusal)
 
-    def _run(self) -> None:
+    def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            self._serve_all()
+            work()
         except Exception:
             # Without this thread every caller would wait for ever.
             logger.exception("the thread that runs the model has failed")
             self._end("the thread that runs the model failed")
 
-    def _serve_all(self) -> None:
-        while True:
-            with self._changed:
-                while not len(self._queue) and self._refusal is None:
-                    self._changed.wait()
-                if self._refusal is not None:
-                    return
-                self.expire()
-                self._members = members = self._take() if len(self._queue) else []
-            if members:
-                self._serve(members)
-                if self._log.tick(time.monotonic()):
-                    return_free_memory()
+    def _launch_all(self) -> None:
+        """Launch passes until the engine stops; where a pass can be read later, another thread reads it."""
+        try:
+            while (one := self._next()) is not None:
+                if not self._launch(one):
+                    continue
+                if self._forward.depth > 1:
+                    self._launched.put(one)
+                else:
+                    self._read(one)
+        finally:
+            self._launched.put(None)
+
+    def _read_all(self) -> None:
+        while (one := self._launched.get()) is not None:
+            self._read(one)
+
+    def _next(self) -> _Pass | None:
+        """Wait until a pass can be launched, and return it; None once the engine stops."""
+        with self._changed:
+            while self._refusal is None:
+                members = self._waiting()
+                if members:
+                    # Here, so that whoever abandons the engine finds these requests in one place or the other.
+                    one = _Pass(members, time.monotonic())
+                    self._running.append(one)
+                    return one
+                self._changed.wait()
+        return None
+
+    def _waiting(self) -> Sequence[Member]:
+        """Remove and return the members of the next pass, if it can be launched now."""
+        if self._halves:
+            # The halves of a failed pass run alone, since memory may be short.
+            return () if self._running else self._halves.popleft()
+        if len(self._running) == self._forward.depth:
+            return ()
+        self.expire()
+        return self._take() if len(self._queue) else ()
 
     def _take(self) -> list[Member]:
         limits = BatchLimits(self._budget.tokens, self._settings.max_batch_sequences, self._settings.pass_cost)
@@ -188,54 +285,67 @@ class Engine:
         lengths = [self._forward.length_of(candidates[place]) for place in places]
         return [places[index] for index in form(lengths, limits)]
 
-    def _serve(self, members: Sequence[Member]) -> None:
-        """Run one pass; if it fails, run its two halves, and so on down to the sequence that fails alone."""
-        sequences = [sequence for _, sequence in members]
-        size = (len(sequences), self._forward.tokens_of(sequences))
-        started = time.monotonic()
-        results = self._attempt(sequences, size)
-        if not isinstance(results, Exception):
-            self._budget.passed()
-            self._deliver_later(_Pass(members, results, size, started, time.monotonic() - started))
-        elif is_lost_device(results):
-            logger.critical("the device is lost: %s", results)
-            self._end("the GPU failed")
-        elif len(members) == 1:
-            self._deliver_later(_Pass(members, [_fault_of(results)], size, started, time.monotonic() - started))
-        else:
-            middle = len(members) // 2
-            self._serve(members[:middle])
-            if self._refusal is None:
-                self._serve(members[middle:])
-
-    def _attempt(self, sequences: Sequence[TokenSequence], size: tuple[int, int]) -> list[Floats] | Exception:
-        """Return the outputs, or the exception that the model raised."""
-        try:
-            return self._watched_pass(sequences, size)
-        except Exception as error:
-            # A model may raise any exception, and its callers must be answered.
-            if is_out_of_memory(error):
-                logger.warning("memory ran out for %d sequences of %d tokens", *size)
-                self._counters.memory_errors += 1
-                self._budget.shrink(size[1])
-            else:
-                logger.exception("the model failed on %d sequences of %d tokens", *size)
-            # The traceback keeps the tensors alive for which memory ran out.
-            failure = error.with_traceback(None)
-        self._forward.free_memory()
-        return failure
-
-    def _watched_pass(self, sequences: Sequence[TokenSequence], size: tuple[int, int]) -> list[Floats]:
-        """Run one pass in view of the watchdog; its time limit is longer if the shape may have to be compiled."""
-        shape = (size[0] > 1, size[1] // size[0])
+    def _launch(self, one: _Pass) -> bool:
+        """Launch a pass in view of the watchdog; its time limit is longer if the shape may have to be compiled."""
+        sequences = [sequence for _, sequence in one.members]
+        one.size = (len(sequences), self._forward.tokens_of(sequences))
+        shape = (one.size[0] > 1, one.size[1] // one.size[0])
         first = self._settings.compiles and shape not in self._compiled
         limit_s = self._settings.pass_timeout_s
-        self.watched = Watched(max(limit_s, _FIRST_OF_A_SHAPE_S) if first else limit_s)
+        one.watched = Watched(max(limit_s, _FIRST_OF_A_SHAPE_S) if first else limit_s)
         try:
-            return self._forward(sequences)
+            one.pending = self._forward.launch(sequences)
+        except Exception as error:  # noqa: BLE001 - a model may raise any, and its callers must be answered
+            self._fail(one, error)
+            return False
         finally:
-            self.watched = None
             self._compiled.add(shape)
+        return True
+
+    def _read(self, one: _Pass) -> None:
+        """Wait for a pass and answer it."""
+        assert one.pending is not None  # noqa: S101 - it was launched
+        try:
+            results = one.pending.read()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(one, error)
+            return
+        with self._changed:
+            self._budget.passed(time.monotonic())
+        self._finish(one, results)
+        if self._log.tick(time.monotonic()):
+            return_free_memory()
+
+    def _fail(self, one: _Pass, error: Exception) -> None:
+        """Have the two halves of a failed pass run, and so on down to the sequence that fails alone."""
+        if is_out_of_memory(error):
+            logger.warning("memory ran out for %d sequences of %d tokens", *one.size)
+            with self._changed:
+                self._counters.memory_errors += 1
+                self._budget.shrink(one.size[1], time.monotonic())
+        else:
+            logger.error("the model failed on %d sequences of %d tokens", *one.size, exc_info=error)
+        # The traceback keeps the tensors alive for which memory ran out.
+        failure = error.with_traceback(None)
+        if is_lost_device(failure):
+            if self._refusal is None:
+                logger.critical("the device is lost: %s", failure)
+                self._end(f"the GPU failed ({reason_of(failure)})")
+            else:
+                self._call(self._refuse, [ticket for ticket, _ in one.members], self._refusal)
+            return
+        self._forward.free_memory()
+        if len(one.members) == 1:
+            self._finish(one, [_fault_of(failure)])
+            return
+        middle = len(one.members) // 2
+        with self._changed:
+            self._running.remove(one)
+            self._halves.extendleft((one.members[middle:], one.members[:middle]))
+            refusal = self._refusal
+            self._changed.notify()
+        if refusal is not None:
+            self._call(self._refuse, [ticket for ticket, _ in one.members], refusal)
 
     def _end(self, fault: str) -> None:
         """Answer all callers, then end the process: after such a fault each further call would fail too."""
@@ -246,28 +356,40 @@ class Engine:
         with self._changed:
             # The first reason is the one that callers receive.
             self._refusal = self._refusal or refusal
-            tickets = self._queue.drain()
+            tickets = [*self._queue.drain(), *(ticket for members in self._halves for ticket, _ in members)]
+            self._halves.clear()
             self._changed.notify()
         self._call(self._refuse, tickets, refusal)
 
-    def _deliver_later(self, one: _Pass) -> None:
-        counters, sequences = self._counters, [sequence for _, sequence in one.members]
+    def _finish(self, one: _Pass, results: Sequence[Floats | HandlerError]) -> None:
+        """Count a pass and have its results delivered: a result per member, or an error."""
+        with self._changed:
+            now = time.monotonic()
+            # A pass begins when the one before it has ended.
+            seconds = now - max(one.started, self._last_read)
+            self._last_read = now
+            self._count(one, seconds)
+            self._call(self._deliver, one, results, seconds)
+            self._running.remove(one)
+            self._changed.notify()
+
+    def _count(self, one: _Pass, seconds: float) -> None:
+        counters = self._counters
         counters.passes += 1
-        counters.sequences += len(sequences)
-        counters.tokens += sum(len(sequence.encoded.ids) for sequence in sequences)
+        counters.sequences += len(one.members)
+        counters.tokens += sum(len(sequence.encoded.ids) for _, sequence in one.members)
         counters.padded_tokens += one.size[1]
         counters.queue_s += sum(one.started - ticket.since for ticket, _ in one.members)
-        counters.forward_s += one.seconds
-        self._call(self._deliver, one)
+        counters.forward_s += seconds
 
-    def _deliver(self, one: _Pass) -> None:
+    def _deliver(self, one: _Pass, results: Sequence[Floats | HandlerError], seconds: float) -> None:
         """Pass the results to their requests, in the event loop, and finish the requests that are complete."""
         for ticket in dict.fromkeys(ticket for ticket, _ in one.members):
             assert isinstance(ticket, _Request)  # noqa: S101 - what `run` queues
             ticket.outcome.batches.append(one.size)
             ticket.outcome.queue_s = one.started - ticket.since
-            ticket.outcome.forward_s += one.seconds
-        for (ticket, sequence), result in zip(one.members, one.results, strict=True):
+            ticket.outcome.forward_s += seconds
+        for (ticket, sequence), result in zip(one.members, results, strict=True):
             assert isinstance(ticket, _Request)  # noqa: S101 - as above
             if isinstance(result, HandlerError):
                 self._refuse([ticket], result)
@@ -306,4 +428,4 @@ def _finish(request: _Request) -> None:
 def _fault_of(error: Exception) -> HandlerError:
     if is_out_of_memory(error):
         return MemoryExhaustedError("memory ran out for a single text; shorten it, or give the model more memory")
-    return ModelError(f"the model failed: {one_line(f'{type(error).__name__}: {error}')}")
+    return ModelError(f"the model failed: {reason_of(error)}")

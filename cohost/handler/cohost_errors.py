@@ -1,4 +1,4 @@
-"""The errors of a request: one HTTP status and one line that states the change to make.
+"""The errors of a request: one HTTP status and one line, `field: problem; allowed: …; fix: …`.
 
 HandlerError                base of all: `status` is the HTTP status of the answer
 ├── BadInputError 400       the request is wrong
@@ -14,6 +14,7 @@ import re
 from typing import Any, Protocol, TypeVar
 
 _LONGEST = 500
+_LONGEST_REASON = 300
 _SHOWN = 60
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]+")
 
@@ -66,9 +67,14 @@ class ModelError(HandlerError):
     status = 500
 
 
+def fault(field: str, problem: str, *, allowed: str = "", fix: str = "") -> str:
+    """Return the text of an error; `allowed` and `fix` are left out where the problem already states them."""
+    return f"{field}: {problem}" + (f"; allowed: {allowed}" if allowed else "") + (f"; fix: {fix}" if fix else "")
+
+
 def bad(field: str, value: object, allowed: str) -> BadInputError:
     """Return the error for one field's value."""
-    return BadInputError(f"{field}: {shown(value)} is not allowed; send {allowed}")
+    return BadInputError(fault(field, f"got {shown(value)}", allowed=allowed))
 
 
 def shown(value: object) -> str:
@@ -84,6 +90,11 @@ def one_line(text: str) -> str:
     """
     ascii_text = text.encode("ascii", "backslashreplace").decode("ascii")
     return _UNPRINTABLE.sub(" ", ascii_text).strip()[:_LONGEST]
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an error that is not ours as a part of a message: its type and text, CUDA's own included."""
+    return one_line(f"{type(error).__name__}: {error}")[:_LONGEST_REASON].rstrip()
 
 
 def refusal_of(output: type[Answer], error: HandlerError) -> Answer:

@@ -8,20 +8,23 @@ and one for more.
 
 from __future__ import annotations
 
+import copy
 import logging
 import types
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from .cohost_device import to_gpu
 from .cohost_errors import one_line
 from .cohost_memory import is_lost_device, is_out_of_memory
+from .cohost_packed import first_vectors, mean_vectors, takes_prepared_mask
 from .cohost_tasks import Want
 from .cohost_texts import lengths_up_to
+from .cohost_tokenizer import Encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,11 +32,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from .cohost_packed import PackedModel
+    from .cohost_stream import HostStream, RecordedModel
     from .cohost_tasks import Floats
-    from .cohost_tokenizer import Encoded
 
     Pass = Callable[..., Any]
-    Ids = npt.NDArray[np.int64]
+    Ids = npt.NDArray[np.int32]
 
 logger = logging.getLogger(__name__)
 
@@ -101,40 +104,68 @@ class TokenSequence:
     index: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Sequences padded to the same length: sequences by tokens each."""
+def shortened(sample: TokenSequence, length: int) -> TokenSequence:
+    """Return a sequence of the first tokens of a longer one."""
+    segments = None if sample.encoded.segments is None else sample.encoded.segments[:length]
+    return replace(sample, encoded=Encoded(sample.encoded.ids[:length], segments, truncated=False), length=length)
 
-    ids: Ids
-    mask: Ids
-    segments: Ids | None
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A launched pass; `places` are each sequence's part of the copied numbers: their start, and their shape."""
+
+    copied: Callable[[], Floats]
+    places: list[tuple[int, tuple[int, ...]]]
+
+    def read(self) -> list[Floats]:
+        """Wait for the pass; return each sequence's requested output, in order.
+
+        Raises:
+            Exception: whatever torch raises on a pass that failed after its launch.
+        """
+        numbers = self.copied()
+        return [numbers[start : start + prod(shape)].reshape(shape) for start, shape in self.places]
 
 
 class Forward:
-    """The forward pass on `device`; `padding_ids` are the token and segment of padding, `limit` is the model's length.
+    """The forward pass on a device; `padding_ids` are the token and segment of padding, `limit` is the model's length.
 
     With `packed`, sequences whose caller requested no padding run without any. With `compiled`, batches are padded to
-    one of its lengths and run through it.
+    one of its lengths and run through it. With `recorded`, batches that fit into one of its shapes are filled up to it.
     """
 
     def __init__(
         self,
         model: Any,  # transformers has no types
         *,
-        device: torch.device,
+        stream: HostStream,
         padding_ids: tuple[int, int],
         limit: int,
         packed: PackedModel | None = None,
         compiled: CompiledModel | None = None,
+        recorded: RecordedModel | None = None,
     ) -> None:
         self._model = model if compiled is None else compiled
-        self._device = device
+        self._recorded = recorded
+        self._stream = stream
         self._padding_ids = padding_ids
         self._limit = limit
         self._packed = packed
         self._compiled = compiled
-        self._multiple = _MULTIPLE_ON_GPU if device.type == "cuda" else 1
-        self._to_device = to_gpu if device.type == "cuda" else torch.Tensor.to
+        self._multiple = _MULTIPLE_ON_GPU if stream.is_gpu else 1
+        self._type = model.dtype if stream.is_gpu and takes_prepared_mask(model) else None
+        self.depth = stream.depth
+
+    def with_recordings(self, recorded: RecordedModel) -> Forward:
+        """Return the same pass with small batches repeated from recordings."""
+        other = copy.copy(self)
+        other._recorded = recorded  # noqa: SLF001 - its own class
+        return other
+
+    @property
+    def failure(self) -> str | None:
+        """Return the reason why the compiled model is not used, if so."""
+        return None if self._compiled is None else self._compiled.failure
 
     def packs(self, sequence: TokenSequence) -> bool:
         """Return True if a sequence runs packed, without padding."""
@@ -142,6 +173,8 @@ class Forward:
 
     def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
         """Return the number of tokens that the device processes for a batch, padding included."""
+        if shape := self._recorded_shape(sequences):
+            return shape[0] * shape[1]
         if all(map(self.packs, sequences)):
             return sum(sequence.length for sequence in sequences)
         return len(sequences) * self._padded_length(sequences)
@@ -152,90 +185,124 @@ class Forward:
         Raises:
             Exception: whatever torch raises, running out of memory included.
         """
+        return self.launch(sequences).read()
+
+    def launch(self, sequences: Sequence[TokenSequence]) -> Pending:
+        """Start a pass; on a GPU it runs when this returns, on a CPU it has ended.
+
+        Raises:
+            Exception: as `__call__`.
+        """
         with torch.inference_mode():
+            if shape := self._recorded_shape(sequences):
+                return self._launch_padded(sequences, shape, self._recorded or self.run_padded)
             if self._packed is not None and all(map(self.packs, sequences)):
-                return _run_packed(self._packed, sequences)
-            return self._run_padded(sequences)
+                lengths = [sequence.length for sequence in sequences]
+                if self._packed.gains_at(lengths):
+                    return self._launch_packed(self._packed, sequences)
+            shape = (len(sequences), self._padded_length(sequences))
+            return self._launch_padded(sequences, shape, self.run_padded)
+
+    def run_padded(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Run a batch of token ids, mask and, if the model reads them, segments, as `fill_up` makes it."""
+        ids, mask, *segments = numbers
+        shown = mask if self._type is None else _added(mask, self._type)
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        output: torch.Tensor = self._model(**dict(zip(names, (ids, shown, *segments), strict=False)))[0]
+        return output
 
     def length_of(self, sequence: TokenSequence) -> int:
         """Return the number of tokens that a sequence adds to a batch."""
         return sequence.length if self._compiled is None else self._compiled.length_of(sequence.length)
 
+    def free_memory(self) -> None:
+        """Return the memory that torch keeps for later passes to the device, so that a smaller pass can use it."""
+        self._stream.free_memory()
+
     def _padded_length(self, sequences: Sequence[TokenSequence]) -> int:
         longest = max(map(self.length_of, sequences))
         return max(longest, min(self._limit, -(-longest // self._multiple) * self._multiple))
 
-    def _run_padded(self, sequences: Sequence[TokenSequence]) -> list[Floats]:
+    def _recorded_shape(self, sequences: Sequence[TokenSequence]) -> tuple[int, int] | None:
+        if self._recorded is None:
+            return None
+        return self._recorded.shape_of(len(sequences), max(sequence.length for sequence in sequences))
+
+    def _launch_padded(
+        self,
+        sequences: Sequence[TokenSequence],
+        shape: tuple[int, int],
+        run: Callable[[torch.Tensor], torch.Tensor],
+    ) -> Pending:
+        """Launch a batch of a shape; more rows than sequences are those of a recorded pass."""
+        rows, length = shape
         encoded = [sequence.encoded for sequence in sequences]
-        batch = fill_up(encoded, self._padded_length(sequences), self._padding_ids)
-        arguments = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
-        tensors = {
-            name: self._to_device(torch.from_numpy(array), self._device)
-            for name, array in arguments.items()
-            if array is not None
+        numbers = fill_up([*encoded, *[encoded[0]] * (rows - len(encoded))], length, self._padding_ids)
+        uploaded = self._stream.upload(numbers).long()
+        output = run(uploaded)
+        reduced = {want: _reduced(output, uploaded[1], want) for want in _wants(sequences)}
+        return self._pending(reduced, sequences, [row * length for row in range(len(sequences))])
+
+    def _launch_packed(self, model: PackedModel, sequences: Sequence[TokenSequence]) -> Pending:
+        vectors, bounds = model.vectors([sequence.encoded for sequence in sequences])
+        reduce: dict[Want, Callable[..., torch.Tensor]] = {
+            Want.LOGITS: model.logits,
+            Want.TOKENS: lambda vectors, _: vectors,
+            Want.CLS: first_vectors,
+            Want.MEAN: mean_vectors,
         }
-        return _parts(self._model(**tensors)[0], tensors["attention_mask"], sequences)
+        reduced = {want: reduce[want](vectors, bounds) for want in _wants(sequences)}
+        return self._pending(reduced, sequences, bounds.host)
 
-    def free_memory(self) -> None:
-        """Return the memory that torch keeps for later passes to the device, so that a smaller pass can use it."""
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+    def _pending(
+        self, reduced: dict[Want, torch.Tensor], sequences: Sequence[TokenSequence], starts: Sequence[int]
+    ) -> Pending:
+        """Begin to copy all outputs at once; `starts` are the sequences' first rows where each token has one."""
+        flat = [output.float().reshape(-1) for output in reduced.values()]
+        before = dict(zip(reduced, accumulate(map(len, flat), initial=0), strict=False))
+        places: list[tuple[int, tuple[int, ...]]] = []
+        for row, (sequence, start) in enumerate(zip(sequences, starts, strict=False)):
+            want, size = sequence.want, reduced[sequence.want].shape[-1]
+            first = start if want is Want.TOKENS else row
+            shape = (sequence.length, size) if want is Want.TOKENS else (size,)
+            places.append((before[want] + first * size, shape))
+        return Pending(self._stream.download(torch.cat(flat) if len(flat) > 1 else flat[0]), places)
 
 
-def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int]) -> Batch:
-    """Pad sequences on the right, as models with absolute positions need it. All have segments, or none."""
-    shape = (len(encoded), length)
-    ids = np.full(shape, padding_ids[0], dtype=np.int64)
-    mask = np.zeros(shape, dtype=np.int64)
-    segments = None if encoded[0].segments is None else np.full(shape, padding_ids[1], dtype=np.int64)
+def fill_up(encoded: Sequence[Encoded], length: int, padding_ids: tuple[int, int]) -> Ids:
+    """Pad sequences on the right, as models with absolute positions need it. All have segments, or none.
+
+    The result is 2 or 3 by sequences by tokens: token ids, mask and segments.
+    """
+    fillings = (padding_ids[0], 0, padding_ids[1])[: 2 if encoded[0].segments is None else 3]
+    numbers = np.empty((len(fillings), len(encoded), length), dtype=np.int32)
+    for part, filling in zip(numbers, fillings, strict=True):
+        part[:] = filling
     for row, one in enumerate(encoded):
         size = len(one.ids)
-        ids[row, :size] = one.ids
-        mask[row, :size] = 1
-        if segments is not None and one.segments is not None:
-            segments[row, :size] = one.segments
-    return Batch(ids, mask, segments)
+        numbers[0, row, :size] = one.ids
+        numbers[1, row, :size] = 1
+        if one.segments is not None:
+            numbers[2, row, :size] = one.segments
+    return numbers
 
 
-def _parts(output: torch.Tensor, mask: torch.Tensor, sequences: Sequence[TokenSequence]) -> list[Floats]:
-    """Return each sequence's part of the output.
+def _added(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a mask in the form in which attention adds it to its scores: sequences by 1 by 1 by tokens."""
+    hidden = (mask == 0)[:, None, None, :]
+    return torch.zeros(hidden.shape, dtype=dtype, device=mask.device).masked_fill_(hidden, torch.finfo(dtype).min)
 
-    Vectors are pooled on the device: one vector per text is cheap to move, one per token is not.
-    """
-    ready: dict[Want, Floats] = {}
-    parts: list[Floats] = []
-    for row, sequence in enumerate(sequences):
-        if sequence.want not in ready:
-            ready[sequence.want] = _reduced(output, mask, sequence.want).float().cpu().numpy()
-        part = ready[sequence.want][row]
-        parts.append(part[: sequence.length] if sequence.want is Want.TOKENS else part)
-    return parts
+
+def _wants(sequences: Sequence[TokenSequence]) -> list[Want]:
+    return list(dict.fromkeys(sequence.want for sequence in sequences))
 
 
 def _reduced(output: torch.Tensor, mask: torch.Tensor, want: Want) -> torch.Tensor:
-    reduce: dict[Want, Callable[[], torch.Tensor]] = {
-        Want.LOGITS: lambda: output,
-        Want.TOKENS: lambda: output,
-        Want.CLS: lambda: output[:, 0],
-        Want.MEAN: lambda: _mean(output.float(), mask.unsqueeze(-1)),
-    }
-    return reduce[want]()
+    """Return the requested part of all outputs.
 
-
-def _mean(vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return (vectors * mask).sum(1) / mask.sum(1)
-
-
-def _run_packed(model: PackedModel, sequences: Sequence[TokenSequence]) -> list[Floats]:
-    encoded = [sequence.encoded for sequence in sequences]
-    if sequences[0].want is Want.LOGITS:
-        return list(model.logits(encoded).float().cpu().numpy())
-    vectors, bounds = model.vectors(encoded)
-    parts = [_of_sequence(vectors[a:b], one.want) for one, (a, b) in zip(sequences, pairwise(bounds), strict=True)]
-    return [part.float().cpu().numpy() for part in parts]
-
-
-def _of_sequence(vectors: torch.Tensor, want: Want) -> torch.Tensor:
+    Vectors are pooled on the device: one vector per text is cheap to move, one per token is not.
+    """
     if want is Want.MEAN:
-        return vectors.float().mean(0)
-    return vectors[0] if want is Want.CLS else vectors
+        weights = mask.unsqueeze(-1)
+        return (output.float() * weights).sum(1) / weights.sum(1)
+    return output[:, 0] if want is Want.CLS else output

@@ -1,7 +1,12 @@
-"""Loading of a model: weights, tokenizer, true limit, number format. An error here fails the load, with a reason."""
+"""Loading of a model: weights, tokenizer, true limit, number format. An error here fails the load, with a reason.
+
+Weights are converted on the CPU. A number format is used if its outputs for fixed texts agree with those of fp32 on the
+same device; with "auto" the fastest one that agrees is used, and one that raises an error does not agree.
+"""
 
 from __future__ import annotations
 
+import gc
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,27 +15,49 @@ import torch
 import transformers
 
 from .cohost_classification import TextClassification
-from .cohost_device import check_sequences, device_of, set_threads
+from .cohost_device import (
+    check_sequences,
+    device_of,
+    disagreement,
+    half_types,
+    has_tf32,
+    largest_difference,
+    set_threads,
+)
+from .cohost_errors import BadInputError, fault, reason_of
 from .cohost_features import FeatureExtraction
 from .cohost_forward import TokenSequence
+from .cohost_memory import free_device_memory, is_lost_device
 from .cohost_request import LengthRule
+from .cohost_stream import stream_of
 from .cohost_tasks import Want
 from .cohost_texts import length_limit
-from .cohost_tokenizer import Tokenizer
+from .cohost_tokenizer import Encoded, Tables, Tokenizer
 from .cohost_trials import Trials
 from .cohost_zero_shot import ZeroShotClassification
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from .cohost_forward import Forward
     from .cohost_options import Options
-    from .cohost_tasks import Task
-    from .cohost_tokenizer import Encoded
+    from .cohost_request import Cut
+    from .cohost_tasks import Floats, Task
+    from .cohost_texts import Text
+
+    Outputs = Callable[[Any], list[Floats]]
 
 logger = logging.getLogger(__name__)
 
 _FEATURES = "feature-extraction"
 _ZERO_SHOT = "zero-shot-classification"
+_OWN_TOKENIZER = "put the tokenizer of these weights beside them"
 _OF_TRANSFORMERS = ("sdpa", "eager")
+_AUTO = "auto"
+_FP32 = "fp32"
+_TF32 = "tf32"
+_CPU = torch.device("cpu")
+_TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,12 +66,29 @@ class Loaded:
 
     forward: Forward
     tokenizer: Tokenizer
+    tables: Tables
     task: Task
     device: torch.device
     limit: int
     dtype: str
     packs: bool
     samples: list[Encoded]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Return the choices of the load that a report shows."""
+        return {"dtype": self.dtype, "device": str(self.device)}
+
+    def encode(self, texts: Sequence[Text], cut: Cut) -> list[Encoded]:
+        """Return the texts as sequences that the model has all vectors for; called from one thread.
+
+        Raises:
+            BadInputError: a text is too long and may not be truncated, or needs a vector that the model lacks.
+        """
+        encoded = self.tokenizer.encode(texts, cut)
+        for index, one in enumerate(encoded):
+            self.tables.check(f"inputs[{index}]", one)
+        return encoded
 
 
 def load(options: Options) -> Loaded:
@@ -55,36 +99,26 @@ def load(options: Options) -> Loaded:
         Exception: whatever transformers raises on weights that it cannot read.
     """
     device = device_of(options)
+    stream_of(device).enter()
     threads = set_threads(options, device)
     source = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
     tokenizer = Tokenizer(transformers.AutoTokenizer.from_pretrained(options.model, **source), options.model)
-    model = _weights(options, device)
-    offset = _position_offset(model)
-    limit = length_limit(
-        model=options.model,
-        positions=_positions(model.config),
-        offset=offset,
-        tokenizer_maximum=tokenizer.maximum,
-        wanted=options.max_length,
-    )
-    task = _task_of(model.config, options, LengthRule(limit, tokenizer.shortest, options.truncation))
-    samples = check_sequences(tokenizer, limit)
-    trials = Trials(
-        options,
-        device=device,
-        weights=lambda: _weights(options, device),
-        padding_ids=tokenizer.padding_ids,
-        limit=limit,
-        samples=samples,
-    )
-    dtype, model = trials.with_dtype(model)
-    forward = trials.fastest(model, dtype, offset)
-    # torch's allocator still holds the memory of the fp32 weights.
+    weights = Weights(lambda: _read_weights(options), device)
+    tables = _tables(weights.model, tokenizer, options)
+    limit = tables.limit
+    task = _task_of(weights.model.config, options, LengthRule(limit, tokenizer.shortest, options.truncation))
+    samples = _samples(tokenizer, tables, options.model)
+    trials = Trials(options, device=device, padding_ids=tokenizer.padding_ids, limit=limit, samples=samples)
+    formats = Formats(options, device, trials.outputs_of, labels=options.task != _FEATURES)
+    dtype = formats.choose(weights)
+    forward = trials.fastest(weights.model, dtype, _position_offset(weights.model))
+    # torch's allocator still holds the memory of the trials.
     forward.free_memory()
     logger.info("%s: %s on %s, %s, %d threads, %d tokens", options.model, options.task, device, dtype, threads, limit)
     return Loaded(
         forward=forward,
         tokenizer=tokenizer,
+        tables=tables,
         task=task,
         device=device,
         limit=limit,
@@ -94,17 +128,17 @@ def load(options: Options) -> Loaded:
     )
 
 
-def _weights(options: Options, device: torch.device) -> Any:  # transformers has no types
+def _read_weights(options: Options) -> Any:  # transformers has no types
+    """Return the model in fp32, on the CPU."""
     kind = transformers.AutoModel if options.task == _FEATURES else transformers.AutoModelForSequenceClassification
     attention = {"attn_implementation": options.attention} if options.attention in _OF_TRANSFORMERS else {}
-    model = kind.from_pretrained(
+    return kind.from_pretrained(
         options.model,
         revision=options.revision,
         trust_remote_code=options.trust_remote_code,
         dtype=torch.float32,
         **attention,
-    )
-    return model.eval().to(device)
+    ).eval()
 
 
 def _task_of(config: Any, options: Options, rule: LengthRule) -> Task:  # transformers has no types
@@ -116,14 +150,154 @@ def _task_of(config: Any, options: Options, rule: LengthRule) -> Task:  # transf
     return TextClassification(labels=labels, problem_type=config.problem_type, options=options, rule=rule)
 
 
-def _positions(config: Any) -> int | None:  # transformers has no types
-    positions = getattr(config, "max_position_embeddings", None)
-    return positions if isinstance(positions, int) and positions > 0 else None
+def _tables(model: Any, tokenizer: Tokenizer, options: Options) -> Tables:  # transformers has no types
+    limit = length_limit(
+        model=options.model,
+        positions=_positions(model),
+        offset=_position_offset(model),
+        tokenizer_maximum=tokenizer.maximum,
+        wanted=options.max_length,
+    )
+    tokens = model.get_input_embeddings()
+    return Tables(
+        rows=tokens.num_embeddings if isinstance(tokens, torch.nn.Embedding) else None,
+        segment_rows=_rows_of(model, "token_type_embeddings"),
+        limit=limit,
+    )
+
+
+def _samples(tokenizer: Tokenizer, tables: Tables, model: str) -> list[Encoded]:
+    """Return the check texts as sequences, without the pairs if the model knows single texts only.
+
+    Raises:
+        ValueError: tokenizer and model do not belong together.
+    """
+    if tables.rows is not None and tokenizer.size > tables.rows:
+        logger.warning(
+            "%s: the tokenizer has %d tokens, and the model vectors for %d; texts with another token get 400",
+            *(model, tokenizer.size, tables.rows),
+        )
+    if tables.rows is not None and tokenizer.padding_ids[0] >= tables.rows:
+        raise ValueError(fault("model_id", f"{model} has no vector for padding", fix=_OWN_TOKENIZER))
+    *samples, longest = check_sequences(tokenizer, tables.limit)
+    try:
+        # It holds the words of all others, and no pair.
+        tables.check("an ordinary text", longest)
+    except BadInputError as error:
+        problem = str(error).partition(";")[0]
+        raise ValueError(fault("model_id", f"{model}: {problem}", fix=_OWN_TOKENIZER)) from error
+    if any(tables.lacks_segments(sample) for sample in samples):
+        logger.warning("%s: the model knows single texts only; pairs get 400", model)
+    return [sample for sample in samples if not tables.lacks_segments(sample)] + [longest]
+
+
+def _positions(model: Any) -> int | None:  # transformers has no types
+    """Return the least number of positions that the configuration and the model's table give; None without either."""
+    stated = getattr(model.config, "max_position_embeddings", None)
+    known = [stated if isinstance(stated, int) and stated > 0 else None, _rows_of(model, "position_embeddings")]
+    return min((number for number in known if number is not None), default=None)
 
 
 def _position_offset(model: Any) -> int:  # transformers has no types
     """Return the number of unused positions at the start of the model's table, including the padding index."""
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            return int(module.padding_idx) + 1
-    return 0
+    table = _table(model, "position_embeddings")
+    return 0 if table is None or table.padding_idx is None else table.padding_idx + 1
+
+
+def _rows_of(model: Any, name: str) -> int | None:  # transformers has no types
+    table = _table(model, name)
+    return None if table is None else table.num_embeddings
+
+
+def _table(model: Any, name: str) -> torch.nn.Embedding | None:  # transformers has no types
+    tables = (module for path, module in model.named_modules() if path.endswith(name))
+    return next((table for table in tables if isinstance(table, torch.nn.Embedding)), None)
+
+
+class Weights:
+    """A model on its way to `device`; `load` reads it in fp32, on the CPU. One at a time is held, here."""
+
+    def __init__(self, load: Callable[[], Any], device: torch.device) -> None:
+        self._load = load
+        self._device = device
+        self.model = load()
+        self._rounded = False
+
+    def put(self, dtype: str) -> Any:  # transformers has no types
+        """Return the model on the device, in a format.
+
+        It is converted on the CPU: a conversion on the device holds both formats there at the same time.
+        """
+        if self._rounded:
+            # Rounded weights stay rounded, and two models at a time may not fit.
+            self.model = None
+            gc.collect()
+        else:
+            self.model.to(_CPU)
+        free_device_memory()
+        if self.model is None:
+            self.model = self._load()
+        self._rounded = dtype in _TYPES
+        if self._rounded:
+            self.model.to(_TYPES[dtype])
+        _allow_tf32(self._device, allowed=dtype == _TF32)
+        return self.model.to(self._device)
+
+
+class Formats:
+    """The formats to try for one model. `outputs` runs the fixed texts; with `labels`, they are logits."""
+
+    def __init__(self, options: Options, device: torch.device, outputs: Outputs, *, labels: bool) -> None:
+        self._options = options
+        self._device = device
+        self._outputs = outputs
+        self._labels = labels
+
+    def choose(self, weights: Weights) -> str:
+        """Put the weights on the device in the format to serve in, and return its name.
+
+        Raises:
+            ValueError: the options' format is not accurate enough or not available, and no other is allowed.
+        """
+        wanted = self._options.dtype
+        formats = formats_of(self._device) if wanted == _AUTO else [wanted]
+        if formats in ([], [_FP32]):
+            weights.put(_FP32)
+            return _FP32
+        reference = self._outputs(weights.put(_FP32))
+        for name in formats:
+            problem = self._problem(name, weights, reference)
+            if problem is None:
+                return name
+            if wanted != _AUTO and not self._options.dtype_fallback:
+                fix = "write dtype auto, or dtype_fallback true to serve fp32 then"
+                raise ValueError(fault("dtype", f"{name} is refused for {self._options.model}: {problem}", fix=fix))
+            logger.warning("dtype: %s is refused for %s: %s; trying the next", name, self._options.model, problem)
+        weights.put(_FP32)
+        return _FP32
+
+    def _problem(self, name: str, weights: Weights, reference: list[Floats]) -> str | None:
+        if name == _TF32 and not has_tf32(self._device):
+            return "it needs a GPU of compute capability 8.0 or higher"
+        try:
+            outputs = self._outputs(weights.put(name))
+        except Exception as error:
+            # A model may hold numbers of its own that stay in fp32, or lack an operation in this format.
+            if is_lost_device(error):
+                raise
+            return reason_of(error)
+        problem = disagreement(reference, outputs, labels=self._labels)
+        if problem is None:
+            logger.info("%s differs from fp32 by %.2g at most", name, largest_difference(reference, outputs))
+        return problem
+
+
+def formats_of(device: torch.device) -> list[str]:
+    """Return the formats worth trying on a device beside fp32, the fastest first."""
+    return half_types(device) + ([_TF32] if has_tf32(device) else [])
+
+
+def _allow_tf32(device: torch.device, *, allowed: bool) -> None:
+    """Let matrix products round fp32 to 10 bits of fraction, or not; a setting of the whole process."""
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = allowed

@@ -5,14 +5,16 @@ A handler's first call receives them without the prefix `option.` (DJL Serving 0
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from .cohost_errors import fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 TASKS = ("text-classification", "zero-shot-classification", "feature-extraction")
-DTYPES = ("auto", "fp32", "fp16", "bf16")
+DTYPES = ("auto", "fp32", "tf32", "fp16", "bf16")
 DEVICES = ("auto", "cpu", "cuda")
 ATTENTIONS = ("auto", "sdpa", "eager", "disentangled-flash", "flashdeberta")
 POOLINGS = ("none", "mean", "cls")
@@ -21,6 +23,9 @@ Value = TypeVar("Value")
 
 LIMITS = {
     "cpu.maxWorkers": (1, 1024, 1),
+    "gpu.maxWorkers": (1, 1024, 1),
+    "gpu.required_memory_mb": (0, 2**31 - 1, 0),
+    "reserved_memory_mb": (0, 2**31 - 1, 0),
     "max_batch_sequences": (1, 4096, 64),
     "max_texts_per_request": (1, 1_000_000, 1024),
     "max_sequences_per_request": (1, 1_000_000, 4096),
@@ -55,8 +60,9 @@ class Options:
     """One model's settings. None means "auto": chosen on load, by device, model or machine.
 
     `device_id` is the GPU that the server gave this worker, None on a CPU; `workers` is the number of workers that
-    share the CPU. Counts are of texts, sequences (a text, a pair, or a text with one label's hypothesis) and tokens
-    with padding.
+    share the CPU. `planned_mib` is the peak of this worker's GPU memory by the catalog or its plan, None if neither
+    states it. Counts are of texts, sequences (a text, a pair, or a text with one label's hypothesis) and tokens with
+    padding.
     """
 
     model: str
@@ -66,6 +72,7 @@ class Options:
     device: str
     device_id: int | None
     workers: int
+    planned_mib: int | None = field(compare=False)
     threads: int | None
     dtype: str
     dtype_fallback: bool
@@ -97,16 +104,19 @@ def read_options(properties: Mapping[str, Any]) -> Options:
     """
     reader = _Reader(properties)
     device_id = properties.get("device_id", _NO_GPU)
+    device = reader.choice("device", DEVICES, _AUTO)
+    on_gpu = device == "cuda" or (device == _AUTO and device_id != _NO_GPU)
     options = Options(
         model=str(properties.get("model_id") or properties["model_dir"]),
         revision=properties.get("revision"),
         trust_remote_code=reader.flag("trust_remote_code", default=False),
         task=reader.choice("task", TASKS, "text-classification"),
-        device=reader.choice("device", DEVICES, _AUTO),
+        device=device,
         device_id=None if device_id == _NO_GPU else int(device_id),
         workers=reader.number("cpu.maxWorkers"),
+        planned_mib=_planned_mib(reader),
         threads=reader.number_or_auto("threads"),
-        dtype=reader.choice("dtype", DTYPES, "fp32"),
+        dtype=reader.choice("dtype", DTYPES, _AUTO if on_gpu else "fp32"),
         dtype_fallback=reader.flag("dtype_fallback", default=False),
         attention=reader.choice("attention", ATTENTIONS, _AUTO),
         packing=reader.flag("packing", default=True),
@@ -129,15 +139,30 @@ def read_options(properties: Mapping[str, Any]) -> Options:
     )
     reader.require(
         options.max_queued_sequences >= options.max_sequences_per_request,
-        f"max_queued_sequences: {options.max_queued_sequences} is under max_sequences_per_request "
-        f"{options.max_sequences_per_request}, so the largest request could never be taken; raise it",
+        fault(
+            "max_queued_sequences",
+            f"got {options.max_queued_sequences}, and the largest request has {options.max_sequences_per_request}",
+            allowed="max_sequences_per_request or more",
+            fix="raise it, or lower max_sequences_per_request",
+        ),
     )
     reader.require(
         options.attention != "disentangled-flash" or (options.packing and not options.compile),
-        "attention: disentangled-flash runs sequences packed; write packing true and compile false",
+        fault(
+            "attention",
+            "got 'disentangled-flash' with packing false or compile true",
+            allowed="packing true and compile false, since it runs sequences packed",
+            fix="leave packing and compile out",
+        ),
     )
     reader.finish()
     return options
+
+
+def _planned_mib(reader: _Reader) -> int | None:
+    """Return one worker's share of what serving.properties states for all workers: loaded, and beside it in a pass."""
+    loaded, working = reader.number("gpu.required_memory_mb"), reader.number("reserved_memory_mb")
+    return (loaded + working) // reader.number("gpu.maxWorkers") if loaded and working else None
 
 
 class _Reader:
@@ -165,13 +190,13 @@ class _Reader:
 
         return self._read(name, None, read, f"auto, or {least} to {most}")
 
-    def require(self, condition: bool, fault: str) -> None:  # noqa: FBT001 - the condition itself
+    def require(self, condition: bool, text: str) -> None:  # noqa: FBT001 - the condition itself
         if not condition:
-            self._faults.append(fault)
+            self._faults.append(text)
 
     def finish(self) -> None:
         if self._faults:
-            raise ValueError("; ".join(self._faults))
+            raise ValueError(" | ".join(self._faults))
 
     def _read(self, name: str, default: Value, read: Callable[[str], Value], allowed: str) -> Value:
         value = self._properties.get(name)
@@ -180,7 +205,7 @@ class _Reader:
         try:
             return read(str(value).strip())
         except (ValueError, KeyError):
-            self._faults.append(f"{name}: {value!r} is not allowed; write {allowed}")
+            self._faults.append(fault(name, f"got {value!r}", allowed=allowed))
             return default
 
 

@@ -19,22 +19,22 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isclose
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from .cohost_device import to_gpu
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
+    from .cohost_stream import HostStream
     from .cohost_tokenizer import Encoded
 
-    Ids = npt.NDArray[np.int64]
+    Ids = npt.NDArray[np.int32]
 
 ATTENTION = "cohost_packed"
 
@@ -45,52 +45,79 @@ _HALF = {torch.float16, torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Concatenated sequences, each array 1 by tokens; `bounds` are their start indices, and the end."""
+    """Concatenated sequences: `numbers` are token ids, positions and, if the model reads them, segments, by tokens.
 
-    ids: Ids
-    positions: Ids
-    segments: Ids | None
+    `bounds` are the start indices of the sequences, and the end.
+    """
+
+    numbers: Ids
     bounds: list[int]
 
 
-_BOUNDS: ContextVar[list[int]] = ContextVar("bounds")
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of a row's sequences: on the host, on the device, and the longest sequence.
+
+    With both at hand, no layer waits for a copy from one to the other.
+    """
+
+    host: list[int]
+    device: torch.Tensor
+    longest: int
+
+
+_BOUNDS: ContextVar[Bounds] = ContextVar("bounds")
 
 
 class PackedModel:
     """A model of transformers that is called with a row; `padding_token` is the token id of padding elsewhere."""
 
-    def __init__(self, model: Any, *, device: torch.device, padding_token: int, position_offset: int) -> None:
+    def __init__(self, model: Any, *, stream: HostStream, padding_token: int, position_offset: int) -> None:
         self._model = model
         self._base = model.base_model
-        self._to_device = to_gpu if device.type == "cuda" else torch.Tensor.to
-        self._device = device
+        self._stream = stream
         self._padding_token = padding_token
         self._offset = position_offset
 
-    def vectors(self, encoded: Sequence[Encoded]) -> tuple[torch.Tensor, list[int]]:
+    def gains_at(self, lengths: Sequence[int]) -> bool:
+        """Return True if sequences of these lengths are run faster in a row than padded."""
+        return bool(lengths)
+
+    def vectors(self, encoded: Sequence[Encoded]) -> tuple[torch.Tensor, Bounds]:
         """Return the last hidden layer, tokens by hidden, and the bounds of each sequence in it."""
         row = pack(encoded, self._padding_token, self._offset)
-        arguments = {"input_ids": row.ids, "position_ids": row.positions, "token_type_ids": row.segments}
-        tensors = {
-            name: self._to_device(torch.from_numpy(array), self._device)
-            for name, array in arguments.items()
-            if array is not None
-        }
-        return self._last_layer(tensors, row.bounds), row.bounds
+        # The bounds travel with the rest: one copy is one call of the driver.
+        uploaded = self._stream.upload(np.concatenate([row.numbers.ravel(), row.bounds], dtype=np.int32))
+        numbers = uploaded[: row.numbers.size].long().view(len(row.numbers), 1, -1)
+        tensors = dict(zip(("input_ids", "position_ids", "token_type_ids"), numbers, strict=False))
+        longest = max(end - start for start, end in pairwise(row.bounds))
+        bounds = Bounds(row.bounds, uploaded[row.numbers.size :], longest)
+        return self._last_layer(tensors, bounds), bounds
 
-    def logits(self, encoded: Sequence[Encoded]) -> torch.Tensor:
+    def logits(self, vectors: torch.Tensor, bounds: Bounds) -> torch.Tensor:
         """Return the head's outputs, sequences by labels."""
-        vectors, bounds = self.vectors(encoded)
         # The heads take batch by tokens by hidden, and read the first token.
-        first = vectors[bounds[:-1]].unsqueeze(1)
+        first = first_vectors(vectors, bounds).unsqueeze(1)
         # BERT's pooler belongs to the model below the head, DeBERTa's to the head, and RoBERTa's head has its own.
         pooler = getattr(self._base, "pooler", None) or getattr(self._model, "pooler", None)
         output: torch.Tensor = self._model.classifier(first if pooler is None else pooler(first))
         return output
 
-    def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: list[int]) -> torch.Tensor:
+    def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: Bounds) -> torch.Tensor:
         """Run the pass itself: `tensors` are 1 by tokens each, the result is tokens by hidden."""
         raise NotImplementedError
+
+
+def first_vectors(vectors: torch.Tensor, bounds: Bounds) -> torch.Tensor:
+    """Return the vector of each sequence's first token."""
+    return vectors.index_select(0, bounds.device[:-1])
+
+
+def mean_vectors(vectors: torch.Tensor, bounds: Bounds) -> torch.Tensor:
+    """Return the mean of each sequence's vectors, in one launch."""
+    # Without `unsafe`, torch reads the bounds back to check them.
+    means: torch.Tensor = torch.segment_reduce(vectors.float(), "mean", offsets=bounds.device, unsafe=True)
+    return means
 
 
 class PackedByAttention(PackedModel):
@@ -98,18 +125,22 @@ class PackedByAttention(PackedModel):
 
     def __init__(self, model: Any, **keywords: Any) -> None:
         """Prepare the model; raise ValueError for a model that cannot be called in packed form."""
-        if model.config.model_type not in _MODEL_TYPES or not hasattr(sys.modules[type(model).__module__], _INTERFACE):
+        if not _has_interface(model):
             raise ValueError(f"{model.config.model_type} in this version of transformers has no packed way")
         _register()
         super().__init__(model, **keywords)
 
-    def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: list[int]) -> torch.Tensor:
+    def gains_at(self, lengths: Sequence[int]) -> bool:
+        """Return False for equal lengths on a CPU: there is no padding to save, and attention takes a call for each."""
+        return self._stream.is_gpu or len(lengths) == 1 or len(set(lengths)) > 1
+
+    def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: Bounds) -> torch.Tensor:
         with self._attending_within(bounds):
             output: torch.Tensor = self._base(**tensors)[0][0]
         return output
 
     @contextmanager
-    def _attending_within(self, bounds: list[int]) -> Iterator[None]:
+    def _attending_within(self, bounds: Bounds) -> Iterator[None]:
         """Set the packed attention for one pass.
 
         The model reads the name of its attention at each pass, and builds no mask for one that it does not know.
@@ -132,18 +163,17 @@ def pack(encoded: Sequence[Encoded], padding_token: int, position_offset: int) -
     """
     bounds = [0, *np.cumsum([len(one.ids) for one in encoded]).tolist()]
     positions = [_positions(np.asarray(one.ids), padding_token, position_offset) for one in encoded]
-    segments = None
+    parts = [[one.ids for one in encoded], positions]
     if encoded[0].segments is not None:
-        segments = np.asarray([segment for one in encoded for segment in one.segments or ()], dtype=np.int64)[None]
-    ids = np.asarray([token for one in encoded for token in one.ids], dtype=np.int64)[None]
-    return Row(ids, np.concatenate(positions)[None], segments, bounds)
+        parts.append([one.segments for one in encoded if one.segments is not None])
+    return Row(np.stack([np.concatenate(part, dtype=np.int32) for part in parts]), bounds)
 
 
 def _positions(ids: Ids, padding_token: int, offset: int) -> Ids:
     if not offset:
-        return np.arange(len(ids), dtype=np.int64)
+        return np.arange(len(ids), dtype=np.int32)
     counted = ids != padding_token
-    positions: Ids = np.cumsum(counted, dtype=np.int64) * counted + offset - 1
+    positions: Ids = np.cumsum(counted, dtype=np.int32) * counted + offset - 1
     return positions
 
 
@@ -159,15 +189,17 @@ def attention_within(
 
 
 def _on_gpu(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Sequence[int], scale: float | None
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: Bounds, scale: float | None
 ) -> torch.Tensor:
     """Return the result of `attention_within` in one launch of torch's flash attention for varying lengths."""
     from torch.nn.attention.varlen import varlen_attn  # torch below 2.10 has none
 
-    starts = torch.tensor(bounds, dtype=torch.int32, device=query.device)
-    longest = max(b - a for a, b in pairwise(bounds))
+    usual = query.shape[-1] ** -0.5
+    if scale is not None and not isclose(scale, usual):
+        # torch 2.10 has no argument for it.
+        query = query * (scale / usual)
     queries, keys, values = (tensor[0].transpose(0, 1).contiguous() for tensor in (query, key, value))
-    output = varlen_attn(queries, keys, values, starts, starts, longest, longest, scale=scale)
+    output = varlen_attn(queries, keys, values, bounds.device, bounds.device, bounds.longest, bounds.longest)
     assert isinstance(output, torch.Tensor)  # noqa: S101 - a tuple only when more is asked for
     return output.transpose(0, 1).unsqueeze(0)
 
@@ -182,8 +214,24 @@ def _attention(
     **_: Any,  # what transformers hands to all attentions
 ) -> tuple[torch.Tensor, None]:
     """Compute attention with the signature that transformers calls; the result is batch by tokens by heads by size."""
-    kernel: Callable[..., torch.Tensor] = _on_gpu if query.is_cuda and query.dtype in _HALF else attention_within
-    return kernel(query, key, value, _BOUNDS.get(), scaling).transpose(1, 2), None
+    bounds = _BOUNDS.get()
+    if query.is_cuda and query.dtype in _HALF:
+        output = _on_gpu(query, key, value, bounds, scaling)
+    else:
+        output = attention_within(query, key, value, bounds.host, scaling)
+    return output.transpose(1, 2), None
+
+
+def takes_prepared_mask(model: Any) -> bool:  # transformers has no types
+    """Return True if padded batches may carry their mask as attention adds it.
+
+    From any other mask, transformers' sdpa reads back to the host if it hides anything, and so waits for the device.
+    """
+    return _has_interface(model) and model.config._attn_implementation in {"sdpa", "eager"}  # noqa: SLF001 - as above
+
+
+def _has_interface(model: Any) -> bool:  # as above
+    return model.config.model_type in _MODEL_TYPES and hasattr(sys.modules[type(model).__module__], _INTERFACE)
 
 
 def _register() -> None:
@@ -202,7 +250,7 @@ _USUAL_ATTENTION = "DisentangledSelfAttention"
 class PackedDeberta(PackedModel):
     """A DeBERTa-v2 or v3 whose packed passes use disentangled-flash; its padded passes are unchanged."""
 
-    def __init__(self, model: Any, *, device: torch.device, **keywords: Any) -> None:  # transformers has no types
+    def __init__(self, model: Any, *, stream: HostStream, **keywords: Any) -> None:  # transformers has no types
         """Prepare the model.
 
         Raises:
@@ -212,28 +260,45 @@ class PackedDeberta(PackedModel):
         if model.config.model_type != DEBERTA:
             raise ValueError(f"{DISENTANGLED_FLASH} is for {DEBERTA}, and this is {model.config.model_type}")
         library = importlib.import_module("disentangled_flash")
-        super().__init__(model, device=device, **keywords)
+        super().__init__(model, stream=stream, **keywords)
         # The library replaces the encoder of its argument, and its own encoder cannot run padded batches of any
         # length.
         base = _twin(self._base)
         # "auto" leaves the model unchanged if the GPU's kernels do not suit it; on a CPU it always would.
-        library.optimize_deberta(base, backend="auto" if device.type == "cuda" else "torch")
+        library.optimize_deberta(base, backend="auto" if stream.is_gpu else "torch")
         if not hasattr(base.encoder, "forward_packed"):
             raise ValueError(f"{DISENTANGLED_FLASH} has no kernel for this model on this GPU")
         self._describe: Callable[..., Any] = library.PackedSequenceInfo
         self._embeddings: Any = base.embeddings
         self._encoder: Any = base.encoder
 
-    def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: list[int]) -> torch.Tensor:
-        lengths = tuple(end - start for start, end in pairwise(bounds))
-        # With the bounds also known in Python, no layer waits for a copy of them from the GPU.
-        info = self._describe(tuple(bounds), lengths, max(lengths))
-        starts = self._to_device(torch.tensor(bounds, dtype=torch.int32), self._device)
+    def _last_layer(self, tensors: dict[str, torch.Tensor], bounds: Bounds) -> torch.Tensor:
+        lengths = tuple(end - start for start, end in pairwise(bounds.host))
+        info = self._describe(tuple(bounds.host), lengths, bounds.longest)
         output = self._encoder.forward_packed(
-            self._embeddings(**tensors)[0], starts, max(lengths), output_hidden_states=False, packed_info=info
+            self._embeddings(**tensors)[0], bounds.device, bounds.longest, output_hidden_states=False, packed_info=info
         )
         hidden: torch.Tensor = output.last_hidden_state
         return hidden
+
+
+def keep_relative_positions(model: Any, limit: int) -> None:  # transformers has no types
+    """Let a DeBERTa's padded passes share one table of relative positions; each would make its own with copies.
+
+    An entry depends on the distance of two tokens alone, so the table of a shorter text is a corner of it.
+    """
+    if model.config.model_type != DEBERTA or not model.config.relative_attention:
+        return
+    encoder = model.base_model.encoder
+    sizes = torch.empty(1, limit, 1, device=model.device)
+    table = encoder.get_rel_pos(sizes)
+
+    def get_rel_pos(hidden_states: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+        length = hidden_states.size(-2)
+        corner: torch.Tensor = table[:, :length, :length]
+        return corner
+
+    encoder.get_rel_pos = get_rel_pos
 
 
 def use_flash_deberta(model: Any) -> Callable[[], None]:  # transformers has no types

@@ -29,7 +29,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from .cohost_errors import BusyError, HandlerError, ModelError, Output, one_line, refusal_of
+from .cohost_errors import BusyError, HandlerError, ModelError, Output, reason_of, refusal_of
 from .cohost_memory import is_lost_device
 from .cohost_options import read_options
 from .cohost_watchdog import LOST_DEVICE_CODE, Ending
@@ -48,7 +48,6 @@ PAUSES_S: Final = (5.0, 10.0, 20.0, 40.0)
 _EARLY_S: Final = 75.0
 _MULTI_MODEL: Final = "SAGEMAKER_MULTI_MODEL"
 _FETCHED_BY_THE_SERVER: Final = ("s3://", "djl://")
-_LONGEST_REASON: Final = 300
 # The capacity of the server's own queue (DJL Serving 0.36.0: job_queue_size).
 _MOST_WAITING: Final = 1000
 # Restarts are limited, and after the last one all models of the instance fail, so the driver gets time to recover.
@@ -249,7 +248,7 @@ class Reloader(Generic[Prepared]):
         """
         if self._waiting >= _MOST_WAITING:
             raise BusyError(
-                f"{self._what}{self._waiting} calls wait for the model; send the request again in some seconds"
+                f"{self._what}{self._waiting} calls wait for the model; fix: send the request again in some seconds"
             )
         self._waiting += 1
         try:
@@ -259,7 +258,8 @@ class Reloader(Generic[Prepared]):
             self._waiting -= 1
         if self._service is None:
             raise BusyError(
-                self._failure or f"{self._what}the model is not loaded after {self._wait_s:g} s; send the request again"
+                self._failure
+                or f"{self._what}the model is not loaded after {self._wait_s:g} s; fix: send the request again"
             )
 
     def _load(self, properties: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> None:
@@ -275,7 +275,7 @@ class Reloader(Generic[Prepared]):
                 # After any error callers must be answered. The exception itself must not be kept: it references the
                 # loaded parts.
                 logger.exception("the model cannot be loaded")
-                reason = one_line(f"{type(error).__name__}: {error}")[:_LONGEST_REASON]
+                reason = reason_of(error)
                 lost = is_lost_device(error)
             else:
                 _call(loop, self._serve, service, prepared)
@@ -287,7 +287,7 @@ class Reloader(Generic[Prepared]):
             self._pause(reason, pause_s, loop)
 
     def _end(self, reason: str, loop: asyncio.AbstractEventLoop) -> None:
-        text = f"the GPU failed ({reason}), so the model's process ends; send the request again in some seconds"
+        text = f"the GPU failed ({reason}), so the model's process ends; fix: send the request again in some seconds"
         _call(loop, self._fail, text)
         time.sleep(self._lost_device_pause_s)
         self._ending.begin(LOST_DEVICE_CODE)

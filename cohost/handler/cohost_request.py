@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .cohost_errors import BadInputError, bad, shown
+from .cohost_errors import BadInputError, bad, fault, shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -93,8 +93,9 @@ def check_names(parameters: Mapping[str, Any], known: Collection[str]) -> None:
     for name in parameters:
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(allowed))}"
-            raise BadInputError(f"parameters.{shown(name)[1:-1]}: is not known; {hint}")
+            fix = f"write {near[0]} if that is meant" if near else "leave it out"
+            known = ", ".join(sorted(allowed))
+            raise BadInputError(fault(f"parameters.{shown(name)[1:-1]}", "is not known", allowed=known, fix=fix))
 
 
 def read_cut(parameters: Mapping[str, Any], rule: LengthRule, default: str = LONGEST_FIRST) -> Cut:
@@ -150,6 +151,8 @@ def flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
 
 _JSON = "application/json"
 _ACCEPTED = ("json", "*/*", "application/*")
+_BODY = "an object with inputs, and parameters if needed"
+_CSV = "a header line, inputs or text,text_pair, and one row per text"
 _CSV_COLUMNS = ("inputs", "text", "text_pair")
 _PARAMETER_NAMES = frozenset(
     {"candidate_labels", "hypothesis_template", "multi_label", "top_k", "function_to_apply", "truncation", "max_length"}
@@ -199,16 +202,18 @@ def _text(request: Input) -> str:
     try:
         return bytes(request.get_as_bytes() or b"").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadInputError(f"body: byte {error.start} is not UTF-8; send UTF-8, uncompressed") from error
+        raise BadInputError(
+            fault("body", f"byte {error.start} is not UTF-8", fix="send UTF-8, uncompressed")
+        ) from error
 
 
 def _of_json(text: str) -> Call:
     try:
         body = json.loads(text)
     except RecursionError as error:
-        raise BadInputError("body: is nested too deeply; send an object with inputs and parameters") from error
+        raise BadInputError(fault("body", "is nested too deeply", allowed=_BODY)) from error
     except ValueError as error:
-        raise BadInputError(f"body: is no JSON ({error}); send an object with inputs and parameters") from error
+        raise BadInputError(fault("body", f"is not JSON ({error})", allowed=_BODY)) from error
     if not isinstance(body, dict):
         raise bad("body", body, 'an object such as {"inputs": "a text"}')
     parameters = body.get("parameters", {})
@@ -216,7 +221,7 @@ def _of_json(text: str) -> Call:
         raise bad("parameters", parameters, "an object, or leave it out")
     misplaced = sorted(_PARAMETER_NAMES & body.keys())
     if misplaced:
-        raise BadInputError(f'{misplaced[0]}: stands beside inputs; put it into the object "parameters"')
+        raise BadInputError(fault(misplaced[0], "stands beside inputs", fix='put it into the object "parameters"'))
     return Call(_inputs_of(body), parameters)
 
 
@@ -226,16 +231,16 @@ def _inputs_of(body: dict[str, Any]) -> Any:
         return body["inputs"]
     if "text" in body:
         return {key: body[key] for key in ("text", "text_pair") if key in body}
-    raise BadInputError(f'inputs: is missing among {shown(sorted(body))}; send {{"inputs": "a text"}}')
+    raise BadInputError(fault("inputs", f"is missing among {shown(sorted(body))}", fix='send {"inputs": "a text"}'))
 
 
 def _of_csv(text: str) -> list[Any]:
     try:
         rows = list(csv.DictReader(io.StringIO(text)))
     except csv.Error as error:
-        raise BadInputError(f"body: is no CSV ({error}); send a header line and a row a text") from error
+        raise BadInputError(fault("body", f"is not CSV ({error})", allowed=_CSV)) from error
     if not rows or not any(column in rows[0] for column in _CSV_COLUMNS[:2]):
-        raise BadInputError("body: the CSV needs a header line and a row; the header is inputs, or text,text_pair")
+        raise BadInputError(fault("body", "is CSV without texts", allowed=_CSV))
     if "inputs" in rows[0]:
         return [row["inputs"] for row in rows]
     return [{key: value for key, value in row.items() if key in _CSV_COLUMNS and value is not None} for row in rows]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .cohost_batches import Counters
-from .cohost_engine import Engine, EngineSettings
+from .cohost_device import DeviceMemory
+from .cohost_engine import Engine, EngineSettings, ModelThread
 from .cohost_errors import HandlerError, Output, refusal_of
 from .cohost_forward import TokenSequence
 from .cohost_loading import load
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from .cohost_engine import Outcome
     from .cohost_loading import Loaded
+    from .cohost_options import Options
     from .cohost_request import Input
     from .cohost_tasks import Plan
     from .cohost_tokenizer import Encoded
@@ -48,6 +50,7 @@ class Prepared:
 
     loaded: Loaded
     settings: EngineSettings
+    memory: DeviceMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class Service:
         self._counters = Counters()
         # One thread, since a tokenizer is not thread-safe; it works while the model computes.
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="cohost-tokenizer")
+        self._thread = ModelThread()
         self._engine: Engine | None = None
         self._loaded: Loaded | None = None
         self._watchdog: Watchdog | None = None
@@ -100,20 +104,25 @@ class Service:
             self._waiting -= 1
 
     def prepare(self, properties: Mapping[str, Any]) -> Prepared:
-        """Load the model and warm it up, in the calling thread.
+        """Load the model and warm it up, in the thread that will run it.
 
         Raises:
             ValueError: the options are wrong or the model cannot be served.
             Exception: whatever transformers and torch raise on weights, memory or a device.
         """
-        options = read_options(properties)
+        return self._thread.run(lambda: self._prepare(read_options(properties)))
+
+    @staticmethod
+    def _prepare(options: Options) -> Prepared:
         loaded = load(options)
         tokens = options.max_batch_tokens
         if tokens is None:
             tokens = AUTO_BATCH_TOKENS[loaded.device.type]
         measured = warm_up(loaded, options, tokens)
+        memory = DeviceMemory(loaded.device, options.planned_mib)
+        memory.settle()
         settings = EngineSettings(
-            max_batch_tokens=tokens,
+            max_batch_tokens=measured.max_batch_tokens,
             max_batch_sequences=options.max_batch_sequences,
             floor_tokens=loaded.limit,
             pass_cost=measured.pass_cost,
@@ -125,7 +134,7 @@ class Service:
             compiled=measured.compiled,
         )
         logger.info("%s", settings)
-        return Prepared(loaded, settings)
+        return Prepared(loaded, settings, memory)
 
     def begin(self, prepared: Prepared) -> None:
         """Start to serve the prepared model; called in the event loop."""
@@ -135,12 +144,14 @@ class Service:
             prepared.settings,
             self._counters,
             lambda: self._ending.begin(LOST_DEVICE_CODE),
+            self._thread,
         )
         self._watchdog = Watchdog(
             self._engine,
             asyncio.get_running_loop(),
             self._ending,
             prepared.settings.pass_timeout_s,
+            lambda: prepared.memory.tick(self._counters.passes),
             last_resort=self._last_resort,
         )
 
@@ -148,7 +159,9 @@ class Service:
         """End the threads; waiting requests are refused."""
         if self._watchdog is not None:
             self._watchdog.stop()
-        if self._engine is not None:
+        if self._engine is None:
+            self._thread.close()
+        else:
             self._engine.stop()
         self._helper.shutdown()
 
@@ -156,10 +169,10 @@ class Service:
         assert self._engine is not None  # noqa: S101 - `handle` has started it
         assert self._loaded is not None  # noqa: S101 - as above
         if inputs.get_property(_COUNTERS_HEADER):
-            return _Reply(text_of(self._counters.summary()), {})
+            return _Reply(text_of(self._counters.summary() | self._loaded.facts), {})
         plan = self._loaded.task.plan(read_call(inputs))
         loop = asyncio.get_running_loop()
-        encoded = await loop.run_in_executor(self._helper, self._loaded.tokenizer.encode, plan.texts, plan.cut)
+        encoded = await loop.run_in_executor(self._helper, self._loaded.encode, plan.texts, plan.cut)
         outcome = await self._engine.run(_sequences(encoded, plan))
         if plan.large:
             text = await loop.run_in_executor(self._helper, plan.answer, outcome.outputs)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from .cohost_errors import BadInputError, TooLargeError, bad
+from .cohost_errors import BadInputError, TooLargeError, bad, fault
 
 if TYPE_CHECKING:
     from .cohost_options import Options
@@ -34,7 +34,7 @@ def length_limit(
     limits += [] if tokenizer_maximum is None or tokenizer_maximum > _ABSURD else [tokenizer_maximum]
     limits += [] if wanted is None else [wanted]
     if not limits:
-        raise ValueError(f"max_length: {model} and its tokenizer state no limit; set max_length")
+        raise ValueError(fault("max_length", f"{model} and its tokenizer state no limit", fix="set max_length"))
     return min(limits)
 
 
@@ -66,10 +66,8 @@ def read_texts(inputs: Any, options: Options, *, pairs: bool) -> list[Text]:
     if not inputs:
         raise bad("inputs", inputs, "at least one text")
     if len(inputs) > options.max_texts_per_request:
-        raise TooLargeError(
-            f"inputs: {len(inputs)} texts are over the limit of {options.max_texts_per_request} a request; "
-            "send them in several requests"
-        )
+        problem, most = f"has {len(inputs)} texts", f"{options.max_texts_per_request} texts per request"
+        raise TooLargeError(fault("inputs", problem, allowed=most, fix="send them in several requests"))
     return [_read(item, f"inputs[{index}]", options, pairs=pairs) for index, item in enumerate(inputs)]
 
 
@@ -83,14 +81,14 @@ def check_text(value: Any, field: str, most_characters: int) -> str:
     if not isinstance(value, str):
         raise bad(field, value, "a text")
     if len(value) > most_characters:
-        raise TooLargeError(f"{field}: {len(value)} characters are over the limit of {most_characters}; shorten it")
+        problem = f"has {len(value)} characters"
+        raise TooLargeError(fault(field, problem, allowed=f"{most_characters} characters", fix="shorten it"))
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise BadInputError(
-                f"{field}: character {error.start} is half a surrogate pair; send well-formed Unicode"
-            ) from error
+            problem = f"character {error.start} is half a surrogate pair"
+            raise BadInputError(fault(field, problem, fix="send well-formed Unicode")) from error
     return value
 
 
@@ -101,7 +99,7 @@ def _read(item: Any, field: str, options: Options, *, pairs: bool) -> Text:
             raise bad(field, item, 'a text, or a pair {"text": ..., "text_pair": ...}' if pairs else "a text")
         return Text(check_text(item, field, most))
     if not pairs:
-        raise bad(field, item, "a text; this task knows no pairs")
+        raise bad(field, item, "a text, since this task knows no pairs")
     unknown = sorted(map(str, item.keys() - _PAIR))
     if unknown or "text" not in item:
         raise bad(field, item, 'a pair as {"text": ..., "text_pair": ...}')

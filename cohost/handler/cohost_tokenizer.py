@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .cohost_errors import BadInputError
+import numpy as np
+
+from .cohost_errors import BadInputError, fault
 from .cohost_request import OFF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from .cohost_request import Cut
     from .cohost_texts import Text
+
+    Numbers = npt.NDArray[np.int32]
 
 _TOO_SHORT = "too short"
 
@@ -24,9 +30,43 @@ class Encoded:
     `truncated` is true if a part of the text is missing.
     """
 
-    ids: list[int]
-    segments: list[int] | None
+    ids: Numbers
+    segments: Numbers | None
     truncated: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tables:
+    """The sizes of a model's tables: rows for token ids and for segments (None: there is no such table), and tokens.
+
+    An index beyond a table fails alone on a CPU, but ends the process on a GPU, so it is found before.
+    """
+
+    rows: int | None
+    segment_rows: int | None
+    limit: int
+
+    def check(self, field: str, one: Encoded) -> None:
+        """Check a sequence before a device sees it.
+
+        Raises:
+            BadInputError: an index is beyond a table; the text names the field.
+        """
+        if len(one.ids) > self.limit:
+            problem = f"has {len(one.ids)} tokens"
+            raise BadInputError(fault(field, problem, allowed=f"{self.limit} tokens", fix="shorten it"))
+        if self.rows is not None and (largest := int(np.max(one.ids, initial=0))) >= self.rows:
+            problem, fix = f"holds the token id {largest}, for which the model has no vector", "leave that token out"
+            raise BadInputError(fault(field, problem, allowed=f"ids under {self.rows}", fix=fix))
+        if self.lacks_segments(one):
+            problem = "is a pair, and the model knows single texts only"
+            raise BadInputError(fault(field, problem, allowed="one text", fix="leave text_pair out"))
+
+    def lacks_segments(self, one: Encoded) -> bool:
+        """Return True if a sequence is a pair, and the model has no vector for the second text's segment."""
+        if self.segment_rows is None or one.segments is None:
+            return False
+        return bool(np.max(one.segments, initial=0) >= self.segment_rows)
 
 
 class Tokenizer:
@@ -35,10 +75,8 @@ class Tokenizer:
     def __init__(self, tokenizer: Any, model: str) -> None:  # transformers has no types
         """Wrap a tokenizer; raise ValueError without the fast implementation, since only that reports truncation."""
         if not getattr(tokenizer, "is_fast", False):
-            raise ValueError(
-                f"model_id: {model} has no fast tokenizer; "
-                "put a tokenizer.json beside its weights, or use handler stock"
-            )
+            fix = "put a tokenizer.json beside its weights, or use handler stock"
+            raise ValueError(fault("model_id", f"{model} has no fast tokenizer", fix=fix))
         self._tokenizer = tokenizer
 
     @property
@@ -50,6 +88,11 @@ class Tokenizer:
     def maximum(self) -> int | None:
         """Return the maximum that the tokenizer's configuration states, however absurd."""
         return getattr(self._tokenizer, "model_max_length", None)
+
+    @property
+    def size(self) -> int:
+        """Return the number of tokens, added ones included."""
+        return len(self._tokenizer)
 
     @property
     def padding_ids(self) -> tuple[int, int]:
@@ -89,13 +132,19 @@ class Tokenizer:
         except Exception as error:
             if _TOO_SHORT not in str(error):
                 raise
-            raise BadInputError(
-                f"{cut.second_field}: is as long as the limit of {cut.max_length} tokens, and only the other text may "
-                "be cut; shorten it"
-            ) from error
+            problem = f"is as long as the limit of {cut.max_length} tokens, and only the other text may be cut"
+            raise BadInputError(fault(cut.second_field, problem, fix="shorten it")) from error
         segments = batch.get("token_type_ids") or [None] * len(texts)
         cuts = [bool(encoding.overflowing) for encoding in batch.encodings]
-        return [Encoded(*parts) for parts in zip(batch["input_ids"], segments, cuts, strict=True)]
+        return [
+            Encoded(_numbers(ids), None if segment is None else _numbers(segment), truncated=cut)
+            for ids, segment, cut in zip(batch["input_ids"], segments, cuts, strict=True)
+        ]
+
+
+def _numbers(values: Sequence[int]) -> Numbers:
+    # Here, because the thread that launches passes has no time for it.
+    return np.asarray(values, dtype=np.int32)
 
 
 def _truncation(cut: Cut, *, paired: bool) -> dict[str, Any]:
@@ -106,7 +155,5 @@ def _truncation(cut: Cut, *, paired: bool) -> dict[str, Any]:
 def _check_lengths(encoded: Sequence[Encoded], limit: int) -> None:
     for index, one in enumerate(encoded):
         if len(one.ids) > limit:
-            raise BadInputError(
-                f"inputs[{index}]: {len(one.ids)} tokens are over the limit of {limit}; shorten it, or leave "
-                "parameters.truncation on"
-            )
+            fix = "shorten it, or leave parameters.truncation on"
+            raise BadInputError(fault(f"inputs[{index}]", f"has {len(one.ids)} tokens", allowed=f"{limit}", fix=fix))

@@ -1,30 +1,41 @@
-"""Trials on load: a number format is compared with fp32, a faster forward pass with the model's own.
+"""Trials on load: a faster forward pass is compared with the model's own.
 
-A forward pass that is not available, or gives other results, is not used, and a log line reports it; the model's own
-always works.
+A forward pass that is not available, gives other results or is slower is not used, and a log line reports it; the
+model's own always works. A trial that loses the device or ends the process is not repeated at the next start.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
+import os
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .cohost_device import disagreement, half_types, largest_difference
-from .cohost_forward import CompiledModel, Forward, TokenSequence
+from .cohost_device import largest_difference
+from .cohost_errors import one_line
+from .cohost_forward import CompiledModel, Forward, TokenSequence, shortened
+from .cohost_memory import is_lost_device, is_out_of_memory
 from .cohost_packed import (
     DEBERTA,
     DISENTANGLED_FLASH,
     FLASH_DEBERTA,
     PackedByAttention,
     PackedDeberta,
+    keep_relative_positions,
     use_flash_deberta,
 )
+from .cohost_stream import RecordedModel, stream_of
 from .cohost_tasks import Want
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .cohost_options import Options
     from .cohost_packed import PackedModel
@@ -33,15 +44,90 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MARKERS = "cohost-trials"
 _AUTO = "auto"
 _FP32 = "fp32"
-_TYPES = {_FP32: torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-# Two orders of the same sums differ in the last bits; half formats have 8 (bf16) or 11 (fp16) of them.
-_TOLERANCE = {_FP32: 1e-4, "fp16": 0.02, "bf16": 0.1}
+# The last bit of each format, in products for tf32.
+_PRECISION = {"fp16": 2**-10, "tf32": 2**-10, "bf16": 2**-7}
+# Two orders of the same sums in fp32 differ in the last bits.
+_TOLERANCE = 1e-4
+_TIMES_THE_USUAL_ERROR = 2
+_COMPILE = "compile"
+_PACKING = "packing"
+_GRAPHS = "graphs"
+# Sequences and tokens per sequence of passes that wait for their launches.
+_SMALL = ((1, 16), (4, 16))
+_REPEATS = 3
+# Sequences of each length, and the lengths. A CPU takes seconds for as much as fills a GPU.
+_FEW_SIZES = ((1, (8, 8, 16, 64)), (1, (8, 12, 16, 48)))
+_MANY_SIZES = ((16, (8, 16, 32, 64)), (4, (32, 64, 128, 512)))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A forward pass, its outputs for the fixed texts, and the least seconds that it took for each batch."""
+
+    forward: Forward
+    outputs: list[Floats]
+    seconds: list[float]
+
+
+class Trial:
+    """A marker in the temporary folder, as long as a way is tried; one that remains is of a process that ended in it.
+
+    `of` states what the verdict depends on: model, torch and device.
+    """
+
+    def __init__(self, name: str, of: Sequence[str]) -> None:
+        self.folder = Path(tempfile.gettempdir(), _MARKERS)
+        digest = hashlib.sha256("\n".join([name, *of]).encode()).hexdigest()[:16]
+        self._prefix = f"trying-{name.rpartition(' ')[2]}-{digest}-"
+        self._file = self.folder / f"{self._prefix}{os.getpid()}"
+
+    def has_failed(self) -> bool:
+        """Return True if a process that has ended was trying it, and not one beside this one."""
+        return any(not _runs_beside(int(file.name.rpartition("-")[2])) for file in self.folder.glob(f"{self._prefix}*"))
+
+    def begin(self) -> None:
+        """Leave the marker; without one, a way that ends the process is tried at every start."""
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            self._file.touch()
+
+    def end(self) -> None:
+        """Remove the marker."""
+        self._file.unlink(missing_ok=True)
+
+
+def _runs_beside(process: int) -> bool:
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def seconds_of(forward: Forward, batch: Sequence[TokenSequence]) -> float:
+    """Return the seconds that a batch takes."""
+    started = time.perf_counter()
+    forward(batch)
+    return time.perf_counter() - started
+
+
+def _slowness(usual: Way, way: Way) -> str | None:
+    """Return the batch at which a way is slower than the usual one, or None."""
+    for number, (usual_s, way_s) in enumerate(zip(usual.seconds, way.seconds, strict=True)):
+        if way_s > usual_s:
+            return f"it takes {1000 * way_s:.1f} ms for batch {number}, and the usual way {1000 * usual_s:.1f} ms"
+    return None
 
 
 class Trials:
-    """The trials of one model: `weights` loads it in fp32 onto `device`; `samples` are the fixed texts.
+    """The trials of one model on `device`; `samples` are the fixed texts.
 
     The last sample has the model's full length.
     """
@@ -51,110 +137,192 @@ class Trials:
         options: Options,
         *,
         device: torch.device,
-        weights: Callable[[], Any],
         padding_ids: tuple[int, int],
         limit: int,
         samples: list[Encoded],
     ) -> None:
         self._options = options
         self._device = device
-        self._weights = weights
+        self._stream = stream_of(device)
         self._padding_ids = padding_ids
         self._limit = limit
         want = Want.MEAN if options.task == "feature-extraction" else Want.LOGITS
         self._samples = [TokenSequence(sample, len(sample.ids), want) for sample in samples]
-        self._labels = want is Want.LOGITS
+        self._reference: list[Floats] | None = None
+        self._sizes = _MANY_SIZES if self._stream.is_gpu else _FEW_SIZES
 
-    def with_dtype(self, model: Any) -> tuple[str, Any]:  # transformers has no types
-        """Return the number format to serve in, by name, and the model in it; `model` comes in fp32.
+    def outputs_of(self, model: Any) -> list[Floats]:  # transformers has no types
+        """Return the fixed texts' outputs by the model's own forward pass.
 
-        Raises:
-            ValueError: the options' format is not accurate enough, and no other is allowed.
+        The first call's are in fp32: ways in other formats are held against them.
         """
-        wanted = self._options.dtype
-        formats = half_types(self._device) if wanted == _AUTO else [wanted]
-        if formats and formats != [_FP32]:
-            reference = self._outputs(self._forward(model))
-            for name in formats:
-                model = model.to(_TYPES[name])
-                if self._suffices(name, reference, self._outputs(self._forward(model))):
-                    return name, model
-                # Rounded weights stay rounded, so fp32 is loaded from the files again.
-                model = self._weights()
-        return _FP32, model
+        outputs = self._outputs(self._forward(model))
+        self._reference = self._reference or outputs
+        return outputs
 
     def fastest(self, model: Any, dtype: str, position_offset: int) -> Forward:
-        """Return the forward pass to use: compiled or packed if the options request it and its results agree."""
+        """Return the forward pass to use: the fastest of those that the options request and whose results agree.
+
+        Raises:
+            Exception: a trial lost the device; the next start leaves that way out.
+        """
+        if self._stream.is_gpu:
+            keep_relative_positions(model, self._limit)
         padded = self._forward(model)
         if self._options.attention == FLASH_DEBERTA:
             self._attend_by_flash_deberta(model, padded, dtype)
-        if self._options.compile and (compiled := self._compiled(model, padded, dtype)):
-            return compiled
-        if self._options.packing and (packed := self._packed(model, padded, dtype, position_offset)):
-            return packed
-        return padded
+        if not (self._options.compile or self._options.packing or self._stream.is_gpu):
+            return padded
+        usual = self._usual(padded)
+        ways: dict[str, Way] = {}
+        if self._options.compile:
+            self._try(ways, _COMPILE, usual, dtype, lambda: self._compiled(model))
+        if self._options.packing:
+            self._try(ways, _PACKING, usual, dtype, lambda: self._packed(model, position_offset))
+        name, best = min(ways.items(), key=lambda item: sum(item[1].seconds), default=("", usual))
+        for other in ways.keys() - {name}:
+            logger.info("%s: not used, %s is faster", other, name)
+        # Compiled programs take their launches together by themselves.
+        return self._with_recordings(model, best, dtype) if self._stream.is_gpu and name != _COMPILE else best.forward
+
+    def _with_recordings(self, model: Any, usual: Way, dtype: str) -> Forward:
+        """Return a way with its small passes recorded, if that is the same and faster."""
+        sample, (large, *_) = self._samples[-1], self._batches()
+        small = [[shortened(sample, min(self._limit, length))] * rows for rows, length in _SMALL]
+        before = Way(usual.forward, usual.outputs, [self._least_seconds(usual.forward, batch) for batch in small])
+        # Up to here the device waits for launches, so that filling a batch up costs nothing.
+        most_tokens = int(usual.forward.tokens_of(large) * before.seconds[0] / usual.seconds[0])
+        parts = 2 if sample.encoded.segments is None else 3
+
+        def recorded() -> Forward:
+            with torch.inference_mode():
+                run = self._forward(model).run_padded
+                recordings = RecordedModel(run, self._stream, limit=self._limit, most_tokens=most_tokens, parts=parts)
+            return usual.forward.with_recordings(recordings)
+
+        ways: dict[str, Way] = {}
+        self._try(ways, _GRAPHS, before, dtype, recorded, small)
+        return ways[_GRAPHS].forward if ways else usual.forward
+
+    def _try(
+        self,
+        ways: dict[str, Way],
+        name: str,
+        usual: Way,
+        dtype: str,
+        make: Callable[[], Forward],
+        batches: Sequence[Sequence[TokenSequence]] = (),
+    ) -> None:
+        """Add a way to `ways` if it works, gives the same as the usual one, and is faster at each batch."""
+        trial = self._begun(name)
+        if trial is None:
+            return
+        try:
+            way = self._measured(make(), batches)
+            fault = way.forward.failure or self._fault(usual, way, dtype)
+            if fault is None and _slowness(usual, way):
+                # Other programs may have disturbed either of the two.
+                usual, way = (self._measured_again(one, batches) for one in (usual, way))
+                fault = _slowness(usual, way)
+        except Exception as error:
+            if is_lost_device(error):
+                # Every later call would fail too. The marker stays, so that the next start leaves this way out.
+                raise
+            # A kernel or a library that is not there may raise anything; memory may run out.
+            fault = one_line(str(error))
+        trial.end()
+        if fault is None:
+            ways[name] = way
+        else:
+            self._stream.free_memory()
+            logger.log(self._level(name), "%s: not used, %s", name, fault)
+
+    def _begun(self, name: str) -> Trial | None:
+        """Return the trial of a way; None if an earlier one ended its process."""
+        trial = Trial(name, (self._options.model, torch.__version__, self._stream.name))
+        if trial.has_failed():
+            logger.warning("%s: not used, a trial of it ended the process; remove %s to try again", name, trial.folder)
+            return None
+        trial.begin()
+        return trial
+
+    def _level(self, name: str) -> int:
+        by_itself = name == _GRAPHS or (name == _PACKING and self._options.attention != DISENTANGLED_FLASH)
+        return logging.INFO if by_itself else logging.WARNING
 
     def _attend_by_flash_deberta(self, model: Any, padded: Forward, dtype: str) -> None:
-        reference = self._outputs(padded)
-        put_back: Callable[[], None] | None = None
-        try:
-            put_back = use_flash_deberta(model)
-            fault = self._fault(reference, padded, dtype)
-        except Exception as error:  # noqa: BLE001 - a kernel that is not there may raise anything
-            fault = str(error)
-        if fault is None:
+        usual, ways = self._usual(padded), dict[str, Way]()
+        restore: list[Callable[[], None]] = []
+
+        def replaced() -> Forward:
+            restore.append(use_flash_deberta(model))
+            return padded
+
+        self._try(ways, f"attention: {FLASH_DEBERTA}", usual, dtype, replaced)
+        if ways:
             logger.info("attention: %s", FLASH_DEBERTA)
             return
-        if put_back is not None:
+        for put_back in restore:
             put_back()
-        logger.warning("attention: %s is not used, %s", FLASH_DEBERTA, fault)
 
-    def _compiled(self, model: Any, padded: Forward, dtype: str) -> Forward | None:
-        compiled = CompiledModel(model, self._limit)
-        forward = self._forward(model, compiled=compiled)
-        fault = self._fault(self._outputs(padded), forward, dtype) or compiled.failure
-        if fault is not None:
-            logger.warning("compile: not used, %s", fault)
-            return None
-        return forward
+    def _compiled(self, model: Any) -> Forward:
+        return self._forward(model, compiled=CompiledModel(model, self._limit))
 
-    def _packed(self, model: Any, padded: Forward, dtype: str, position_offset: int) -> Forward | None:
+    def _packed(self, model: Any, position_offset: int) -> Forward:
         kind = PackedDeberta if self._wants_disentangled_flash(model) else PackedByAttention
-        try:
-            packed = self._forward(
-                model,
-                kind(model, device=self._device, padding_token=self._padding_ids[0], position_offset=position_offset),
-            )
-            fault = self._fault(self._outputs(padded), packed, dtype)
-        except Exception as error:  # noqa: BLE001 - as above, and a library may be missing
-            fault = str(error)
-        if fault is None:
-            return packed
-        asked = self._options.attention == DISENTANGLED_FLASH
-        logger.log(logging.WARNING if asked else logging.INFO, "packing: not used, %s", fault)
-        return None
+        padding_token = self._padding_ids[0]
+        return self._forward(
+            model,
+            kind(model, stream=self._stream, padding_token=padding_token, position_offset=position_offset),
+        )
 
     def _wants_disentangled_flash(self, model: Any) -> bool:
         if self._options.attention == _AUTO:
             return bool(model.config.model_type == DEBERTA)
         return self._options.attention == DISENTANGLED_FLASH
 
-    def _fault(self, reference: list[Floats], forward: Forward, dtype: str) -> str | None:
-        """Return the fault in a forward pass by its outputs, or None."""
-        difference = largest_difference(reference, self._outputs(forward))
-        # Written so that a difference that is not a number counts as a fault too.
-        return None if difference <= _TOLERANCE[dtype] else f"it differs from the usual way by {difference:.2g}"
+    def _usual(self, padded: Forward) -> Way:
+        """Measure the model's own way, on smaller batches if memory runs out: without it the model is not served."""
+        try:
+            return self._measured(padded)
+        except Exception as error:
+            if self._sizes == _FEW_SIZES or not is_out_of_memory(error):
+                raise
+        # Behind the handler of the error, whose traceback keeps the tensors alive for which memory ran out.
+        self._stream.free_memory()
+        self._sizes = _FEW_SIZES
+        return self._measured(padded)
 
-    def _suffices(self, name: str, reference: list[Floats], outputs: list[Floats]) -> bool:
-        problem = disagreement(reference, outputs, labels=self._labels)
-        if problem is None:
-            logger.info("%s differs from fp32 by %.2g at most", name, largest_difference(reference, outputs))
-            return True
-        message = f"dtype: {name} is refused for {self._options.model}: {problem}"
-        if self._options.dtype != _AUTO and not self._options.dtype_fallback:
-            raise ValueError(f"{message}; write dtype fp32, or dtype_fallback true")
-        logger.warning("%s; trying the next", message)
-        return False
+    def _measured(self, forward: Forward, batches: Sequence[Sequence[TokenSequence]] = ()) -> Way:
+        outputs = self._outputs(forward)
+        return Way(forward, outputs, [self._least_seconds(forward, batch) for batch in batches or self._batches()])
+
+    def _measured_again(self, way: Way, batches: Sequence[Sequence[TokenSequence]]) -> Way:
+        again = [self._least_seconds(way.forward, batch) for batch in batches or self._batches()]
+        return replace(way, seconds=[min(both) for both in zip(way.seconds, again, strict=True)])
+
+    def _least_seconds(self, forward: Forward, batch: Sequence[TokenSequence]) -> float:
+        return min(seconds_of(forward, batch) for _ in range(_REPEATS))
+
+    def _batches(self) -> list[list[TokenSequence]]:
+        """Return batches of different lengths, of short texts and of longer ones; on a GPU they are large enough."""
+        full = self._samples[-1]
+        return [
+            [shortened(full, min(self._limit, size)) for size in lengths for _ in range(times)]
+            for times, lengths in self._sizes
+        ]
+
+    def _fault(self, usual: Way, way: Way, dtype: str) -> str | None:
+        """Return the fault in a way's outputs, or None."""
+        if self._reference is None or dtype == _FP32:
+            difference, allowed = largest_difference(usual.outputs, way.outputs), _TOLERANCE
+        else:
+            # Half formats round each way differently, so both are held against fp32.
+            difference = largest_difference(self._reference, way.outputs)
+            rounding = _PRECISION[dtype] * max(float(abs(one).max()) for one in self._reference)
+            allowed = max(_TIMES_THE_USUAL_ERROR * largest_difference(self._reference, usual.outputs), rounding)
+        # Written so that a difference that is not a number counts as a fault too.
+        return None if difference <= allowed else f"it differs by {difference:.2g}, and {allowed:.2g} are allowed"
 
     def _forward(
         self,
@@ -164,7 +332,7 @@ class Trials:
     ) -> Forward:
         return Forward(
             model,
-            device=self._device,
+            stream=self._stream,
             padding_ids=self._padding_ids,
             limit=self._limit,
             packed=packed,

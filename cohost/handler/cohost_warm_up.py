@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .cohost_forward import TokenSequence
+from .cohost_memory import is_out_of_memory
 from .cohost_tasks import Want
 from .cohost_texts import lengths_up_to
 from .cohost_tokenizer import Encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .cohost_forward import Forward
     from .cohost_loading import Loaded
@@ -27,45 +28,78 @@ _TIMES_THE_LARGEST = 3
 _SHORT = 8
 _LONG = 64
 _MANY = 8
-_REPEATS = 3
+_REPEATS, _MOST_REPEATS = 3, 30
+_STEADY_S = 0.1
+# Of a GPU: a caller whose text comes just behind a pass waits for it, and larger passes gain little.
+_LONGEST_PASS_S = 0.05
+_LEAST_SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The results of the passes before READY.
 
-    `pass_cost` is in tokens; `pass_timeout_s` is the time limit of a pass; `compiled` are the shapes (more than one
-    sequence, tokens per sequence) for which the compiler has made programs.
+    `max_batch_tokens` are those of the largest pass, padding included, and `pass_cost` is in tokens; `pass_timeout_s`
+    is the time limit of a pass; `compiled` are the shapes (more than one sequence, tokens per sequence) for which the
+    compiler has made programs.
     """
 
+    max_batch_tokens: int
     pass_cost: int
     pass_timeout_s: float
     compiled: frozenset[tuple[bool, int]]
 
 
 def warm_up(loaded: Loaded, options: Options, max_tokens: int) -> Measured:
-    """Warm a model up, and measure the cost of a pass and the duration of the largest one.
+    """Warm a model up, and measure the cost of a pass, the largest pass, and its duration.
 
     Args:
         loaded: the model.
         options: its settings; without `warm_up` only the measuring passes run.
-        max_tokens: tokens of the largest pass, padding included.
+        max_tokens: tokens of the largest pass, padding included, unless memory or time allow fewer.
+
+    Raises:
+        Exception: memory ran out for a single text of the model's length, or the model failed.
     """
+    tokens = max(max_tokens, loaded.limit)
+    while True:
+        try:
+            return _measured(loaded, options, tokens)
+        except Exception as error:
+            if tokens == loaded.limit or not is_out_of_memory(error):
+                raise
+        # Behind the handler of the error, whose traceback keeps the tensors alive for which memory ran out.
+        loaded.forward.free_memory()
+        logger.warning("memory ran out in a pass of %d tokens before READY; passes will be half as large", tokens)
+        tokens = max(loaded.limit, tokens // 2)
+
+
+def _measured(loaded: Loaded, options: Options, tokens: int) -> Measured:
     want = Want.MEAN if options.task == "feature-extraction" else Want.LOGITS
     sample = loaded.samples[-1]
-    shapes = list(_shapes_to_run(loaded, options, max_tokens)) if options.warm_up else []
+
+    def run(shape: tuple[int, int]) -> float:
+        return run_shape(loaded.forward, sample, shape, want)
+
+    shapes = list(_shapes_to_run(loaded, options, tokens)) if options.warm_up else []
     for shape in shapes:
-        run_shape(loaded.forward, sample, shape, want)
-    # Run it again: the first pass of a shape also reserves memory, chooses kernels and compiles.
-    largest = shapes[0] if shapes else (1, loaded.limit)
-    seconds = run_shape(loaded.forward, sample, largest, want)
-    # On a CPU the largest batch is not run, since that would take seconds; its time is extrapolated.
-    seconds *= max(1.0, max_tokens / (largest[0] * largest[1]))
+        run(shape)
     cost = options.pass_cost_tokens
-    if cost is None:
-        cost = max(_LEAST_PASS_COST, measure_pass_cost(loaded.forward, sample, loaded.limit, want))
+    if loaded.device.type == "cuda":
+        speed = measure_speed(run, loaded.limit, tokens, options.max_batch_sequences)
+        cost = round(speed.floor_s / speed.token_s) if cost is None else cost
+        if options.max_batch_tokens is None:
+            tokens = max(loaded.limit, min(tokens, int(_LONGEST_PASS_S / speed.token_s)))
+        largest = (max(1, min(options.max_batch_sequences, tokens // loaded.limit)), loaded.limit)
+    else:
+        cost = max(_LEAST_PASS_COST, measure_pass_cost(run, loaded.limit)) if cost is None else cost
+        largest = shapes[0] if shapes else (1, loaded.limit)
+    # Run it again: the first pass of a shape also reserves memory, chooses kernels and compiles.
+    seconds = run(largest)
+    # On a CPU the largest batch is not run, since that would take seconds; its time is extrapolated.
+    seconds *= max(1.0, tokens / (largest[0] * largest[1]))
     compiled = frozenset((sequences > 1, length) for sequences, length in [*shapes, largest])
-    return Measured(cost, pass_timeout(options.pass_timeout_s, seconds), compiled)
+    return Measured(tokens, cost, pass_timeout(options.pass_timeout_s, seconds), compiled)
 
 
 def pass_timeout(wanted_s: float, largest_s: float) -> float:
@@ -109,15 +143,40 @@ def run_shape(forward: Forward, sample: Encoded, shape: tuple[int, int], want: W
     return time.perf_counter() - started
 
 
-def measure_pass_cost(forward: Forward, sample: Encoded, limit: int, want: Want) -> int:
-    """Return the fixed cost of a pass in tokens: a short pass's time minus its share of a large one's."""
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """A GPU's speed: a pass takes `token_s` seconds for each of its tokens, and `floor_s` at least."""
+
+    floor_s: float
+    token_s: float
+
+
+def measure_speed(run: Callable[[tuple[int, int]], float], limit: int, max_tokens: int, max_sequences: int) -> Speed:
+    """Measure a GPU's speed: on short passes all of the time is that of their launches, whatever their size.
+
+    So the time per token is the slope between two passes that fill the device, the largest one and its half.
+    """
+    length = min(limit, max(_LONG, max_tokens // max_sequences))
+    many = max(2, max_tokens // length)
+    floor_s, half_s, large_s = (_least(run, shape) for shape in ((1, _SHORT), (many // 2, length), (many, length)))
+    slope = (large_s - half_s) / ((many - many // 2) * length)
+    # If even these do not fill it, the difference is noise: a pass costs more tokens than the largest one has.
+    token_s = large_s / (many * length)
+    return Speed(floor_s, max(slope, token_s / _LEAST_SHARE))
+
+
+def _least(run: Callable[[tuple[int, int]], float], shape: tuple[int, int]) -> float:
+    """Return the least seconds of a shape; a short pass is repeated more often, since it is disturbed more easily."""
+    seconds = [run(shape) for _ in range(_REPEATS)]
+    while len(seconds) < _MOST_REPEATS and sum(seconds) < _STEADY_S:
+        seconds.append(run(shape))
+    return min(seconds)
+
+
+def measure_pass_cost(run: Callable[[tuple[int, int]], float], limit: int) -> int:
+    """Return the fixed cost of a CPU's pass in tokens: a short pass's time minus its share of a large one's."""
     long = min(_LONG, limit)
-
-    def seconds(shape: tuple[int, int]) -> float:
-        return min(run_shape(forward, sample, shape, want) for _ in range(_REPEATS))
-
-    short_s, large_s = seconds((1, _SHORT)), seconds((_MANY, long))
-    return pass_cost(short_s, _SHORT, large_s, _MANY * long)
+    return pass_cost(_least(run, (1, _SHORT)), _SHORT, _least(run, (_MANY, long)), _MANY * long)
 
 
 def pass_cost(short_s: float, short_tokens: int, large_s: float, large_tokens: int) -> int:

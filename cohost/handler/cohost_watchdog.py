@@ -109,6 +109,7 @@ class Watchdog:
         loop: asyncio.AbstractEventLoop,
         ending: Ending,
         limit_s: float,
+        each_turn: Callable[[], None] = lambda: None,
         *,
         last_resort: bool = False,
     ) -> None:
@@ -119,6 +120,7 @@ class Watchdog:
             loop: the event loop that sends the answers.
             ending: ends the process.
             limit_s: seconds that the loop may be blocked.
+            each_turn: called in each turn of the thread.
             last_resort: let the interpreter end the process if this thread gets no turn for a further minute, because
                 native code may hold Python's lock. A process can have one such timer, and it uses the wall clock alone.
         """
@@ -126,6 +128,7 @@ class Watchdog:
         self._loop = loop
         self._ending = ending
         self._limit_s = limit_s
+        self._each_turn = each_turn
         self._last_resort = last_resort
         self._tick_s = min(_LONGEST_TICK_S, limit_s / _TICKS_A_LIMIT)
         self._seen: Watched | None = None
@@ -149,6 +152,7 @@ class Watchdog:
                 renewed = time.monotonic()
                 faulthandler.dump_traceback_later(self._limit_s + _LAST_RESORT_S, exit=True)
             self._engine.expire()
+            self._each_turn()
             if self._is_loop_blocked() or self._is_pass_too_long():
                 return
 
@@ -162,7 +166,7 @@ class Watchdog:
         logger.critical("%s", reason)
         # Shows in the log where the pass hangs.
         faulthandler.dump_traceback()
-        self._engine.abandon(BusyError(f"{reason}; send the request again in some seconds"))
+        self._engine.abandon(BusyError(f"{reason}; fix: send the request again in some seconds"))
         self._ending.begin(LONG_PASS_CODE)
         return True
 

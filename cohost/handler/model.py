@@ -39,6 +39,15 @@ def _let_threads_sleep() -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+def _let_memory_segments_grow() -> None:
+    """Let torch's memory of a GPU grow in place, so that batches of many sizes leave no gaps in it.
+
+    torch reads this when it is imported. A setting of the user's is left as it is, under its older name too.
+    """
+    if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys() and "torch" not in sys.modules:
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+
+
 def _service() -> Any:  # imported under a name that this file declares
     """Return the service; in a restart of an unloaded model, end the process before torch is imported."""
     restart = importlib.import_module(f"{_PACKAGE}.cohost_restart")
@@ -53,6 +62,7 @@ def _service() -> Any:  # imported under a name that this file declares
 
 
 _let_threads_sleep()
+_let_memory_segments_grow()
 _declare_package()
 _served = _service()
 

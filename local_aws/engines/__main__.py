@@ -126,8 +126,8 @@ def _show(report: Report) -> None:
     server = report.server
     print_table(
         f"Models of {server.name} at {server.url}",
-        ("model", "status", "workers", "waiting"),
-        [(m.name, m.status, f"{m.workers} of {m.max_workers}", m.waiting) for m in report.models],
+        ("model", "status", "workers", "waiting", "dtype"),
+        [(m.name, m.status, f"{m.workers} of {m.max_workers}", m.waiting, m.dtype) for m in report.models],
     )
     rows = [(p.pid, p.role, p.resident_mb, p.gpu_mb) for p in report.processes]
     total = ("all", "", report.resident_mb, report.gpu_mb)

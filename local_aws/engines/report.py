@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 10.0
 _PAGE = 100
 _LOADED = {"Healthy", "READY"}
+# With it the batching handler answers its counters and the choices of its load (cohost/handler/cohost_service.py).
+_COUNTERS = {"cohost-counters": "true"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class ModelState:
     """One model: `workers` that run, of at most `max_workers`; requests that wait.
 
     `silent` says why callers get no answer although the server calls the model ready; None where they do, and for a
-    model that is not ready.
+    model that is not ready. `dtype` is the number format that the batching handler serves in; None for other handlers.
     """
 
     name: str
@@ -71,6 +73,7 @@ class ModelState:
     max_workers: int
     waiting: int
     silent: str | None = None
+    dtype: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,14 +174,27 @@ def _called(client: httpx.Client, model: ModelState) -> ModelState:
     """
     if model.status not in _LOADED:
         return model
+    call: dict[str, Any] = {
+        "url": f"/models/{quote(model.name, safe='')}/invoke",
+        "json": {"inputs": tiny_call(None)[0]},
+    }
     for _ in range(CALLS_OF_A_STOPPED_MODEL):
         try:
-            answer = client.post(f"/models/{quote(model.name, safe='')}/invoke", json={"inputs": tiny_call(None)[0]})
+            answer = client.post(**call)
+            if not is_worker_stopped(answer.status_code, answer.text):
+                return replace(model, dtype=_dtype_in(client.post(**call, headers=_COUNTERS)))
         except httpx.HTTPError as error:
             return replace(model, silent=f"a call of it was not answered within {_TIMEOUT_S:g} s ({error!r})")
-        if not is_worker_stopped(answer.status_code, answer.text):
-            return model
     return replace(model, silent="its process has ended and each call gets 400; fix: load it anew")
+
+
+def _dtype_in(counters: httpx.Response) -> str | None:
+    """Return the number format among the batching handler's counters; another handler answers the call itself."""
+    try:
+        answer = counters.json() if counters.is_success else None
+    except ValueError:
+        return None
+    return answer.get("dtype") if isinstance(answer, dict) else None
 
 
 def _not_ready(models: Sequence[ModelState]) -> list[str]:

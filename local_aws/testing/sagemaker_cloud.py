@@ -20,6 +20,7 @@ from local_aws import testing
 from local_aws.kit.access_keys import AccessKeys
 from local_aws.sagemaker.hosting.production_variants import ModelVariant
 from local_aws.sagemaker.routes import SageMaker
+from local_aws.testing import serving_role
 from local_aws.testing.fake_container import FakeFactory, Gate, Listener
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Cloud:
         # Sends requests without boto3's own checks, so that the service's are seen.
         self.unchecked = client("sagemaker", self.url, parameter_validation=False)
         self.runtime = client("sagemaker-runtime", self.url)
-        self.role = self._role("execution", "sagemaker.amazonaws.com")
+        self.role = serving_role(self.iam, "execution")
         self.s3.create_bucket(Bucket="models")
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -282,11 +283,6 @@ class Cloud:
         """Wait until the endpoint has a status."""
         wait_for(lambda: self.status(endpoint)["EndpointStatus"] == status)
         return self.status(endpoint)
-
-    def _role(self, name: str, service: str) -> str:
-        statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-        return str(self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=policy)["Role"]["Arn"])
 
 
 def archive(files: dict[str, str]) -> bytes:

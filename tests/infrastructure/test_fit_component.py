@@ -52,8 +52,8 @@ def test_models_that_do_not_fit_at_once_are_an_error() -> None:
     misfits = found(models=of_four_workers(), endpoint={"instance_type": "ml.g4dn.xlarge"})
 
     assert [(misfit.level, misfit.name) for misfit in misfits] == [("error", "startup-memory")] * 2
-    assert re.search(r"18,\d{3} of 15,360 MiB of one T4, and topology scale-to-zero holds", misfits[0].message)
-    assert "; allowed: 15,360 MiB; fix: models.a.gpu.maxWorkers: " in misfits[0].message
+    assert re.search(r"19,\d{3} of 14,920 MiB of one T4, and topology scale-to-zero holds", misfits[0].message)
+    assert "; allowed: 14,920 MiB; fix: models.a.gpu.maxWorkers: " in misfits[0].message
 
 
 def test_stated_memory_counts_beside_the_other_models() -> None:
@@ -63,9 +63,9 @@ def test_stated_memory_counts_beside_the_other_models() -> None:
     [misfit] = found(models=models)
 
     assert (misfit.level, misfit.name) == ("error", "startup-memory")
-    # 22,888 MiB of the card less 2,578.8 and 974.8 of the other two, idle.
+    # 22,589 MiB of the card less 2,578.8 and 974.8 of the other two, idle.
     assert misfit.message.startswith("models.c.gpu.required_memory_mb: 20,000 MiB are not free once the others are")
-    assert "allowed: 19,334 MiB" in misfit.message
+    assert "allowed: 19,035 MiB" in misfit.message
 
 
 def test_stated_memory_counts_on_the_host_too() -> None:

@@ -19,6 +19,7 @@ from cohost.deploy.cleanup.work import clean_up, take_inventory
 from local_aws.demo.script import find_leftovers
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings
+from local_aws.testing import SERVING_POLICY
 from local_aws.testing.fake_container import FakeFactory
 from local_aws.testing.running import running, wait_for
 
@@ -109,7 +110,11 @@ def template(*, keep: bool, broken: bool) -> str:
     container = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": data}
     resources: dict[str, Any] = {
         "Bucket": {"Type": "AWS::S3::Bucket", **({"DeletionPolicy": "Retain"} if keep else {})},
-        "Role": of("IAM::Role", AssumeRolePolicyDocument={"Version": "2012-10-17", "Statement": [trust]}),
+        "Role": of(
+            "IAM::Role",
+            AssumeRolePolicyDocument={"Version": "2012-10-17", "Statement": [trust]},
+            Policies=[SERVING_POLICY],
+        ),
         "Logs": of("Logs::LogGroup", LogGroupName="/aws/sagemaker/Endpoints/e"),
         "Model": of("SageMaker::Model", PrimaryContainer=container, ExecutionRoleArn=role),
         "Config": of("SageMaker::EndpointConfig", ProductionVariants=[variant]),

@@ -13,6 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from local_aws.sagemaker.routes import SageMaker
+from local_aws.testing import SERVING_POLICY
 from local_aws.testing.fake_container import FakeFactory
 from local_aws.testing.running import FrontDoor, running, wait_for
 
@@ -77,7 +78,7 @@ def template(prefix: str) -> str:
         "AutoRollbackConfiguration": {"Alarms": [{"AlarmName": {"Ref": "Errors"}}]},
     }
     resources: dict[str, tuple[str, dict[str, Any]]] = {
-        "Role": ("AWS::IAM::Role", {"AssumeRolePolicyDocument": {"Statement": [trust]}}),
+        "Role": ("AWS::IAM::Role", {"AssumeRolePolicyDocument": {"Statement": [trust]}, "Policies": [SERVING_POLICY]}),
         "Model": (
             "AWS::SageMaker::Model",
             {"ExecutionRoleArn": {"Fn::GetAtt": ["Role", "Arn"]}, "PrimaryContainer": container},

@@ -228,10 +228,10 @@ def check_handler_settings(handler: str, *, batched: bool, dtype: str | None, ba
             allowed="`batched` with handler batched only",
             fix="write handler: batched",
         )
-    if dtype == "auto":
+    if dtype in {"auto", "tf32"}:
         refuse(
             "settings-conflict",
-            f"has dtype auto with handler {handler}",
+            f"has dtype {dtype} with handler {handler}",
             allowed="fp32, fp16 or bf16",
             fix="choose one, or leave dtype out",
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from cohost.archives.handlers import BATCHED
 from cohost.errors import CohostError, PlanError
 from cohost.forecast.plan.workers import (
+    KERNELS_UNCERTAIN_MIB,
     MIB,
     SERVER,
     Demand,
@@ -36,9 +37,19 @@ if TYPE_CHECKING:
     from cohost.hardware.instances import Instance
 
 
-# The total that nvidia-smi shows where it is less than the nominal size in the instance table: T4 and K80 keep their
-# error correction in the same memory, V100 loses a little to the driver (NVIDIA's and users' nvidia-smi listings).
-_USABLE_GPU_MIB: Final[Mapping[str, int]] = {"T4": 15360, "V100": 16160, "K80": 11441}
+# CUDA's total where it is less than the size in the instance table. T4, A10G, L4 and L40S: 14.57, 22.06, 22.03 and
+# 44.39 GiB in torch's out-of-memory errors, as users' logs of 2024 to 2026 quote them; nvidia-smi shows some 450 MiB
+# more, which the driver keeps. Older drivers gave a T4 and an A10G up to 190 MiB more. V100 and K80: nvidia-smi's total
+# in users' listings.
+_USABLE_GPU_MIB: Final[Mapping[str, int]] = {
+    "T4": 14_920,
+    "A10G": 22_589,
+    "L4": 22_559,
+    "L40S": 45_455,
+    "V100": 16_160,
+    "K80": 11_441,
+}
+_USABLE_UNCERTAIN_MIB: Final = 190.0
 
 TIGHT_SHARE: Final = 0.9
 """A plan that uses more than this share of the memory is called tight, since its own error is some percent."""
@@ -97,13 +108,28 @@ class MemoryPlan:
         return sum(model.gpu.idle * model.demand.workers for model in self.models if model.gpu is not None)
 
     @property
+    def gpu_margin_mib(self) -> float:
+        """Return the memory of one GPU that is free at all workers' peaks; negative if they exceed the GPU."""
+        return self.gpu_usable_mib - self.gpu_used_mib
+
+    @property
+    def gpu_uncertain_mib(self) -> float:
+        """Return the sum of what is uncertain in estimates: the card's size, and the kernels of each worker."""
+        workers = sum(model.demand.workers for model in self.models)
+        return _USABLE_UNCERTAIN_MIB + KERNELS_UNCERTAIN_MIB * workers
+
+    @property
     def page_cache_mib(self) -> float:
-        """Return the size of the largest checkpoint, which passes through the host's page cache during its load."""
-        return max((model.demand.profile.checkpoint_bytes / MIB for model in self.models), default=0.0)
+        """Return the host memory of the largest load beside the worker's own.
+
+        That is the checkpoint in the page cache, or the weights as they are converted on the CPU before a GPU has them:
+        the larger, since the system gives up the cache where memory is short.
+        """
+        return max((_load_bytes(model) / MIB for model in self.models), default=0.0)
 
     @cached_property
     def host_used_mib(self) -> float:
-        """Return the sum of system, router, the workers of all GPUs, and the page cache of the largest load."""
+        """Return the sum of system, router, the workers of all GPUs, and the largest load."""
         workers = sum(model.host_total_mib for model in self.models) * max(self.instance.gpus, 1)
         return self.figures.system_mib + self.figures.router_mib + workers + self.page_cache_mib
 
@@ -127,6 +153,13 @@ class MemoryPlan:
         """Return True if everything fits, but by less than the plan's own error."""
         gpu = self.instance.gpus > 0 and self.gpu_used_mib > TIGHT_SHARE * self.gpu_usable_mib
         return self.fits and (gpu or self.host_used_mib > TIGHT_SHARE * self.instance.memory_mib)
+
+
+def _load_bytes(model: ModelPlan) -> int:
+    profile = model.demand.profile
+    if model.gpu is None:
+        return profile.checkpoint_bytes
+    return max(profile.checkpoint_bytes, profile.weight_bytes(model.demand.loading_dtype))
 
 
 def usable_gpu_mib(instance: Instance) -> float:
@@ -236,7 +269,10 @@ class RequiredMemory:
 
 
 def derive(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
-    """Return the memory of an entry's workers: loaded and idle as required, their activations as reserved."""
+    """Return the memory of an entry's workers: loaded and idle as required, their activations as reserved.
+
+    The estimate of their kernels is left out, since both values are rounded up by more on average.
+    """
     demand = demand_of(name, entry, profile, on_gpu=True)
     worker = gpu_worker(demand)
     host = SERVER.gpu_worker_mib * demand.workers
@@ -246,7 +282,7 @@ def derive(name: str, entry: ModelEntry, profile: Profile) -> RequiredMemory:
     return RequiredMemory(
         required_memory_mb=_rounded_up(host),
         gpu_required_memory_mb=_rounded_up(worker.idle * demand.workers),
-        reserved_memory_mb=_rounded_up((worker.peak - worker.idle) * demand.workers),
+        reserved_memory_mb=_rounded_up((worker.activations + worker.slack) * demand.workers),
     )
 
 

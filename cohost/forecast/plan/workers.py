@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cohost.archives.handlers import BATCHED
 from cohost.forecast.plan.profiles import ELEMENT_BYTES
 from cohost.forecast.plan.shapes import peak_activation_bytes
+from cohost.handler.cohost_memory import CUDA_CONTEXT_MIB
 from cohost.handler.cohost_options import AUTO_BATCH_TOKENS, LIMITS
 
 if TYPE_CHECKING:
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 
 MIB: Final = 1024 * 1024
 
-CUDA_CONTEXT_MIB: Final = 443.0
-"""Measured: idle GPU memory of three workers minus their weights was 442 to 444 MiB (A10G, lmi image, torch 2.11).
-
-Other GPUs have other context sizes; no figures are available for them, so this one is used for all.
-"""
-
 ALLOCATOR_MIB: Final = 30.0
 """Memory that torch's caching allocator holds beyond what it has handed out.
 
@@ -37,6 +32,14 @@ At most one part-filled segment of 2 and one of 20 MiB, and cuBLAS's workspace o
 
 ALLOCATOR_SHARE: Final = 0.15
 """Assumed: activations of different sizes leave gaps in cached segments. Not measured."""
+
+KERNELS_MIB: Final = 100.0
+KERNELS_UNCERTAIN_MIB: Final = 50.0
+"""Estimated, not measured: 50 to 150 MiB of kernels and library handles that the first passes add to the context.
+
+The context was measured idle after load, and CUDA loads a kernel's code when it is first launched (CUDA C++ Programming
+Guide, "Lazy Loading").
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +114,7 @@ class WorkerMemory:
     context: float
     weights: float
     activations: float
+    kernels: float
     slack: float
 
     @property
@@ -121,7 +125,7 @@ class WorkerMemory:
     @property
     def peak(self) -> float:
         """Return the memory of a worker after its largest batch; torch keeps that much cached."""
-        return self.idle + self.activations + self.slack
+        return self.idle + self.activations + self.kernels + self.slack
 
 
 def gpu_worker(demand: Demand) -> WorkerMemory:
@@ -131,6 +135,7 @@ def gpu_worker(demand: Demand) -> WorkerMemory:
         context=CUDA_CONTEXT_MIB,
         weights=demand.weight_mib,
         activations=activations,
+        kernels=KERNELS_MIB,
         slack=ALLOCATOR_MIB + ALLOCATOR_SHARE * activations,
     )
 
@@ -164,9 +169,10 @@ def largest_pass(entry: ModelEntry, shape: ModelShape, *, on_gpu: bool, tokens: 
 def served_dtype(entry: ModelEntry) -> str | None:
     """Return the largest dtype that the weights may be served in; None is the checkpoint's own.
 
-    The batching handler serves fp32 by default, and may return to it from "auto" or with `dtype_fallback`.
+    The batching handler may return to fp32 from "auto", its default on a GPU, and with `dtype_fallback`. Weights of
+    "tf32" are fp32.
     """
     if entry.handler != BATCHED:
         return entry.dtype
     falls_back = entry.batched is not None and bool(entry.batched.dtype_fallback)
-    return "fp32" if falls_back or entry.dtype in {None, "auto"} else entry.dtype
+    return "fp32" if falls_back or entry.dtype in {None, "auto", "tf32"} else entry.dtype

@@ -204,7 +204,8 @@ def _described(request: Request, operation: str, **name: str) -> Mapping[str, An
         answer: Mapping[str, Any] = call(request.client("sagemaker"), operation, **name)
     except ClientError as error:
         if is_missing(error):
-            raise ResourceFailure(f"{', '.join(name.values())} was deleted while it was awaited") from None
+            kind = "Endpoint" if "EndpointName" in name else "Inference component"
+            raise ResourceFailure(f"{kind} {', '.join(name.values())} was deleted while it was awaited") from None
         raise
     return answer
 

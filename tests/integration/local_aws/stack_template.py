@@ -33,7 +33,7 @@ def handler(event, context):
 """
 
 
-def policy(effect: str, action: str, **fields: Any) -> dict[str, Any]:
+def policy(effect: str, action: str | list[str], **fields: Any) -> dict[str, Any]:
     """A policy of one statement."""
     return {"Version": "2012-10-17", "Statement": [{"Effect": effect, "Action": action, **fields}]}
 
@@ -72,11 +72,12 @@ def storage() -> dict[str, Any]:
 def store(content: str) -> dict[str, Any]:
     """The function with its role and log group, and the custom resource that it serves."""
     trust = policy("Allow", "sts:AssumeRole", Principal={"Service": "lambda.amazonaws.com"})
-    read = policy("Allow", "s3:GetObject", Resource={"Fn::Sub": "${Bucket.Arn}/*"})
+    objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
+    store = policy("Allow", objects, Resource={"Fn::Sub": "${Bucket.Arn}/*"})
     return {
         "Logs": resource("AWS::Logs::LogGroup", RetentionInDays=30),
         "Role": resource("AWS::IAM::Role", AssumeRolePolicyDocument=trust),
-        "Policy": resource("AWS::IAM::Policy", PolicyName="p", PolicyDocument=read, Roles=[{"Ref": "Role"}]),
+        "Policy": resource("AWS::IAM::Policy", PolicyName="p", PolicyDocument=store, Roles=[{"Ref": "Role"}]),
         "Function": resource(
             "AWS::Lambda::Function",
             depends_on="Policy",

@@ -25,6 +25,7 @@ from local_aws.lmi.container import Container
 from local_aws.lmi.models.hub import default_roots
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings
+from local_aws.testing import serving_role
 from local_aws.testing.running import LIMIT_S, FrontDoor, leaving_no_process, running, wait_for
 
 if TYPE_CHECKING:
@@ -117,9 +118,7 @@ class Aws:
 
     def _deploy(self) -> None:
         sagemaker, iam = self._door.client("sagemaker"), self._door.client("iam")
-        trust = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
-        role = iam.create_role(RoleName="r", AssumeRolePolicyDocument=policy)["Role"]["Arn"]
+        role = serving_role(iam, "r")
         container = {"Image": IMAGE, "Mode": "MultiModel", "ModelDataUrl": "s3://models/p/"}
         sagemaker.create_model(ModelName="m", PrimaryContainer=container, ExecutionRoleArn=role)
         variant = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}

@@ -23,6 +23,7 @@ from local_aws.engines.serving import servers_of
 from local_aws.lmi.container import Container
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings
+from local_aws.testing import serving_role
 from local_aws.testing.running import FrontDoor, leaving_no_process, running, wait_for
 
 if TYPE_CHECKING:
@@ -64,9 +65,7 @@ class Aws:
 
     def deploy(self, **container: str) -> None:
         """An endpoint `e` whose container is as given."""
-        principal = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [principal]})
-        role = self.iam.create_role(RoleName="r", AssumeRolePolicyDocument=policy)["Role"]["Arn"]
+        role = serving_role(self.iam, "r")
         whole = {"Image": IMAGE, **container}
         self.sagemaker.create_model(ModelName="m", PrimaryContainer=whole, ExecutionRoleArn=role)
         variant = {"VariantName": "v", "ModelName": "m", "InstanceType": "ml.g5.xlarge", "InitialInstanceCount": 1}

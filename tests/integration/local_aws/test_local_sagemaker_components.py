@@ -17,6 +17,7 @@ from local_aws.lmi.container import Container
 from local_aws.lmi.models.hub import default_roots
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings
+from local_aws.testing import SERVING_POLICY
 from local_aws.testing.running import FrontDoor, leaving_no_process, running, wait_for
 
 if TYPE_CHECKING:
@@ -78,7 +79,13 @@ def template(key: str) -> str:
         "RuntimeConfig": {"CopyCount": 1},
     }
     resources = {
-        "Role": ("IAM::Role", {"AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]}}),
+        "Role": (
+            "IAM::Role",
+            {
+                "AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]},
+                "Policies": [SERVING_POLICY],
+            },
+        ),
         "Model": ("SageMaker::Model", {"PrimaryContainer": container, "ExecutionRoleArn": role}),
         "Config": ("SageMaker::EndpointConfig", {"ProductionVariants": [variant], "ExecutionRoleArn": role}),
         "Endpoint": (

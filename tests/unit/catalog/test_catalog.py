@@ -286,6 +286,7 @@ def test_escape_hatch_warns_of_keys_that_nothing_here_knows(write: Write) -> Non
         ("    handler: batched\n    batch_size: 8\n", "settings-conflict", ""),
         ("    batched: {max_length: 128}\n", "settings-conflict", ""),
         ("    dtype: auto\n", "settings-conflict", ""),
+        ("    dtype: tf32\n", "settings-conflict", ""),
         ("    handler: batched\n    batched: {max_lenght: 128}\n", "key-unknown", ".batched.max_lenght"),
         (
             "    handler: batched\n    batched: {attention: disentangled-flash, compile: true}\n",

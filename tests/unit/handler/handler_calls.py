@@ -95,11 +95,11 @@ class HeldForward:
         """All else is the model's."""
         return getattr(self._forward, name)
 
-    def __call__(self, sequences: Any) -> Any:
+    def launch(self, sequences: Any) -> Any:
         """A batch, later."""
         self.entered.set()
         self.gate.wait(60)
-        return self._forward(sequences)
+        return self._forward.launch(sequences)
 
 
 def served(given: dict[str, str], scenario: Callable[[Caller], Awaitable[Any]], **keywords: Any) -> Any:

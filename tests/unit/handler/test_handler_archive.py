@@ -24,6 +24,7 @@ sys.path.insert(0, {folder!r})
 before = set(sys.modules)
 module = importlib.import_module("model")
 print("OMP_WAIT_POLICY", os.environ["OMP_WAIT_POLICY"])
+print("ALLOC_CONF", [os.environ.get(f"PYTORCH_{{name}}ALLOC_CONF") for name in ("", "CUDA_")])
 ours = [name for name in set(sys.modules) - before if name.partition(".")[0] in {{"cohost", "local_aws"}}]
 assert not ours, f"it needs this project: {{ours}}"
 
@@ -44,8 +45,16 @@ asyncio.run(main())
 
 
 @pytest.mark.process
-def test_the_files_alone_serve_a_model(tmp_path: Path) -> None:
-    """In a fresh interpreter, with nothing of this project on the path but the copied files."""
+@pytest.mark.parametrize(
+    ("given", "allocator"),
+    [({}, "['expandable_segments:True', None]"), ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, "[None, 'max_")],
+    ids=["bare", "users"],
+)
+def test_the_files_alone_serve_a_model(tmp_path: Path, given: dict[str, str], allocator: str) -> None:
+    """In a fresh interpreter, with nothing of this project on the path but the copied files; torch's settings are set.
+
+    A setting of the user's stays as it is.
+    """
     folder = tmp_path / "model"
     folder.mkdir()
     for file in SOURCE.glob("*.py"):
@@ -56,7 +65,7 @@ def test_the_files_alone_serve_a_model(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
-        env=environment,
+        env=environment | given,
         capture_output=True,
         text=True,
         timeout=120,
@@ -64,6 +73,7 @@ def test_the_files_alone_serve_a_model(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "OMP_WAIT_POLICY PASSIVE" in done.stdout
+    assert f"ALLOC_CONF {allocator}" in done.stdout
     assert '"label":"neutral"' in done.stdout
 
 

@@ -162,7 +162,7 @@ def test_flashdeberta_that_differs_is_put_back(
     expected = scores(packing="false")
     flashdeberta(monkeypatch, 5.0)
     assert scores(attention="flashdeberta") == pytest.approx(expected, abs=1e-5)
-    assert "flashdeberta is not used, it differs" in caplog.text
+    assert "flashdeberta: not used, it differs" in caplog.text
 
 
 def test_flashdeberta_that_is_not_there_costs_speed_only(
@@ -171,4 +171,4 @@ def test_flashdeberta_that_is_not_there_costs_speed_only(
     """The model is served through transformers' own attention, and the log says why."""
     without(monkeypatch, "flashdeberta")
     assert not loaded(attention="flashdeberta").packs
-    assert "flashdeberta is not used" in caplog.text
+    assert "flashdeberta: not used" in caplog.text

@@ -12,7 +12,7 @@ import pytest
 
 from cohost.handler import cohost_engine
 from cohost.handler.cohost_batches import Counters
-from cohost.handler.cohost_engine import Engine, EngineSettings
+from cohost.handler.cohost_engine import Engine, EngineSettings, ModelThread
 from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError, ModelError
 from cohost.handler.cohost_forward import TokenSequence
 from cohost.handler.cohost_tasks import Want
@@ -21,6 +21,7 @@ from cohost.handler.cohost_tokenizer import Encoded
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from cohost.handler.cohost_forward import Pending
     from cohost.handler.cohost_tasks import Floats
 
 LIMIT = 512
@@ -53,8 +54,14 @@ class FakeForward:
         """Counts."""
         self.freed += 1
 
-    def __call__(self, sequences: Sequence[TokenSequence]) -> list[Floats]:
-        """A batch."""
+    depth = 1
+
+    def launch(self, sequences: Sequence[TokenSequence]) -> Pending:
+        """A batch, which has ended when this returns."""
+        outputs = self._run(sequences)
+        return SimpleNamespace(read=lambda: outputs)  # type: ignore[return-value] # a stand-in
+
+    def _run(self, sequences: Sequence[TokenSequence]) -> list[Floats]:
         firsts = [one.encoded.ids[0] for one in sequences]
         self.batches.append(firsts)
         self.entered.release()
@@ -68,7 +75,7 @@ class FakeForward:
 def sequences(*firsts: int, length: int = 10) -> list[TokenSequence]:
     """Sequences of a request, told apart by their first token."""
     return [
-        TokenSequence(Encoded([first] * length, None, truncated=False), length, Want.LOGITS, index)
+        TokenSequence(Encoded(np.full(length, first, np.int32), None, truncated=False), length, Want.LOGITS, index)
         for index, first in enumerate(firsts)
     ]
 
@@ -91,7 +98,8 @@ def run(
     counters = Counters()
 
     async def main() -> None:
-        engine = Engine(forward, EngineSettings(**settings | given), counters, lost)  # type: ignore[arg-type] # a stand-in
+        made = EngineSettings(**settings | given)
+        engine = Engine(forward, made, counters, lost, ModelThread())  # type: ignore[arg-type] # a stand-in
         try:
             await asyncio.wait_for(scenario(engine), 60)
         finally:
@@ -294,7 +302,7 @@ def test_a_lost_device_answers_everybody_and_asks_for_a_new_process() -> None:
         forward.gate.set()
         results = await asyncio.gather(first, waiting, return_exceptions=True)
         assert [type(result) for result in results] == [BusyError, BusyError]
-        with pytest.raises(BusyError, match=r"^the GPU failed, so the model's process ends; send the request again"):
+        with pytest.raises(BusyError, match=r"^the GPU failed \(RuntimeError: CUDA error: device-side assert"):
             await engine.run(sequences(2))
         await told(exits)
 
@@ -312,7 +320,7 @@ def test_a_fault_beside_the_model_leaves_nobody_waiting() -> None:
         first = await busy(engine, forward)
         waiting = [asyncio.create_task(engine.run(sequences(number))) for number in (1, 2)]
         await asyncio.sleep(0.01)
-        engine._deliver_later = fail  # type: ignore[method-assign] # a fault of our own
+        engine._finish = fail  # type: ignore[method-assign] # a fault of our own
         forward.gate.set()
         results = await asyncio.gather(first, *waiting, return_exceptions=True)
         assert [type(result) for result in results] == [BusyError] * 3

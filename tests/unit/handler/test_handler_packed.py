@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -16,7 +16,8 @@ from handler_calls import MDEBERTA, MINILM, XLMR, properties, served
 from cohost.handler import cohost_packed
 from cohost.handler.cohost_loading import load
 from cohost.handler.cohost_options import read_options
-from cohost.handler.cohost_packed import PackedByAttention, attention_within, pack
+from cohost.handler.cohost_packed import Bounds, PackedByAttention, attention_within, pack
+from cohost.handler.cohost_stream import stream_of
 from cohost.handler.cohost_tokenizer import Encoded
 
 if TYPE_CHECKING:
@@ -39,11 +40,14 @@ def test_tokens_attend_within_their_own_sequence_only() -> None:
 
 def test_positions_start_anew_and_are_counted_as_the_model_does() -> None:
     """BERT from 0; RoBERTa from behind the padding index, where a padding token inside a text has no position."""
-    encoded = [Encoded([5, 6, 7], [0, 0, 1], truncated=False), Encoded([5, 1, 7], [0, 1, 1], truncated=False)]
+    encoded = [
+        Encoded(np.asarray(ids, np.int32), np.asarray(segments, np.int32), truncated=False)
+        for ids, segments in (([5, 6, 7], [0, 0, 1]), ([5, 1, 7], [0, 1, 1]))
+    ]
     bert = pack(encoded, padding_token=0, position_offset=0)
-    assert bert.positions.tolist() == [[0, 1, 2, 0, 1, 2]]
-    assert (bert.bounds, bert.segments is not None and bert.segments.tolist()) == ([0, 3, 6], [[0, 0, 1, 0, 1, 1]])
-    assert pack(encoded, padding_token=1, position_offset=2).positions.tolist() == [[2, 3, 4, 2, 1, 3]]
+    assert bert.numbers.tolist() == [[5, 6, 7, 5, 1, 7], [0, 1, 2, 0, 1, 2], [0, 0, 1, 0, 1, 1]]
+    assert bert.bounds == [0, 3, 6]
+    assert pack(encoded, padding_token=1, position_offset=2).numbers[1].tolist() == [2, 3, 4, 2, 1, 3]
 
 
 @pytest.mark.parametrize(("model", "able"), [(MINILM, HAS_INTERFACE), (XLMR, HAS_INTERFACE), (MDEBERTA, True)])
@@ -80,49 +84,41 @@ def test_a_kernel_that_is_wrong_or_missing_is_not_used(monkeypatch: pytest.Monke
     assert load(read_options(properties(MINILM))).packs is False
 
 
-def test_a_gpus_attention_is_called_as_torch_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", ["2.10", "2.11"])
+@pytest.mark.parametrize("scale", [None, 0.5, 0.7])
+def test_a_gpus_attention_is_called_as_torch_wants_it(
+    monkeypatch: pytest.MonkeyPatch, version: str, scale: float | None
+) -> None:
     """Torch's attention for sequences of different lengths: its own signature, tokens first, bounds as 32-bit numbers.
 
-    A stand-in computes what its documentation says, since the kernel itself needs a GPU.
+    Torch 2.10 has no argument for the scale. A stand-in computes what the documentation says, since the kernel itself
+    needs a GPU.
     """
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     signature = inspect.signature(varlen.varlen_attn)
+    if version == "2.10":
+        parameters = [one for one in signature.parameters.values() if one.name not in {"scale", "window_size"}]
+        signature = signature.replace(parameters=parameters)
 
     def varlen_attn(*given: Any, **named: Any) -> torch.Tensor:
         call = signature.bind(*given, **named).arguments
         starts = call["cu_seq_q"]
         assert (starts.dtype, call["cu_seq_k"].tolist()) == (torch.int32, starts.tolist())
         assert call["max_q"] == call["max_k"] == int(starts.diff().max())
-        row = [call[name].transpose(0, 1).unsqueeze(0) for name in ("query", "key", "value")]
         assert all(call[name].is_contiguous() for name in ("query", "key", "value"))
-        return attention_within(*row, starts.tolist(), call["scale"])[0].transpose(0, 1)
+        query, key, value = (call[name].transpose(0, 1).unsqueeze(0) for name in ("query", "key", "value"))
+        return attention_within(query, key, value, starts.tolist(), call.get("scale"))[0].transpose(0, 1)
 
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
     query, key, value = (torch.randn(1, 2, 9, 4) for _ in range(3))
-    bounds = [0, 2, 3, 9]
-    assert torch.allclose(
-        cohost_packed._on_gpu(query, key, value, bounds, 0.7), attention_within(query, key, value, bounds, 0.7)
-    )
+    bounds = Bounds([0, 2, 3, 9], torch.tensor([0, 2, 3, 9], dtype=torch.int32), 6)
+    expected = attention_within(query, key, value, bounds.host, scale)
+    assert torch.allclose(cohost_packed._on_gpu(query, key, value, bounds, scale), expected, atol=1e-6)
 
 
 @pytest.mark.skipif(not HAS_INTERFACE, reason="this version of transformers has no packed way")
-def test_a_rows_copies_to_a_gpu_start_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids, positions and segments of a packed row go the way that padded batches go, with a stand-in for the device."""
-    copied: list[tuple[int, ...]] = []
-
-    def to_gpu(tensor: torch.Tensor, _device: object) -> torch.Tensor:
-        copied.append(tuple(tensor.shape))
-        return tensor
-
-    monkeypatch.setattr(cohost_packed, "to_gpu", to_gpu)
+def test_equal_lengths_are_not_packed_on_a_cpu() -> None:
+    """They have no padding to save, and a row's attention takes one call for each of them in every layer."""
     model = transformers.AutoModelForSequenceClassification.from_pretrained(MINILM).eval()
-    packed = PackedByAttention(
-        model,
-        device=SimpleNamespace(type="cuda"),  # type: ignore[arg-type] # a stand-in
-        padding_token=0,
-        position_offset=0,
-    )
-    encoded = [Encoded([5, 6, 7], [0, 0, 1], truncated=False), Encoded([5, 1], [0, 1], truncated=False)]
-    with torch.inference_mode():
-        assert packed.logits(encoded).shape == (2, 3)
-    assert copied == [(1, 5)] * 3
+    packed = PackedByAttention(model, stream=stream_of(torch.device("cpu")), padding_token=0, position_offset=0)
+    assert [packed.gains_at(lengths) for lengths in ([8] * 64, [8], [8, 9])] == [False, True, True]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cohost.handler.cohost_batches import FairQueue, Ticket
 from cohost.handler.cohost_errors import BusyError
-from cohost.handler.cohost_queue import FairQueue, Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -160,7 +160,7 @@ def test_a_call_waits_no_longer_than_the_queue_allows() -> None:
 
     answer = reloading(service, scenario, max_queue_time_ms="50")
     assert answer.status == 503
-    assert "the model is not loaded after 0.05 s; send the request again" in answer.body["error"]
+    assert "the model is not loaded after 0.05 s; fix: send the request again" in answer.body["error"]
 
 
 def test_no_more_calls_wait_than_the_server_itself_would_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,14 @@ import pytest
 from handler_calls import EMBED, LONG, MDEBERTA, MINILM, XLMR, HeldForward, properties, served
 from safetensors.torch import load_file, save_file
 
-from cohost.handler.cohost_forward import Forward, TokenSequence
+from cohost.handler import cohost_service
+from cohost.handler.cohost_forward import Forward, Pending, TokenSequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from handler_calls import Caller, Reply
 
-    from cohost.handler.cohost_tasks import Floats
 
 ZERO_SHOT = "zero-shot-classification"
 FEATURES = "feature-extraction"
@@ -43,40 +43,40 @@ def zero_shot(labels: Any, inputs: Any = GREAT, **parameters: Any) -> dict[str, 
 
 
 CLASSIFICATION_REFUSALS = [
-    (b'{"inputs":', 400, "body: is no JSON"),
+    (b'{"inputs":', 400, "body: is not JSON"),
     (b'{"inputs": "\xff"}', 400, "body: byte 12 is not UTF-8"),
     (b"[" * 100_000, 400, "body: is"),
-    (["a"], 400, "body: ['a'] is not allowed; send an object"),
+    (["a"], 400, "body: got ['a']; allowed: an object"),
     ({}, 400, "inputs: is missing among []"),
     ({"instances": ["a"]}, 400, "inputs: is missing among ['instances']"),
-    ({"inputs": None}, 400, "inputs: None is not allowed"),
-    ({"inputs": []}, 400, "inputs: [] is not allowed; send at least one text"),
-    ({"inputs": ["a", 5]}, 400, "inputs[1]: 5 is not allowed"),
-    ({"inputs": [["a", "b"]]}, 400, 'send a text, or a pair {"text": ..., "text_pair": ...}'),
+    ({"inputs": None}, 400, "inputs: got None"),
+    ({"inputs": []}, 400, "inputs: got []; allowed: at least one text"),
+    ({"inputs": ["a", 5]}, 400, "inputs[1]: got 5"),
+    ({"inputs": [["a", "b"]]}, 400, 'allowed: a text, or a pair {"text": ..., "text_pair": ...}'),
     (
         {"inputs": {"premise": "a", "hypothesis": "b"}},
         400,
-        "inputs: {'premise': 'a', 'hypothesis': 'b'} is not allowed",
+        "inputs: got {'premise': 'a', 'hypothesis': 'b'}",
     ),
-    ({"inputs": {"text": "a", "text_pair": 5}}, 400, "inputs.text_pair: 5 is not allowed; send a text"),
+    ({"inputs": {"text": "a", "text_pair": 5}}, 400, "inputs.text_pair: got 5; allowed: a text"),
     ({"inputs": "\ud800"}, 400, "inputs: character 0 is half a surrogate pair"),
-    ({"inputs": "a", "parameters": [1]}, 400, "parameters: [1] is not allowed"),
-    ({"inputs": "a", "top_k": 1}, 400, 'top_k: stands beside inputs; put it into the object "parameters"'),
-    ({"inputs": "a", "parameters": {"topk": 1}}, 400, "parameters.topk: is not known; did you mean top_k?"),
-    ({"inputs": "a", "parameters": {"top_k": 0}}, 400, "parameters.top_k: 0 is not allowed"),
+    ({"inputs": "a", "parameters": [1]}, 400, "parameters: got [1]"),
+    ({"inputs": "a", "top_k": 1}, 400, 'top_k: stands beside inputs; fix: put it into the object "parameters"'),
+    ({"inputs": "a", "parameters": {"topk": 1}}, 400, "parameters.topk: is not known; allowed:"),
+    ({"inputs": "a", "parameters": {"top_k": 0}}, 400, "parameters.top_k: got 0"),
     ({"inputs": "a", "parameters": {"function_to_apply": "bogus"}}, 400, "one of softmax, sigmoid, none"),
     (
         {"inputs": "a", "parameters": {"max_length": 1}},
         400,
-        "parameters.max_length: 1 is not allowed; send a number of",
+        "parameters.max_length: got 1; allowed: a number of",
     ),
-    ({"inputs": "a", "parameters": {"padding": "left"}}, 400, "parameters.padding: 'left' is not allowed"),
-    ({"inputs": "a", "parameters": {"truncation": "hard"}}, 400, "parameters.truncation: 'hard' is not allowed"),
-    ({"inputs": "a", "parameters": {"return_all_scores": True}}, 400, "send top_k null instead"),
+    ({"inputs": "a", "parameters": {"padding": "left"}}, 400, "parameters.padding: got 'left'"),
+    ({"inputs": "a", "parameters": {"truncation": "hard"}}, 400, "parameters.truncation: got 'hard'"),
+    ({"inputs": "a", "parameters": {"return_all_scores": True}}, 400, "allowed: top_k null instead"),
     (
         {"inputs": ["a", LONG], "parameters": {"truncation": False}},
         400,
-        "inputs[1]: 602 tokens are over the limit of 512",
+        "inputs[1]: has 602 tokens; allowed: 512",
     ),
     (
         {"inputs": {"text": "a", "text_pair": LONG}, "parameters": {"truncation": "only_first"}},
@@ -86,26 +86,26 @@ CLASSIFICATION_REFUSALS = [
 ]
 
 ZERO_SHOT_REFUSALS = [
-    ({"inputs": GREAT}, 400, "parameters.candidate_labels: None is not allowed"),
+    ({"inputs": GREAT}, 400, "parameters.candidate_labels: got None"),
     ({"inputs": GREAT, "candidate_labels": ["a"]}, 400, "candidate_labels: stands beside inputs"),
-    (zero_shot([]), 400, "parameters.candidate_labels: [] is not allowed"),
-    (zero_shot(["a", 3]), 400, "parameters.candidate_labels[1]: 3 is not allowed"),
-    (zero_shot(["a"], hypothesis_template="nope"), 400, "send a text with one {} for the label"),
-    (zero_shot(["a"], hypothesis_template="{:999999999}"), 400, "send a text with one {} for the label"),
-    (zero_shot(["a"], hypothesis_template="{0.__class__}"), 400, "send a text with one {} for the label"),
+    (zero_shot([]), 400, "parameters.candidate_labels: got []"),
+    (zero_shot(["a", 3]), 400, "parameters.candidate_labels[1]: got 3"),
+    (zero_shot(["a"], hypothesis_template="nope"), 400, "a text with one {} for the label"),
+    (zero_shot(["a"], hypothesis_template="{:999999999}"), 400, "a text with one {} for the label"),
+    (zero_shot(["a"], hypothesis_template="{0.__class__}"), 400, "a text with one {} for the label"),
     (zero_shot(["a"], hypothesis_template="{"), 400, "parameters.hypothesis_template:"),
-    (zero_shot(["a"], multi_label="yes"), 400, "parameters.multi_label: 'yes' is not allowed; send true or false"),
+    (zero_shot(["a"], multi_label="yes"), 400, "parameters.multi_label: got 'yes'; allowed: true or false"),
     (zero_shot([LONG]), 400, "parameters.candidate_labels: is as long as the limit of 512 tokens"),
-    (zero_shot(["a"], inputs={"text": "a"}), 400, "this task knows no pairs"),
+    (zero_shot(["a"], inputs={"text": "a"}), 400, "since this task knows no pairs"),
 ]
 
 FEATURE_REFUSALS = [
     (
         {"inputs": "a", "parameters": {"pooling": "max"}},
         400,
-        "parameters.pooling: 'max' is not allowed; send one of none",
+        "parameters.pooling: got 'max'; allowed: one of none",
     ),
-    ({"inputs": "a", "parameters": {"tokenize_kwargs": {"x": 1}}}, 400, "parameters.tokenize_kwargs: {'x': 1}"),
+    ({"inputs": "a", "parameters": {"tokenize_kwargs": {"x": 1}}}, 400, "parameters.tokenize_kwargs: got {'x': 1}"),
     ({"inputs": "a", "parameters": {"max_length": 9, "tokenize_kwargs": {"max_length": 9}}}, 400, "it once"),
 ]
 
@@ -190,8 +190,8 @@ def test_each_limit_of_the_catalog_is_kept() -> None:
     bodies = [["a"] * 3, ["a"] * 4, "a" * 20, "a" * 21]
     answers = replies(properties(MINILM, **limits), *({"inputs": body} for body in bodies))
     assert [answer.status for answer in answers] == [200, 413, 200, 413]
-    assert "4 texts are over the limit of 3" in answers[1].body["error"]
-    assert "21 characters are over the limit of 20" in answers[3].body["error"]
+    assert "inputs: has 4 texts; allowed: 3 texts per request" in answers[1].body["error"]
+    assert "has 21 characters; allowed: 20 characters" in answers[3].body["error"]
     many = replies(properties(MINILM, ZERO_SHOT, **limits), *(zero_shot("abcd"[:n].split(), "a") for n in (1,)))
     assert many[0].status == 200
     over = replies(
@@ -203,11 +203,11 @@ def test_each_limit_of_the_catalog_is_kept() -> None:
 
 def test_the_queue_limits_answer_503(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that would overfill the queue is refused at once; what runs and what waits is served."""
-    at_work, gate, own = threading.Event(), threading.Event(), Forward.__call__
+    at_work, gate, own = threading.Event(), threading.Event(), Forward.launch
 
     gate.set()  # the warm-up goes through it too
 
-    def held(self: Forward, sequences: Sequence[TokenSequence]) -> list[Floats]:
+    def held(self: Forward, sequences: Sequence[TokenSequence]) -> Pending:
         at_work.set()
         gate.wait(60)
         return own(self, sequences)
@@ -225,7 +225,7 @@ def test_the_queue_limits_answer_503(monkeypatch: pytest.MonkeyPatch) -> None:
             gate.set()
         return refused.result(), await asyncio.gather(running, waiting)
 
-    monkeypatch.setattr(Forward, "__call__", held)
+    monkeypatch.setattr(Forward, "launch", held)
     refused, answered = served(properties(MINILM, max_queued_sequences=8, max_sequences_per_request=8), scenario)
     assert refused.status == 503
     assert "the queue is full" in refused.body["error"]
@@ -322,8 +322,26 @@ def test_counters_are_told_when_asked() -> None:
     assert (counters["requests"], counters["refused"], counters["passes"], counters["tokens"]) == (3, 1, 1, 3)
 
 
+def test_a_model_is_loaded_by_the_thread_that_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's current device belongs to a thread, as the memory does in which its libraries work."""
+    threads: list[str] = []
+    launch, of = Forward.launch, cohost_service.load
+
+    def noted(function: Any) -> Any:
+        def run(*given: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return function(*given)
+
+        return run
+
+    monkeypatch.setattr(Forward, "launch", noted(launch))
+    monkeypatch.setattr(cohost_service, "load", noted(of))
+    assert replies(properties(MINILM), {"inputs": "a"})[0].status == 200
+    assert set(threads) == {"cohost-engine"}
+
+
 def test_a_lost_device_ends_the_process_after_the_answers() -> None:
-    """Callers have had their 503 by then, which says no more than what is certain."""
+    """Callers have had their 503 by then, with the reason that CUDA gave."""
     exits: list[int] = []
 
     async def scenario(call: Caller) -> None:
@@ -332,7 +350,7 @@ def test_a_lost_device_ends_the_process_after_the_answers() -> None:
         engine._forward = BrokenForward()  # type: ignore[assignment] # a stand-in
         answer = await call({"inputs": "a"})
         assert answer.status == 503
-        assert answer.body["error"].startswith("the GPU failed, so the model's process ends; send the request again")
+        assert answer.body["error"].startswith("the GPU failed (RuntimeError: ")
         while not exits:  # noqa: ASYNC110 - a thread appends to it
             await asyncio.sleep(0.01)
 
@@ -358,7 +376,9 @@ class BrokenForward:
     def free_memory(self) -> None:
         """There is none."""
 
-    def __call__(self, _sequences: object) -> None:
+    depth = 1
+
+    def launch(self, _sequences: object) -> None:
         """As torch says it."""
         raise RuntimeError("CUDA error: device-side assert triggered")
 

@@ -18,7 +18,7 @@ from test_handler_engine import FakeForward, busy, outputs, sequences
 
 import cohost.handler
 from cohost.handler.cohost_batches import Counters
-from cohost.handler.cohost_engine import Engine, EngineSettings
+from cohost.handler.cohost_engine import Engine, EngineSettings, ModelThread
 from cohost.handler.cohost_errors import BusyError
 from cohost.handler.cohost_warm_up import pass_timeout
 from cohost.handler.cohost_watchdog import Ending, Watchdog
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from handler_calls import Caller, Reply
 
 ROOT = Path(cohost.handler.__file__).parents[2]
-HUNG = "the model's process ends because a pass ran over 0.4 s; send the request again in some seconds"
+HUNG = "the model's process ends because a pass ran over 0.4 s; fix: send the request again in some seconds"
 
 # Native code that keeps Python's lock, so that no thread of Python gets a turn: a regular expression without an end.
 HOLD = """
@@ -72,7 +72,8 @@ def watched(
 
     async def main() -> None:
         ending = Ending(lambda: 0, exits.append, flush_s=0.01, grace_s=1)
-        engine = Engine(forward, EngineSettings(**settings | given), Counters(), lambda: None)  # type: ignore[arg-type] # a stand-in
+        made = EngineSettings(**settings | given)
+        engine = Engine(forward, made, Counters(), lambda: None, ModelThread())  # type: ignore[arg-type] # a stand-in
         watchdog = Watchdog(engine, asyncio.get_running_loop(), ending, limit_s)
         try:
             await asyncio.wait_for(scenario(engine), 60)
@@ -168,7 +169,8 @@ def test_a_blocked_event_loop_ends_the_process_though_no_answer_can_leave() -> N
 
     async def main() -> None:
         ending = Ending(lambda: 1, end, flush_s=0.01, grace_s=0.2)
-        engine = Engine(FakeForward(), EngineSettings(**_SETTINGS), Counters(), lambda: None)  # type: ignore[arg-type] # a stand-in
+        made = EngineSettings(**_SETTINGS)
+        engine = Engine(FakeForward(), made, Counters(), lambda: None, ModelThread())  # type: ignore[arg-type] # a stand-in
         watchdog = Watchdog(engine, asyncio.get_running_loop(), ending, 0.4)
         await scenario(engine)
         watchdog.stop()
@@ -236,7 +238,7 @@ def test_a_served_model_that_hangs_answers_503_and_ends(caplog: pytest.LogCaptur
 
     answer, refused = served(properties(MINILM, pass_timeout_s=1), scenario, end_process=exits.append)
     assert (answer.status, refused, exits) == (503, 1, [4])
-    found = re.match(r"the model's process ends because a pass ran over (\S+) s; send", answer.body["error"])
+    found = re.match(r"the model's process ends because a pass ran over (\S+) s; fix: send", answer.body["error"])
     assert found is not None, answer.body
     # On a loaded machine a pass may take so long that the limit is raised, which the log says then.
     assert found[1] == "1" or f"pass_timeout_s: 1 is raised to {float(found[1]):.1f}," in caplog.text

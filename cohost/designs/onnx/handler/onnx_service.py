@@ -68,6 +68,11 @@ class OnnxService:
             ValueError: the options or the model are not fit to serve.
         """
         options = read_options(properties)
+        if options.device_id is not None:
+            logger.warning(
+                "the GPU that the server gave this worker is not used, since ONNX archives are for CPUs; fix: deploy "
+                "them on a CPU instance, or the model with handler batched"
+            )
         model = OnnxModel(options)
         logger.info("%s: %s, %s tokens, onnxruntime", options.model, options.task, options.max_length)
         return model

@@ -90,13 +90,25 @@ def test_features_have_the_stock_shape_or_are_pooled(folders: dict[str, Path]) -
     assert [sum(number**2 for number in vector) for vector in vectors] == pytest.approx([1, 1, 1])
 
 
+@pytest.mark.parametrize(("device_id", "warned"), [("-1", False), ("0", True)])
+def test_a_gpu_that_is_not_used_is_named_in_the_log(
+    folders: dict[str, Path],
+    device_id: str,
+    warned: bool,  # noqa: FBT001
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The model runs on the CPU of a GPU machine; the first call would otherwise not show it."""
+    served(folders["embed"], "feature-extraction", pooling="mean", device_id=device_id)({"inputs": "x"})
+    assert ("the GPU that the server gave this worker is not used" in caplog.text) is warned
+
+
 @pytest.mark.parametrize(
     ("body", "status", "fault"),
     [
-        ({"inputs": 5}, 400, "inputs: 5 is not allowed"),
+        ({"inputs": 5}, 400, "inputs: got 5"),
         ({"inputs": []}, 400, "inputs"),
-        ({"inputs": "x", "parameters": {"topk": 1}}, 400, "did you mean top_k"),
-        ({"inputs": "x " * 2000, "parameters": {"truncation": False}}, 400, "over the limit of 512"),
+        ({"inputs": "x", "parameters": {"topk": 1}}, 400, "fix: write top_k"),
+        ({"inputs": "x " * 2000, "parameters": {"truncation": False}}, 400, "tokens; allowed: 512"),
     ],
 )
 def test_wrong_calls_get_a_status_and_a_reason(folders: dict[str, Path], body: Any, status: int, fault: str) -> None:

@@ -16,7 +16,7 @@ from local_aws.kit.clients import Clients
 from local_aws.sagemaker.routes import SageMaker
 from local_aws.sagemaker.settings import Settings as SageMakerSettings
 from local_aws.server import LocalAws, Settings
-from local_aws.testing import wait_for
+from local_aws.testing import serving_role, wait_for
 from local_aws.testing.fake_container import FakeFactory
 
 if TYPE_CHECKING:
@@ -59,11 +59,7 @@ def clients(front: LocalAws) -> Clients:
 @pytest.fixture(scope="module")
 def endpoint(clients: Clients) -> None:
     """Endpoint `e` of components with component `c`, and endpoint `m` with variant `v`."""
-    role = clients.get("iam").create_role(
-        RoleName="execution",
-        AssumeRolePolicyDocument='{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": '
-        '{"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}]}',
-    )["Role"]["Arn"]
+    role = serving_role(clients.get("iam"), "execution")
     s3, sagemaker = clients.get("s3"), clients.get("sagemaker")
     s3.create_bucket(Bucket="models")
     buffer = io.BytesIO()

@@ -206,6 +206,29 @@ def test_model_whose_process_has_ended_is_named(
     assert all("a b is READY, but its process has ended" in fault for fault in report.faults)
 
 
+@pytest.mark.parametrize(
+    ("answer", "dtype"),
+    [
+        ((200, '{"passes": 3, "dtype": "fp16"}'), "fp16"),
+        ((200, '[{"label": "good"}]'), None),
+        ((200, '{"sequence": "a"}'), None),
+        ((200, "no JSON"), None),
+        ((400, '{"dtype": "not an answer"}'), None),
+    ],
+)
+def test_a_models_number_format_is_the_one_that_its_load_chose(
+    serve: Callable[[dict[str, tuple[int, str]]], str], answer: tuple[int, str], dtype: str | None
+) -> None:
+    """With "auto" only the load knows it; the batching handler answers it among its counters, others do not."""
+    answers = {
+        "/models?limit=100": (200, '{"models":[{"modelName":"a","status":"READY"}]}'),
+        "/models/a": _model("READY"),
+        "/models/a/invoke": answer,
+    }
+    report = report_on(Server(name="x", url=serve(answers), token="t", pid=os.getpid()))
+    assert (report.models[0].dtype, report.content()["models"][0]["dtype"]) == (dtype, dtype)
+
+
 def test_model_that_is_not_ready_is_not_called(serve: Callable[[dict[str, tuple[int, str]]], str]) -> None:
     """It has a fault of its own already."""
     answers = {

@@ -73,9 +73,9 @@ def test_plan_of_several_instances_says_that_each_holds_everything(
 
 def test_plan_that_does_not_fit_ends_with_1() -> None:
     """A pipeline stops, and the first change is named."""
-    result = run("plan", "--catalog", ENCODERS, "--batch", "512", "--json")
+    result = run("plan", "--catalog", ENCODERS, "--batch", "448", "--json")
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["first_change"] == "models.mdeberta.batch_size: 4 (now 512)"
+    assert json.loads(result.stdout)["first_change"] == "models.mdeberta.batch_size: 28 (now 448)"
     assert "first change" in run("plan", "--catalog", ENCODERS, "--batch", "512").stderr
 
 
@@ -125,6 +125,23 @@ def test_inspect_reads_a_folder_and_keeps_it(catalog: Path) -> None:
     data: dict[str, Any] = json.loads(run("plan", "--catalog", str(catalog), "--json").stdout)
     assert list(data["models"]) == ["mdeberta"]
     assert data["without_profile"] == ["minilm", "xlmr-large"]
+
+
+def test_a_library_for_deberta_on_a_gpu_is_suggested(tmp_path: Path) -> None:
+    """Only for the batching handler without packages on a GPU: there each kernel of a pass is a launch that waits."""
+    path = ROOT / "model_configs" / "examples" / "encoders-batched.yaml"
+    for suffix in (".yaml", ".profiles.yaml"):
+        shutil.copyfile(path.with_suffix("").with_suffix(suffix), tmp_path / f"batched{suffix}")
+    catalog = tmp_path / "batched.yaml"
+    plain = run("plan", "--catalog", str(catalog))
+    assert "models.mdeberta: without a library" in " ".join(plain.stderr.split())
+    assert plain.stderr.count("disentangled-flash==1.1.1") == 1
+    text = catalog.read_text(encoding="utf-8")
+    entry = "\n  mdeberta:\n"
+    assert entry in text
+    catalog.write_text(text.replace(entry, f"{entry}    packages: [disentangled-flash==1.1.1]\n"), encoding="utf-8")
+    assert "without a library" not in run("plan", "--catalog", str(catalog)).stderr
+    assert "without a library" not in run("plan", "--catalog", ENCODERS).stderr
 
 
 def test_inspect_shows_shape_and_size(catalog: Path) -> None:

@@ -74,6 +74,7 @@ def test_defaults_are_the_handlers(encoder_profiles: dict[str, Profile]) -> None
     [
         (batched("fp16"), "fp16"),
         (batched("auto"), "fp32"),
+        (batched("tf32"), "fp32"),
         (batched("fp16", dtype_fallback=True), "fp32"),
         (entry(dtype="fp16"), "fp16"),
         (entry(), None),

@@ -1,0 +1,232 @@
+"""Two passes at once, as on a GPU: the second is launched before the first is read, and each has errors of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from test_handler_engine import FakeForward, busy, outputs, run, sequences, told
+from test_handler_watchdog import HUNG, noted, watched
+
+from cohost.handler.cohost_errors import BusyError, MemoryExhaustedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cohost.handler.cohost_engine import Engine
+    from cohost.handler.cohost_forward import Pending, TokenSequence
+    from cohost.handler.cohost_tasks import Floats
+
+OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
+LOST = RuntimeError("CUDA error: device-side assert triggered")
+Failing = dict[int, Exception]
+
+
+class FakeGpu(FakeForward):
+    """Launches at once; each pass is read when `gate` opens, and fails at launch or then, by its first tokens."""
+
+    depth = 2
+
+    def __init__(self, at_launch: Failing | None = None, at_read: Failing | None = None) -> None:
+        super().__init__()
+        self.gate.clear()
+        self.read: list[list[int]] = []
+        self._at_launch, self._at_read = at_launch or {}, at_read or {}
+        self._most = threading.Semaphore(0)
+
+    def launch(self, sequences: Sequence[TokenSequence]) -> Pending:
+        """A pass that runs."""
+        firsts = [one.encoded.ids[0].item() for one in sequences]
+        self.batches.append(firsts)
+        self.entered.release()
+        _raise(self._at_launch, firsts)
+
+        def read() -> list[Floats]:
+            self.gate.wait(60)
+            self.read.append(firsts)
+            _raise(self._at_read, firsts)
+            return [one.encoded.ids[:1].astype("float32") for one in sequences]
+
+        return SimpleNamespace(read=read)  # type: ignore[return-value] # a stand-in
+
+
+def _raise(failing: Failing, firsts: list[int]) -> None:
+    for first in firsts:
+        if first in failing:
+            raise failing[first]
+
+
+async def launched(engine: Engine, forward: FakeGpu, *requests: tuple[int, ...]) -> list[asyncio.Task[Any]]:
+    """Requests, the first two of which run while neither is read."""
+    tasks = []
+    for number, firsts in enumerate(requests):
+        tasks.append(asyncio.create_task(engine.run(sequences(*firsts))))
+        if number < forward.depth:
+            await asyncio.to_thread(forward.entered.acquire)
+    await asyncio.sleep(0)
+    return tasks
+
+
+def test_the_next_pass_is_launched_while_the_last_one_runs() -> None:
+    """The device has its next work when it ends; the third pass waits, so that more may share it."""
+    forward = FakeGpu()
+
+    async def scenario(engine: Engine) -> None:
+        tasks = await launched(engine, forward, (1,), (2,), (3,), (4,))
+        assert (forward.batches, forward.read) == ([[1], [2]], [])
+        forward.gate.set()
+        assert [outputs(await task) for task in tasks] == [[1], [2], [3], [4]]
+
+    assert run(forward, scenario).passes == 3
+    assert forward.batches == [[1], [2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("forward", "failed"),
+    [
+        (FakeGpu(at_read={1: ValueError("bad")}), 0),
+        (FakeGpu(at_read={2: ValueError("bad")}), 1),
+        (FakeGpu(at_launch={2: OUT_OF_MEMORY}), 1),
+    ],
+    ids=["first at its end", "second at its end", "second at its launch"],
+)
+def test_an_error_is_that_of_its_own_pass(forward: FakeGpu, failed: int) -> None:
+    """The other pass is answered; of the failed one, only the request whose sequence fails alone hears of it."""
+
+    async def scenario(engine: Engine) -> None:
+        tasks = await launched(engine, forward, (1, 11), (2, 12))
+        beside = asyncio.create_task(engine.run(sequences(3)))
+        forward.gate.set()
+        results = await asyncio.gather(*tasks, beside, return_exceptions=True)
+        assert [isinstance(result, Exception) for result in results] == [failed == 0, failed == 1, False]
+        if forward._at_launch:
+            assert isinstance(results[failed], MemoryExhaustedError)
+
+    run(forward, scenario)
+    assert [[2, 12], [1, 11]][failed] in forward.read
+
+
+def test_what_ran_out_of_memory_runs_again_when_nothing_else_does() -> None:
+    """Two passes need more than one; its halves wait until the other has given its memory back."""
+    forward = FakeGpu(at_launch={2: OUT_OF_MEMORY})
+
+    async def scenario(engine: Engine) -> None:
+        tasks = await launched(engine, forward, (1,), (12, 2))
+        assert forward.batches == [[1], [12, 2]]
+        forward._at_launch.clear()
+        forward.gate.set()
+        assert [outputs(await task) for task in tasks] == [[1], [12, 2]]
+
+    run(forward, scenario)
+    assert forward.batches == [[1], [12, 2], [12], [2]]
+
+
+@pytest.mark.parametrize("forward", [FakeGpu(at_launch={2: LOST}), FakeGpu(at_read={1: LOST})])
+def test_a_lost_device_answers_the_callers_of_both_passes(forward: FakeGpu) -> None:
+    """Whichever call of the driver notices it, and the process is ended once."""
+    exits: list[str] = []
+
+    async def scenario(engine: Engine) -> None:
+        tasks = await launched(engine, forward, (1,), (2,), (3,))
+        while forward._at_launch and engine._refusal is None:  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0)
+        forward.gate.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [BusyError] * 3
+        await told(exits)
+
+    run(forward, scenario, lost=lambda: exits.append("lost"))
+    assert exits == ["lost"]
+
+
+def test_a_pass_that_hangs_answers_the_callers_of_both() -> None:
+    """The second pass's time does not begin before the first has ended; the first one's does."""
+    exits: list[int] = []
+    forward = FakeGpu()
+
+    async def scenario(engine: Engine) -> None:
+        tasks = await launched(engine, forward, (1,), (2,), (3,))
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [str(result) for result in results] == [HUNG] * 3
+        await noted(exits)
+
+    watched(forward, scenario, exits)
+    assert exits == [4]
+
+
+def test_the_watchdog_sees_the_pass_that_the_device_works_on() -> None:
+    """Each pass has the whole limit from the end of the one before it."""
+    forward = FakeGpu()
+
+    async def scenario(engine: Engine) -> None:
+        await launched(engine, forward, (1,), (2,))
+        first, second = engine._running
+        assert engine.watched is first.watched
+        with engine._changed:
+            engine._running.popleft()
+            assert engine.watched is second.watched
+            engine._running.appendleft(first)
+        forward.gate.set()
+
+    run(forward, scenario)
+
+
+def test_stopping_answers_the_passes_that_run() -> None:
+    """They are read, while what waits is refused."""
+    forward = FakeGpu()
+
+    async def scenario(engine: Engine) -> None:
+        tasks = await launched(engine, forward, (1,), (2,), (3,))
+        stopped = asyncio.create_task(asyncio.to_thread(engine.stop))
+        while engine._refusal is None:  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0)
+        forward.gate.set()
+        await stopped
+        assert [outputs(await task) for task in tasks[:2]] == [[1], [2]]
+        with pytest.raises(BusyError, match="shutting down"):
+            await tasks[2]
+
+    run(forward, scenario)
+
+
+def test_a_pass_that_is_not_launched_yet_is_abandoned_with_the_rest() -> None:
+    """Its requests have left the queue, and nobody else would answer them."""
+
+    class Slow(FakeForward):
+        def tokens_of(self, sequences: Sequence[TokenSequence]) -> int:
+            """Between the queue and the launch."""
+            self.entered.release()
+            self.gate.wait(60)
+            return super().tokens_of(sequences)
+
+    forward = Slow()
+
+    async def scenario(engine: Engine) -> None:
+        first = await busy(engine, forward)
+        engine.abandon(BusyError("it hangs"))
+        with pytest.raises(BusyError, match="it hangs"):
+            await first
+
+    run(forward, scenario)
+
+
+def test_stopping_refuses_the_halves_that_wait() -> None:
+    """They are in no queue; their callers hear of it as those do who wait there."""
+    forward = FakeGpu(at_launch={2: OUT_OF_MEMORY})
+
+    async def scenario(engine: Engine) -> None:
+        tasks = await launched(engine, forward, (1,), (2, 12))
+        while not engine._halves:  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0)
+        stopped = asyncio.create_task(asyncio.to_thread(engine.stop))
+        with pytest.raises(BusyError, match="shutting down"):
+            await tasks[1]
+        forward.gate.set()
+        assert outputs(await tasks[0]) == [1]
+        await stopped
+
+    run(forward, scenario)
