@@ -124,6 +124,8 @@ def test_components_wait_for_endpoint_logs_and_rights() -> None:
         ),
         ({"copy_count": 5}, "10 copies take a GPU each, and 2 x ml.g6.12xlarge have 8"),
         ({"endpoint_name": "e" * 60}, "characters; allowed: 63 for a component"),
+        ({"endpoint": {"environment": {f"V{n}": "x" for n in range(17)}}}, "has 17 variables; allowed: 16"),
+        ({"endpoint": {"environment": {"V": "x"}}}, "'V' has 1 character"),
     ],
 )
 def test_what_never_fits_is_an_error(changed: dict[str, Any], fault: str) -> None:
