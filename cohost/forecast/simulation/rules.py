@@ -116,7 +116,7 @@ def _catalog_settings(catalog: Catalog) -> dict[str, Any]:
         schedule = [entry.model_dump(exclude_unset=True) for entry in catalog.scaling.schedule]
         return catalog.scaling.model_dump() | {"schedule": schedule}
     count = catalog.endpoint.initial_instance_count
-    return Scaling(min=count, max=count).model_dump() | TRACKED_BY_DEFAULT[MULTI_MODEL]
+    return {**Scaling(min=count, max=count).model_dump(), **TRACKED_BY_DEFAULT[MULTI_MODEL]}
 
 
 def _checked_start(catalog: Catalog, topology: str, scaling: Scaling) -> int:
